@@ -1,0 +1,1 @@
+"""Pending and completed checkpoints, the journal, permits, recovery decisions. Pure."""

@@ -1,0 +1,104 @@
+"""What the coordinator, the slots and the journal say to one another about checkpoints. Plain, frozen, serialisable."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId
+
+
+class WrittenRange(msgspec.Struct, frozen=True):
+    """What one transaction wrote to one partition: it begins at `start_offset` and has `records` data records."""
+
+    partition: TopicPartition
+    start_offset: int
+    end_offset: int
+    """Offset behind the last data record seen at prepare (exclusive); records of others may lie in between."""
+    records: int
+
+
+class Committable(msgspec.Struct, frozen=True):
+    """A prepared transaction: flushed, counted at the broker, not ended. One (producer id, epoch) is one transaction."""
+
+    sink: OperatorName
+    subtask: SlotIndex
+    attempt: Attempt
+    checkpoint: CheckpointId
+    transactional_id: TransactionalId
+    producer_id: int
+    producer_epoch: int
+    written: tuple[WrittenRange, ...]
+    opened_at_ms: int
+    """Broker's start time of the transaction, ms since 1970: it is aborted by the broker at opened_at_ms + timeout_ms."""
+    timeout_ms: int
+
+    @property
+    def records(self) -> int:
+        """Data records in the transaction."""
+        return sum(part.records for part in self.written)
+
+
+class StateHandle(msgspec.Struct, frozen=True):
+    """Pointer to a stored piece of state (F18)."""
+
+    operator: OperatorName
+    subtask: SlotIndex
+    path: str
+    """Object name in the checkpoint storage."""
+    size_bytes: int
+    sha256: str
+
+
+class SourcePositions(msgspec.Struct, frozen=True):
+    """Where one source continues: next offset per partition, and where a bounded read ends (empty when unbounded)."""
+
+    source: OperatorName
+    next_offsets: tuple[tuple[TopicPartition, int], ...]
+    end_offsets: tuple[tuple[TopicPartition, int], ...] = ()
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """A subtask has its part of a checkpoint durable (C36). One ack carries the states of all chained operators (C28)."""
+
+    attempt: Attempt
+    checkpoint: CheckpointId
+    subtask: SubtaskId
+    positions: tuple[SourcePositions, ...] = ()
+    states: tuple[StateHandle, ...] = ()
+    committables: tuple[Committable, ...] = ()
+    """Of this checkpoint, and every older one that no `Completed` has confirmed to the subtask yet (design section 5)."""
+    alignment_ms: float = 0.0
+    start_delay_ms: float = 0.0
+    snapshot_ms: float = 0.0
+    upload_ms: float = 0.0
+    prepare_ms: float = 0.0
+
+
+class Decline(msgspec.Struct, frozen=True):
+    """A subtask cannot take part in a checkpoint; `reason` is one of the texts in `AbortReason`, `detail` free text."""
+
+    attempt: Attempt
+    checkpoint: CheckpointId
+    subtask: SubtaskId
+    reason: str
+    detail: str = ""
+
+
+class CompletedCheckpoint(msgspec.Struct, frozen=True):
+    """Everything a recovery needs; the body of a journal entry (C03). Positions and states of all subtasks, flattened."""
+
+    id: CheckpointId
+    attempt: Attempt
+    triggered_at_ms: int
+    completed_at_ms: int
+    positions: tuple[SourcePositions, ...]
+    states: tuple[StateHandle, ...]
+    committables: tuple[Committable, ...]
+    """All that is not known to be ended, carried ones included."""
+    final: bool = False
+    """A bounded pipeline is finished, or the daemon was asked to stop, at this checkpoint."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of state in storage."""
+        return sum(state.size_bytes for state in self.states)

@@ -1,0 +1,55 @@
+"""Identifiers are types: no bare int or str crosses a room.
+
+Every module may import this one; it imports nothing of Tidegate.
+"""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+CheckpointId = NewType("CheckpointId", int)
+"""Grows by at least one per trigger, also across daemons (C10, B13). The first is 1."""
+
+Attempt = NewType("Attempt", int)
+"""One deployment of the whole graph. Each starts with a `takeover` entry in the journal, so the number grows across
+daemons too and an older attempt can decide nothing any more (ADR 2). The first is 1."""
+
+KeyGroup = NewType("KeyGroup", int)
+"""0 .. max_parallelism - 1; the unit in which keyed state moves between subtasks."""
+
+SlotIndex = NewType("SlotIndex", int)
+"""0 .. parallelism - 1; slot i runs subtask i of every vertex (slot sharing)."""
+
+VertexId = NewType("VertexId", str)
+"""Name of a chain of operators that runs in one piece: the name of its first operator."""
+
+OperatorName = NewType("OperatorName", str)
+"""The user's name of a source, step or sink; it is also the name of the operator's state."""
+
+TransactionalId = NewType("TransactionalId", str)
+"""`<pipeline>.<sink>.<subtask>.<attempt>.<pool slot>`."""
+
+JournalSequence = NewType("JournalSequence", int)
+"""Number of a journal entry; the first is 0."""
+
+
+class SubtaskId(msgspec.Struct, frozen=True, order=True):
+    """One parallel instance of a vertex."""
+
+    vertex: VertexId
+    index: SlotIndex
+
+    def __str__(self) -> str:
+        return f"{self.vertex}[{self.index}]"
+
+
+class TopicPartition(msgspec.Struct, frozen=True, order=True):
+    """A Kafka partition by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"

@@ -1,0 +1,1 @@
+"""Filter, select, aggregate, union and the compiled expressions they use."""

@@ -1,0 +1,1 @@
+"""Steps to operators to subtasks: expressions, the physical plan, key groups."""

@@ -1,0 +1,1 @@
+"""Writing Kafka: transactions prepared in the slot and ended by the driver."""

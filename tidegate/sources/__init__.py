@@ -1,0 +1,1 @@
+"""Reading Kafka: partitions, positions, bounded reads."""

@@ -1,0 +1,1 @@
+"""Checkpoint storage: durable objects with put-if-absent."""

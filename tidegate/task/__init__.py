@@ -1,0 +1,1 @@
+"""What runs in a slot: elements, channels, barrier handlers, the loop."""
