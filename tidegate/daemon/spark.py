@@ -1,0 +1,236 @@
+"""Spark as the host of the slots: one session per daemon, one barrier job per attempt (design section 2).
+
+Spark gives placement, executors, code shipping and process supervision. It never decides about a restart: a barrier
+job that ends in an action is not retried, and its thread's end is the failure signal of last resort.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tidegate.daemon.java import java_home
+from tidegate.errors import AttemptFailed, PipelineStopped
+from tidegate.ids import Attempt
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+logger = logging.getLogger(__name__)
+
+SLOTS_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.1
+
+ENGINE_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.dynamicAllocation.enabled": "false",  # refused by barrier jobs
+    "spark.speculation": "false",
+    "spark.api.mode": "classic",  # Connect has no SparkContext
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "false",  # a fresh process per attempt: no thread or client survives
+    "spark.python.task.killTimeout": "0ms",
+    "spark.scheduler.revive.interval": "200ms",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "30",
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.network.timeout": "30s",
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "60s",
+    "spark.executor.maxNumFailures": "1000000",  # a daemon must not end by counting lost executors
+    "spark.executor.failuresValidityInterval": "1h",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+}
+"""Defaults of the engine; the pipeline file may override each (reasons in docs/adr)."""
+
+QUIET_LOG4J: Final = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+"""
+
+
+class NotEnoughSlots(PipelineStopped):
+    """The Spark master offers fewer task slots than the pipeline's parallelism."""
+
+    code = "not-enough-slots"
+    exit_code = 2
+
+
+class SparkUnavailable(PipelineStopped):
+    """The Spark session could not be started."""
+
+    code = "spark-unavailable"
+
+
+class SparkJobEnded(AttemptFailed):
+    """The barrier job ended although nobody told it to."""
+
+    code = "spark-job-ended"
+
+
+class SlotBootstrap(msgspec.Struct, frozen=True):
+    """All that travels in the Spark closure; everything else comes over the control connection."""
+
+    host: str
+    port: int
+    attempt: Attempt
+    token: str
+    connect_timeout_s: float = 30.0
+
+
+class SparkHost:
+    """The session. Blocking calls: run them in a thread."""
+
+    def __init__(self, application: str, master: str, properties: Mapping[str, str], work_dir: str) -> None:
+        self._application = application
+        self._master = master
+        self._properties = dict(properties)
+        self._work_dir = work_dir
+        self._context: SparkContext | None = None
+
+    def start(self, parallelism: int) -> None:
+        """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
+        self._prepare_environment()
+        from pyspark import SparkConf, SparkContext
+
+        conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
+        log4j = os.path.join(self._work_dir, "log4j2.properties")
+        with open(log4j, "w", encoding="utf-8") as file:
+            file.write(QUIET_LOG4J)
+        quiet = f"-Dlog4j2.configurationFile=file:{log4j}"
+        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+            self._properties[name] = f"{quiet} {self._properties.get(name, '')}".strip()
+        for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
+            conf.set(name, value)
+        try:
+            self._context = SparkContext(conf=conf)
+        except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise SparkUnavailable(
+                f"Spark session on {self._master} could not be started: {first}; check `spark.master` and the Java "
+                f"installation"
+            ) from error
+        self._wait_for_slots(parallelism)
+
+    def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
+        """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
+        assert self._context is not None
+        return SparkJob(self._context, bootstrap, parallelism, ended)
+
+    def stop(self) -> None:
+        """Close the session; the JVM goes with the process."""
+        if self._context is not None:
+            self._context.stop()
+            self._context = None
+
+    @property
+    def jvm_alive(self) -> bool:
+        """Whether the gateway JVM answers; when it does not, only a new daemon process helps."""
+        process = getattr(getattr(self._context, "_gateway", None), "proc", None)
+        return process is None or process.poll() is None
+
+    def _prepare_environment(self) -> None:
+        """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
+        python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
+        os.environ["PYSPARK_PYTHON"] = python or sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        home = java_home()
+        if home is not None:
+            os.environ["JAVA_HOME"] = str(home)
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
+        os.environ.setdefault("SPARK_LOCAL_DIRS", os.path.join(self._work_dir, "spark"))
+        os.environ.setdefault("SPARK_WORKER_DIR", os.path.join(self._work_dir, "workers"))
+
+    @property
+    def _is_local(self) -> bool:
+        return self._master.startswith("local")
+
+    def _wait_for_slots(self, parallelism: int) -> None:
+        context: Any = self._context
+        scala = context._jsc.sc()
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else SLOTS_TIMEOUT_S)
+        offered = 0
+        while time.monotonic() < deadline:
+            offered = int(scala.maxNumConcurrentTasks(profile))
+            if offered >= parallelism:
+                logger.info("Spark %s offers %d slots, %d are used", self._master, offered, parallelism)
+                return
+            threading.Event().wait(POLL_S)
+        raise NotEnoughSlots(
+            f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
+            f"the master or of the executors, or lower `parallelism`",
+            offered=offered,
+            needed=parallelism,
+        )
+
+
+class SparkJob:
+    """`parallelize(n).barrier().mapPartitions(slot).collect()` in a thread of the daemon."""
+
+    def __init__(
+        self, context: SparkContext, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]
+    ) -> None:
+        from pyspark import InheritableThread
+
+        self._context = context
+        self._group = f"tidegate-attempt-{bootstrap.attempt}"
+        self._bootstrap = bootstrap
+        self._parallelism = parallelism
+        self._ended = ended
+        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+
+    def start(self) -> None:
+        """Submit the job; returns at once."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Let Spark kill what is left of the job: slow, only for slots that do not return by themselves."""
+        self._context.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        bootstrap = self._bootstrap
+
+        def slot(partitions: Iterator[int]) -> Iterator[int]:
+            from tidegate.daemon.worker import run_slot
+
+            return iter([run_slot(bootstrap, next(partitions))])
+
+        error: str | None = None
+        try:
+            self._context.setJobGroup(self._group, "tidegate slots", interruptOnCancel=True)
+            self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
+                slot
+            ).collect()
+        except Exception as failure:  # whatever ends the job is the signal; the text tells the cause
+            error = describe_failure(str(failure))
+        self._ended(error)
+
+
+def describe_failure(text: str) -> str:
+    """The line of a Spark error that tells a person the cause: the last Python error, else the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        head = line.split(":", 1)[0]
+        if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
+            return line
+    interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
+    return (interesting or lines or ["unknown Spark failure"])[0][:500]

@@ -1,0 +1,102 @@
+"""The exactly-once handler: a channel that has delivered its barrier waits until every channel has (F13, B27-B42).
+
+Rules
+- one alignment at a time; a higher id gives the running one up (B30);
+- a checkpoint that was cancelled, here or upstream, has zero barriers and can never complete (B35, B40);
+- blocks are released before the notification, so that what follows the barrier is processed after it (B34, F14).
+"""
+
+from __future__ import annotations
+
+from tidegate.ids import CheckpointId
+from tidegate.task.barriers.handler import (
+    Abort,
+    AbortReason,
+    Action,
+    Block,
+    ChannelIndex,
+    Notify,
+    ReleaseAll,
+    StreamCorrupt,
+    start_delay_ms,
+)
+from tidegate.task.elements import Barrier
+
+
+class Aligner:
+    """See the module. `current` is the newest checkpoint seen, completed, running or cancelled."""
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self.current = CheckpointId(0)
+        self._barrier: Barrier | None = None
+        self._started_ms = 0
+        self._start_delay_ms = 0
+        self._received: set[ChannelIndex] = set()
+        self._closed: set[ChannelIndex] = set()
+
+    @property
+    def aligning(self) -> bool:
+        """Whether some, but not all, barriers of `current` are here."""
+        return self._barrier is not None
+
+    def is_blocked(self, channel: ChannelIndex) -> bool:
+        """A channel is blocked from its barrier until the alignment ends."""
+        return channel in self._received
+
+    def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
+        """B27-B35."""
+        if channel in self._closed:
+            raise StreamCorrupt(f"channel {channel}: barrier {barrier.checkpoint} after the end of input")
+        if self._barrier is None:
+            return self._start(channel, barrier, now_ms) if barrier.checkpoint > self.current else []
+        if barrier.checkpoint == self.current:
+            if channel in self._received:
+                raise StreamCorrupt(f"channel {channel}: second barrier of checkpoint {barrier.checkpoint}")
+            self._received.add(channel)
+            return [Block(channel), *self._complete(now_ms)]
+        if barrier.checkpoint < self.current:
+            return []
+        actions: list[Action] = [*self._release(), Abort(self.current, AbortReason.SUBSUMED)]
+        return actions + self._start(channel, barrier, now_ms)
+
+    def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
+        """B36-B41: a cancellation of the running or of a higher checkpoint ends the alignment."""
+        if checkpoint < self.current or (checkpoint == self.current and self._barrier is None):
+            return []
+        released = self._release()
+        self.current = checkpoint
+        return [*released, Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
+
+    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
+        """B42: the closed channel counts in the completion test, so a pending alignment may complete by it."""
+        self._closed.add(channel)
+        return self._complete(now_ms) if self._barrier is not None else []
+
+    def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
+        """Release the running alignment of this checkpoint; a later barrier of it cannot start one again (B40)."""
+        if checkpoint < self.current or (checkpoint == self.current and self._barrier is None):
+            return []
+        released = self._release()
+        self.current = checkpoint
+        return released
+
+    def _start(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
+        """B33."""
+        self.current = barrier.checkpoint
+        self._barrier = barrier
+        self._started_ms = now_ms
+        self._start_delay_ms = start_delay_ms(barrier, now_ms)
+        self._received = {channel}
+        return [Block(channel), *self._complete(now_ms)]
+
+    def _complete(self, now_ms: int) -> list[Action]:
+        barrier = self._barrier
+        if barrier is None or len(self._received | self._closed) < self.channels:
+            return []
+        released = self._release()
+        return [*released, Notify(barrier, max(0, now_ms - self._started_ms), self._start_delay_ms)]
+
+    def _release(self) -> list[Action]:
+        held, self._received, self._barrier = self._received, set(), None
+        return [ReleaseAll()] if held else []

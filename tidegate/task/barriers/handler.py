@@ -1,0 +1,102 @@
+"""What every barrier handler takes and returns, and which handler a pipeline gets.
+
+A handler sees the control elements of all input channels of one subtask (B06: summed over its edges) and answers with
+actions. It holds no channel, clock or socket: the caller passes the time in and carries the actions out, in order.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId
+from tidegate.task.elements import Barrier
+
+ChannelIndex = int
+"""Position of an input channel within its subtask, 0 .. channels - 1."""
+
+
+class AbortReason(StrEnum):
+    """Why a subtask gave a checkpoint up; distinct values, reported to the coordinator (B10)."""
+
+    CANCELLED_UPSTREAM = "declined: a cancellation marker arrived"
+    SUBSUMED = "declined: a newer checkpoint's barrier arrived first"
+    INPUT_ENDED = "declined: the input ended"
+    SNAPSHOT_FAILED = "declined: the snapshot failed"
+    PREPARE_FAILED = "declined: the transaction could not be prepared"
+    CANCELLED_BY_COORDINATOR = "cancelled by the coordinator"
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Process nothing more of this channel; it goes on receiving (C35)."""
+
+    channel: ChannelIndex
+
+
+class ReleaseAll(msgspec.Struct, frozen=True):
+    """Every channel may be processed again."""
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """All barriers are here: pass the barrier on and take the snapshot (B07)."""
+
+    barrier: Barrier
+    alignment_ms: int
+    start_delay_ms: int
+
+
+class Abort(msgspec.Struct, frozen=True):
+    """The checkpoint is given up here: decline it and send a cancellation marker downstream (B09)."""
+
+    checkpoint: CheckpointId
+    reason: AbortReason
+
+
+Action = Block | ReleaseAll | Notify | Abort
+
+
+class StreamCorrupt(TidegateError):
+    """The channels delivered what cannot be: two barriers of one checkpoint on one channel, or data while blocked."""
+
+    code = "stream-corrupt"
+    exit_code = 4
+
+
+class BarrierHandler(Protocol):
+    """The contract of Tracker and Aligner. Checkpoint ids only grow (B13)."""
+
+    def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
+        """A barrier has reached the head of a channel. Raises StreamCorrupt on a repeat (B21, B29)."""
+
+    def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
+        """A cancellation marker has reached the head of a channel."""
+
+    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
+        """The channel has delivered everything; it counts as having delivered every later barrier (B42)."""
+
+    def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
+        """The coordinator gave the checkpoint up: stop waiting for it. It has been told, so nothing is declined."""
+
+    def is_blocked(self, channel: ChannelIndex) -> bool:
+        """Whether the channel's data must wait (B12: never, unless aligning)."""
+
+
+def start_delay_ms(barrier: Barrier, now_ms: int) -> int:
+    """Time between the trigger and the first barrier here, never negative (B08)."""
+    return max(0, now_ms - barrier.timestamp_ms)
+
+
+def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> BarrierHandler:
+    """The handler of a subtask with `channels` inputs (B04); at-least-once with unaligned is refused (B05)."""
+    from tidegate.task.barriers.aligner import Aligner
+    from tidegate.task.barriers.tracker import Tracker
+
+    if channels < 1:
+        raise ValueError("a barrier handler needs at least one channel")
+    if unaligned:
+        reason = "not supported yet" if exactly_once else "needs mode: exactly-once"
+        raise ValueError(f"checkpoints.unaligned {reason}")
+    return Aligner(channels) if exactly_once else Tracker(channels)

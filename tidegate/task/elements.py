@@ -1,0 +1,56 @@
+"""The elements of a channel. Control elements keep their place between batches (F05).
+
+Watermarks and idleness join them with event time; until then a channel carries batches, barriers, cancellation
+markers and the end of input.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tidegate.ids import CheckpointId
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SYSTEM_PREFIX: Final = "__"
+"""Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
+
+
+class Batch:
+    """Rows that travel together: user columns plus system columns, in order. Never changed after it was made."""
+
+    __slots__ = ("frame", "size_bytes")
+
+    def __init__(self, frame: pl.DataFrame, size_bytes: int) -> None:
+        self.frame = frame
+        self.size_bytes = size_bytes
+
+    def __repr__(self) -> str:
+        return f"Batch({self.frame.height} rows, {self.size_bytes} bytes)"
+
+
+class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
+    """Separates the records of checkpoint `checkpoint` from those of the next (F06, C34)."""
+
+    checkpoint: CheckpointId
+    timestamp_ms: int
+    """Driver's clock at the trigger, ms since 1970."""
+    final: bool = False
+    """Sources stop behind this barrier: the daemon was asked to end, or every bounded source has."""
+
+
+class CancelMarker(msgspec.Struct, frozen=True, tag="cancel"):
+    """Checkpoint `checkpoint` was given up upstream: whoever aligns for it stops waiting (B09)."""
+
+    checkpoint: CheckpointId
+
+
+class EndOfInput(msgspec.Struct, frozen=True, tag="end"):
+    """Nothing follows on this channel."""
+
+
+Element = Batch | Barrier | CancelMarker | EndOfInput
+Control = Barrier | CancelMarker | EndOfInput

@@ -1,0 +1,229 @@
+"""The slot loop: one thread, one loop, no locks. The whole data path of a slot can be read here.
+
+A turn gives every subtask one step, downstream first, so that room is made before new rows come in; then the sinks
+move rows to their client and finished snapshots are acknowledged. Nothing in a turn blocks or sleeps: when `turn`
+answers False the caller waits for something to happen (a control message, a frame, a record, a finished upload) and
+calls again. The caller owns sockets, threads and the clock (tidegate.daemon.worker); the loop owns all state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from tidegate.coordinator.types import Decline, StateHandle
+from tidegate.errors import PipelineStopped
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
+from tidegate.task.barriers.handler import AbortReason, Notify
+from tidegate.task.messages import (
+    Abandoned,
+    Acknowledged,
+    Completed,
+    Declined,
+    SlotMessage,
+    SourceFinished,
+    Trigger,
+)
+from tidegate.task.ports import Capture, Failure
+from tidegate.task.snapshot import PendingSnapshot
+from tidegate.task.vertex import VertexTask
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class BadRecord(PipelineStopped):
+    """A record could not be processed and the pipeline file says `bad_records: fail`."""
+
+    code = "bad-record"
+
+
+class Clock(Protocol):
+    """The time, injected."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970."""
+
+    def elapsed_ms(self) -> float:
+        """Never goes back."""
+
+
+class UploadJob(msgspec.Struct, frozen=True):
+    """The asynchronous part of a snapshot: run `capture`, make the bytes durable, answer with an Uploaded."""
+
+    subtask: SubtaskId
+    checkpoint: CheckpointId
+    operator: OperatorName
+    capture: Capture
+
+
+class Uploaded(msgspec.Struct, frozen=True):
+    """Result of an UploadJob: a handle, or the text of what went wrong."""
+
+    subtask: SubtaskId
+    checkpoint: CheckpointId
+    handle: StateHandle | None
+    error: str
+    upload_ms: float
+
+
+class Counters:
+    """Cumulative counts of this attempt, read by the control thread for reports."""
+
+    def __init__(self) -> None:
+        self.bad_records: dict[tuple[str, str], int] = {}
+        self.turns = 0
+        self.busy_ms = 0.0
+        self.backpressured_ms = 0.0
+        self.idle_ms = 0.0
+
+
+class SlotLoop:
+    """See the module. `tasks` are in topological order; `send` and `submit` must not block."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        clock: Clock,
+        send: Callable[[SlotMessage], None],
+        submit: Callable[[UploadJob], None],
+        on_bad_records: Callable[[OperatorName, str, int], None],
+    ) -> None:
+        self.tasks: list[VertexTask] = []
+        self.counters = Counters()
+        self._attempt = attempt
+        self._clock = clock
+        self._send = send
+        self._submit = submit
+        self._on_bad_records = on_bad_records
+        self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
+        self._finished: set[OperatorName] = set()
+
+    # -- what the outside tells the loop -------------------------------------------------------------------------
+
+    def on_trigger(self, trigger: Trigger) -> None:
+        """Inject the barrier at every source of this slot; a trigger of another attempt is ignored (C37)."""
+        if trigger.attempt != self._attempt:
+            return
+        for task in self.tasks:
+            if task.source is not None:
+                task.trigger(trigger.barrier)
+
+    def on_completed(self, completed: Completed) -> None:
+        """The coordinator's notice of phase four (C01): sinks may forget what is confirmed."""
+        for task in self.tasks:
+            for sink in task.sinks.values():
+                sink.completed(completed.checkpoint, completed.released)
+
+    def on_abandoned(self, abandoned: Abandoned) -> None:
+        """Stop waiting for the checkpoint and drop what was gathered for it."""
+        for task in self.tasks:
+            task.abandon(abandoned.checkpoint)
+            self._pending.pop((task.subtask, abandoned.checkpoint), None)
+
+    def on_uploaded(self, uploaded: Uploaded) -> None:
+        """A background upload has ended; one that failed declines its checkpoint."""
+        pending = self._pending.get((uploaded.subtask, uploaded.checkpoint))
+        if pending is None:
+            return
+        if uploaded.handle is None:
+            del self._pending[uploaded.subtask, uploaded.checkpoint]
+            self._decline(uploaded.subtask, uploaded.checkpoint, AbortReason.SNAPSHOT_FAILED, uploaded.error)
+            return
+        pending.uploaded(uploaded.handle, uploaded.upload_ms)
+        self._acknowledge(uploaded.subtask, pending)
+
+    # -- the turn --------------------------------------------------------------------------------------------------
+
+    def turn(self) -> bool:
+        """One step for everybody; True when anything moved."""
+        started = self._clock.elapsed_ms()
+        progressed = False
+        for task in reversed(self.tasks):
+            progressed |= task.turn()
+        for task in self.tasks:
+            for index, sink in task.sinks.items():
+                progressed |= sink.turn()
+                for prepared in sink.poll_prepared():
+                    pending = self._pending.get((task.subtask, prepared.checkpoint))
+                    if pending is None:
+                        continue
+                    name = task.vertex.nodes[index].operator.name
+                    committables = (*sink.unconfirmed(), *prepared.committables)
+                    pending.prepared(name, committables, prepared.prepare_ms)
+                    self._acknowledge(task.subtask, pending)
+        self._report_finished()
+        self.counters.turns += 1
+        if progressed:
+            self.counters.busy_ms += self._clock.elapsed_ms() - started
+        return progressed
+
+    @property
+    def backpressured(self) -> bool:
+        """Whether some subtask has no room for what it would process next; asked when a turn moved nothing."""
+        return any(not task.writable for task in self.tasks)
+
+    def _report_finished(self) -> None:
+        for task in self.tasks:
+            name = task.vertex.nodes[0].operator.name
+            if task.source is not None and name not in self._finished and task.source.finished:
+                self._finished.add(name)
+                self._send(SourceFinished(name))
+
+    # -- Host of the subtasks ----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """See Host."""
+        return self._clock.now_ms()
+
+    def elapsed_ms(self) -> float:
+        """See Host."""
+        return self._clock.elapsed_ms()
+
+    def begin_snapshot(
+        self, task: VertexTask, notify: Notify, captures: Mapping[OperatorName, Capture], snapshot_ms: float
+    ) -> None:
+        """See Host."""
+        checkpoint = notify.barrier.checkpoint
+        sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.sinks)
+        positions = (task.source.positions(),) if task.source is not None else ()
+        pending = PendingSnapshot(
+            self._attempt, task.subtask, notify, positions, frozenset(captures), sinks, snapshot_ms
+        )
+        self._pending[task.subtask, checkpoint] = pending
+        for operator, capture in captures.items():
+            self._submit(UploadJob(task.subtask, checkpoint, operator, capture))
+        self._acknowledge(task.subtask, pending)
+
+    def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+        """See Host."""
+        self._decline(subtask, checkpoint, reason, "")
+
+    def failed_records(self, node: OperatorName, policy: str, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+        """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build)."""
+        for failure in failures:
+            partition, offset = frame["__partition"][failure.row], frame["__offset"][failure.row]
+            where = f"step {node}: record of source partition {partition}, offset {offset}: {failure.reason}"
+            self.bad_record(node, policy, where, failure.reason)
+
+    def bad_record(self, operator: OperatorName, policy: str, where: str, reason: str) -> None:
+        """Count a skipped record by reason, or stop the pipeline with its place and the remedy."""
+        if policy != "skip":
+            raise BadRecord(
+                f"{where}; nothing was lost: correct the record's producer or the expression, or set "
+                f"bad_records: skip to leave such records out (they are counted)"
+            )
+        kind = reason.split(" ", 1)[0].rstrip(":")
+        key = (str(operator), kind)
+        self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
+        self._on_bad_records(operator, where, self.counters.bad_records[key])
+
+    def _decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason, detail: str) -> None:
+        self._send(Declined(Decline(self._attempt, checkpoint, subtask, reason, detail)))
+
+    def _acknowledge(self, subtask: SubtaskId, pending: PendingSnapshot) -> None:
+        if pending.done:
+            self._pending.pop((subtask, pending.barrier.checkpoint), None)
+            self._send(Acknowledged(pending.ack()))

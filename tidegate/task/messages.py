@@ -1,0 +1,183 @@
+"""What the daemon and a slot say to one another over the control connection.
+
+Every message belongs to the attempt of its connection: a slot says hello with attempt and token, anything else is
+refused, and a connection never outlives its attempt (C37). Encoded as length-prefixed msgpack.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.plan.graph import Plan
+from tidegate.task.elements import Barrier
+from tidegate.task.report import SlotReport
+
+LENGTH: Final = struct.Struct("!I")
+MESSAGE_BYTES_MAX: Final = 256 << 20
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First message of a slot. `data_host` is the address other slots reach it by: its end of this connection."""
+
+    attempt: Attempt
+    token: str
+    partition: int
+    """Spark's barrier partition; only a name, the daemon assigns the slot index."""
+    process: int
+    host: str
+    data_port: int
+    version: str
+    python: str
+
+
+class Running(msgspec.Struct, frozen=True, tag="running"):
+    """Deployed: state is restored, channels are connected, sources are reading."""
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag="ack"):
+    """See Ack."""
+
+    ack: Ack
+
+
+class Declined(msgspec.Struct, frozen=True, tag="decline"):
+    """See Decline."""
+
+    decline: Decline
+
+
+class SourceFinished(msgspec.Struct, frozen=True, tag="source-finished"):
+    """A bounded source subtask has returned everything up to its end."""
+
+    source: OperatorName
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Sent by the slot's control thread; `loop_age_ms` tells when the loop last turned."""
+
+    loop_age_ms: int
+    report: SlotReport
+
+
+class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """The slot gives up; it ends by itself after this."""
+
+    code: str
+    message: str
+    retriable: bool
+    exit_code: int
+    traceback: str = ""
+
+
+class LogRecord(msgspec.Struct, frozen=True, tag="log"):
+    """A log record of the slot, printed by the daemon."""
+
+    level: int
+    logger: str
+    message: str
+    time_ms: int
+    exception: str = ""
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """Answer to Stop: everything is closed, the process is about to return."""
+
+
+SlotMessage = (
+    Hello | Running | Acknowledged | Declined | SourceFinished | Heartbeat | SlotFailed | LogRecord | Stopped
+)
+
+
+class PeerAddress(msgspec.Struct, frozen=True):
+    """Where a slot accepts data connections."""
+
+    host: str
+    port: int
+
+
+class SlotSettings(msgspec.Struct, frozen=True):
+    """What every slot needs to know beyond the plan."""
+
+    group_id: str
+    storage_url: str
+    transaction_timeout_ms: int
+    checkpoint_interval_ms: int
+    heartbeat_interval_ms: int
+    lease_ms: int
+    pipeline_log_level: int
+    poll_records_max: int = 5000
+
+
+class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
+    """The work of one slot: the plan, who the others are, and what to restore."""
+
+    attempt: Attempt
+    slot: SlotIndex
+    token: str
+    plan: Plan
+    peers: tuple[PeerAddress, ...]
+    settings: SlotSettings
+    partitions: dict[OperatorName, tuple[TopicPartition, ...]]
+    positions: tuple[SourcePositions, ...]
+    states: tuple[StateHandle, ...]
+
+
+class Trigger(msgspec.Struct, frozen=True, tag="trigger"):
+    """Inject this barrier at the sources (C12, C37)."""
+
+    attempt: Attempt
+    barrier: Barrier
+
+
+class Completed(msgspec.Struct, frozen=True, tag="completed"):
+    """The checkpoint is in the journal and its transactions are ended; `released` ids may be used again."""
+
+    attempt: Attempt
+    checkpoint: CheckpointId
+    released: frozenset[TransactionalId]
+
+
+class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
+    """The coordinator gave the checkpoint up."""
+
+    attempt: Attempt
+    checkpoint: CheckpointId
+    reason: str
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Renews the slot's lease."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Close everything and return. Prepared transactions stay prepared."""
+
+
+DriverMessage = Deploy | Trigger | Completed | Abandoned | Ping | Stop
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_slot = msgspec.msgpack.Decoder(SlotMessage).decode
+_decode_driver = msgspec.msgpack.Decoder(DriverMessage).decode
+
+
+def encode_message(message: SlotMessage | DriverMessage) -> bytes:
+    """Length prefix and body."""
+    body = _encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def decode_slot_message(body: bytes) -> SlotMessage:
+    """Raises msgspec.DecodeError for what no slot sends."""
+    message: SlotMessage = _decode_slot(body)
+    return message
+
+
+def decode_driver_message(body: bytes) -> DriverMessage:
+    """Raises msgspec.DecodeError for what no daemon sends."""
+    message: DriverMessage = _decode_driver(body)
+    return message

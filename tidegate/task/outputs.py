@@ -1,0 +1,53 @@
+"""Where a vertex's rows go: an edge fans out to the subtasks of the next vertex by key group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.plan.graph import Edge
+from tidegate.task.channels import OutputChannel
+from tidegate.task.elements import SYSTEM_PREFIX, Batch, Control
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class EdgeOutput:
+    """One edge of one subtask. `channels[i]` leads to subtask i; a forward edge has the one channel of its own slot."""
+
+    def __init__(self, edge: Edge, channels: Sequence[OutputChannel], max_parallelism: int) -> None:
+        self._edge = edge
+        self._channels = channels
+        self._max_parallelism = max_parallelism
+        self._columns = [name for name, _ in edge.columns]
+
+    @property
+    def writable(self) -> bool:
+        """Whether every channel takes another batch: one full channel holds the whole subtask back."""
+        return all(channel.writable for channel in self._channels)
+
+    def emit(self, frame: pl.DataFrame) -> None:
+        """Send rows on; order per key is kept because a key has one channel."""
+        frame = frame.select([*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))])
+        if len(self._channels) == 1:
+            self._send(self._channels[0], frame)
+            return
+        from tidegate.plan.keygroups import key_group_of
+
+        groups = key_group_of(frame, self._edge.keys, self._max_parallelism)
+        # Flink's formula, as in plan.assignment.subtask_of_key_group, on a whole column.
+        subtasks = groups.cast(int) * len(self._channels) // self._max_parallelism
+        for index, channel in enumerate(self._channels):
+            part = frame.filter(subtasks == index)
+            if part.height:
+                self._send(channel, part)
+
+    def broadcast(self, control: Control) -> None:
+        """To every channel, behind what was sent before (F05, F09)."""
+        for channel in self._channels:
+            channel.emit(control)
+
+    @staticmethod
+    def _send(channel: OutputChannel, frame: pl.DataFrame) -> None:
+        channel.emit(Batch(frame, int(frame.estimated_size())))

@@ -1,0 +1,101 @@
+"""What the slot loop needs from the things it drives. Operators, sources and sinks implement these protocols.
+
+All calls come from the loop's one thread and return at once; blocking work happens on the implementer's own helper
+threads, which post results to a bounded queue and call the `wake` they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.ids import CheckpointId, TransactionalId
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Capture = Callable[[], bytes]
+"""The asynchronous part of a snapshot: runs on a helper thread, sees the state as it was at the barrier (F23)."""
+
+
+class Failure(Protocol):
+    """A record that could not be processed: its row in the input frame and why."""
+
+    row: int
+    reason: str
+
+
+class Operator(Protocol):
+    """Filter, select, aggregate, union."""
+
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """Rows in, rows out; None when nothing is left."""
+
+    def take_failures(self) -> Sequence[Failure]:
+        """Rows of the last frame that failed; empty almost always."""
+
+    def capture(self) -> Capture | None:
+        """The synchronous part of a snapshot; None for an operator without state (F25, F26)."""
+
+    @property
+    def state_keys(self) -> int:
+        """Number of keys held."""
+
+
+class Source(Protocol):
+    """A rewindable source (F04)."""
+
+    def poll(self) -> pl.DataFrame | None:
+        """The next decoded batch, None when nothing is waiting."""
+
+    def positions(self) -> SourcePositions:
+        """Where to continue behind everything that `poll` has returned (F08)."""
+
+    @property
+    def finished(self) -> bool:
+        """A bounded read has returned everything."""
+
+    def close(self) -> None:
+        """Join the helper threads within a bounded time."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A sink subtask has everything before the barrier of `checkpoint` in a flushed, counted transaction."""
+
+    checkpoint: CheckpointId
+    committables: tuple[Committable, ...]
+    prepare_ms: float
+
+
+class Sink(Protocol):
+    """A transactional (or at-least-once) sink."""
+
+    def ready(self) -> bool:
+        """Whether there is room for another batch."""
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Encode and queue rows; never blocks."""
+
+    def turn(self) -> bool:
+        """Hand queued rows to the client and look for delivery errors; True when something moved."""
+
+    def prepare(self, checkpoint: CheckpointId) -> None:
+        """The barrier: what was written so far belongs to `checkpoint`; flush and count it in the background."""
+
+    def poll_prepared(self) -> Sequence[Prepared]:
+        """Finished prepares. Raises AttemptFailed when one failed."""
+
+    def unconfirmed(self) -> Sequence[Committable]:
+        """Committables of earlier checkpoints that no `completed` has confirmed; every ack repeats them."""
+
+    def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        """The checkpoint is in the journal; `released` ids may be used again."""
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up; its committables wait for the next one."""
+
+    def close(self) -> None:
+        """Join the helper threads; a prepared transaction stays prepared."""

@@ -1,0 +1,70 @@
+"""The parts of one subtask's answer to one barrier, gathered until the ack may leave (F24, C36). Pure."""
+
+from __future__ import annotations
+
+from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle
+from tidegate.ids import Attempt, OperatorName, SubtaskId
+from tidegate.task.barriers.handler import Notify
+
+
+class PendingSnapshot:
+    """Waits for the uploads and the sinks of one subtask; `ack` is possible when nothing is missing."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        subtask: SubtaskId,
+        notify: Notify,
+        positions: tuple[SourcePositions, ...],
+        uploads: frozenset[OperatorName],
+        sinks: frozenset[OperatorName],
+        snapshot_ms: float,
+    ) -> None:
+        self.barrier = notify.barrier
+        self._attempt = attempt
+        self._subtask = subtask
+        self._notify = notify
+        self._positions = positions
+        self._uploads = set(uploads)
+        self._sinks = set(sinks)
+        self._states: list[StateHandle] = []
+        self._committables: dict[tuple[int, int], Committable] = {}
+        self._snapshot_ms = snapshot_ms
+        self._upload_ms = 0.0
+        self._prepare_ms = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Nothing is missing."""
+        return not self._uploads and not self._sinks
+
+    def uploaded(self, handle: StateHandle, upload_ms: float) -> None:
+        """The state of one operator is durable."""
+        self._uploads.remove(handle.operator)
+        self._states.append(handle)
+        self._upload_ms = max(self._upload_ms, upload_ms)
+
+    def prepared(self, sink: OperatorName, committables: tuple[Committable, ...], prepare_ms: float) -> None:
+        """A sink is flushed and counted; `committables` repeats the unconfirmed ones of earlier checkpoints."""
+        self._sinks.remove(sink)
+        for committable in committables:
+            self._committables[committable.producer_id, committable.producer_epoch] = committable
+        self._prepare_ms = max(self._prepare_ms, prepare_ms)
+
+    def ack(self) -> Ack:
+        """The ack of all chained operators (C28)."""
+        if not self.done:
+            raise ValueError(f"{self._subtask}: checkpoint {self.barrier.checkpoint} still waits for its parts")
+        return Ack(
+            attempt=self._attempt,
+            checkpoint=self.barrier.checkpoint,
+            subtask=self._subtask,
+            positions=self._positions,
+            states=tuple(self._states),
+            committables=tuple(self._committables.values()),
+            alignment_ms=self._notify.alignment_ms,
+            start_delay_ms=self._notify.start_delay_ms,
+            snapshot_ms=self._snapshot_ms,
+            upload_ms=self._upload_ms,
+            prepare_ms=self._prepare_ms,
+        )

@@ -1,0 +1,179 @@
+"""One subtask of one vertex: input channels, barrier handler, a tree of operators, outputs.
+
+A frame enters at the head and is pushed through the tree by direct calls. A barrier does three things in one step
+that no record can enter (C33): barrier to all outputs, synchronous snapshot of every operator, `prepare` of every
+sink. Whoever drives the subtask supplies the time and carries the messages (see loop.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.ids import CheckpointId, OperatorName, SubtaskId
+from tidegate.plan.graph import Vertex
+from tidegate.task.barriers.handler import Abort, AbortReason, BarrierHandler, Notify, start_delay_ms
+from tidegate.task.channels import InputChannel
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Control
+from tidegate.task.outputs import EdgeOutput
+from tidegate.task.ports import Capture, Failure, Operator, Sink, Source
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Host(Protocol):
+    """What a subtask asks of the loop."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since 1970."""
+
+    def elapsed_ms(self) -> float:
+        """A clock that never goes back, for durations."""
+
+    def begin_snapshot(
+        self, task: VertexTask, notify: Notify, captures: Mapping[OperatorName, Capture], snapshot_ms: float
+    ) -> None:
+        """The synchronous part is done: upload, wait for the sinks, acknowledge."""
+
+    def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+        """Tell the coordinator that this subtask gives the checkpoint up (B09)."""
+
+    def failed_records(self, node: OperatorName, policy: str, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+        """Count them, or stop the pipeline, as the policy says."""
+
+
+class VertexTask:
+    """See the module."""
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        subtask: SubtaskId,
+        host: Host,
+        *,
+        inputs: Sequence[InputChannel],
+        handler: BarrierHandler | None,
+        source: Source | None,
+        operators: Mapping[int, Operator],
+        sinks: Mapping[int, Sink],
+        outputs: Mapping[int, EdgeOutput],
+    ) -> None:
+        self.vertex = vertex
+        self.subtask = subtask
+        self.inputs = inputs
+        self.source = source
+        self.sinks = sinks
+        self.operators = operators
+        self.outputs = outputs
+        self.source_stopped = False
+        self._host = host
+        self._handler = handler
+        self._turn_of = 0
+
+    @property
+    def writable(self) -> bool:
+        """Whether every way out has room for the rows of one more batch."""
+        return all(sink.ready() for sink in self.sinks.values()) and all(o.writable for o in self.outputs.values())
+
+    def turn(self) -> bool:
+        """Process one batch or one control element; False when there is nothing to do or no room for it."""
+        if self.source is not None:
+            return self._poll_source(self.source)
+        assert self._handler is not None
+        count = len(self.inputs)
+        for step in range(count):
+            index = (self._turn_of + step) % count
+            channel = self.inputs[index]
+            if not len(channel) or self._handler.is_blocked(index):
+                continue
+            if channel.next_is_batch and not self.writable:
+                continue
+            self._turn_of = (index + 1) % count
+            element = channel.pop()
+            if isinstance(element, Batch):
+                self._push(0, element.frame)
+            else:
+                self._on_control(index, element)
+            return True
+        return False
+
+    def trigger(self, barrier: Barrier) -> None:
+        """Inject a barrier at a source (F05); behind a final one the source is silent."""
+        if self.source_stopped:
+            return
+        self.source_stopped = barrier.final
+        self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
+
+    def abandon(self, checkpoint: CheckpointId) -> None:
+        """The coordinator gave the checkpoint up."""
+        if self._handler is not None:
+            self._handler.on_abandoned(checkpoint)
+        for sink in self.sinks.values():
+            sink.aborted(checkpoint)
+
+    def _poll_source(self, source: Source) -> bool:
+        if self.source_stopped or not self.writable:
+            return False
+        frame = source.poll()
+        if frame is None:
+            return False
+        if frame.height:
+            self._push(0, frame)
+        return True
+
+    def _push(self, index: int, frame: pl.DataFrame) -> None:
+        """Depth first through the tree: the order of rows is the order of arrival on every way out."""
+        node = self.vertex.nodes[index]
+        if index in self.sinks:
+            self.sinks[index].write(frame)
+            return
+        result: pl.DataFrame | None = frame
+        if index in self.operators:
+            operator = self.operators[index]
+            result = operator.process(frame)
+            failures = operator.take_failures()
+            if failures:
+                policy = getattr(node.operator, "bad_records", "fail")
+                self._host.failed_records(node.operator.name, policy, frame, failures)
+        if result is None or not result.height:
+            return
+        for child in node.children:
+            self._push(child, result)
+        for edge in node.edges:
+            self.outputs[edge].emit(result)
+
+    def _on_control(self, channel: int, control: Control) -> None:
+        """B02: barriers are handled and passed on, cancellations are swallowed here and sent anew."""
+        assert self._handler is not None
+        now_ms = self._host.now_ms()
+        if isinstance(control, Barrier):
+            actions = self._handler.on_barrier(channel, control, now_ms)
+        elif isinstance(control, CancelMarker):
+            actions = self._handler.on_cancel(channel, control.checkpoint)
+        else:
+            actions = self._handler.on_end(channel, now_ms)
+        for action in actions:
+            if isinstance(action, Notify):
+                self._checkpoint(action)
+            elif isinstance(action, Abort):
+                self._give_up(action)
+
+    def _give_up(self, abort: Abort) -> None:
+        self._host.decline(self.subtask, abort.checkpoint, abort.reason)
+        for output in self.outputs.values():
+            output.broadcast(CancelMarker(abort.checkpoint))
+
+    def _checkpoint(self, notify: Notify) -> None:
+        """The one step of C33."""
+        started = self._host.elapsed_ms()
+        for output in self.outputs.values():
+            output.broadcast(notify.barrier)
+        captures: dict[OperatorName, Capture] = {}
+        for index, operator in self.operators.items():
+            capture = operator.capture()
+            if capture is not None:
+                captures[self.vertex.nodes[index].operator.name] = capture
+        for sink in self.sinks.values():
+            sink.prepare(notify.barrier.checkpoint)
+        self._host.begin_snapshot(self, notify, captures, self._host.elapsed_ms() - started)

@@ -1,0 +1,127 @@
+"""Frames on a TCP connection between two slots: one header, then the body.
+
+    length u32 | kind u8 | channel u32 | sequence u64 | body        (big endian; length counts the body)
+
+`channel` is the index of an edge of the plan; sender and receiver of the connection say which subtasks it joins.
+Sequence numbers start at 0 on every channel of a connection and grow by one; a gap or a repeat is an error, never
+ignored. Credit frames flow the other way and have no number.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from tidegate.errors import AttemptFailed
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+
+HEADER: Final = struct.Struct("!IBIQ")
+BODY_BYTES_MAX: Final = 1 << 30
+"""A longer body means that the stream is not ours or out of step."""
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    HELLO = 0
+    BATCH = 1
+    CONTROL = 2
+    CREDIT = 3
+
+
+class ChannelBroken(AttemptFailed):
+    """A data connection delivered something that cannot be: the attempt ends and is started anew."""
+
+    code = "channel-broken"
+
+
+class ChannelHello(msgspec.Struct, frozen=True):
+    """First frame of a data connection: who sends on it. Another attempt or token is refused."""
+
+    attempt: int
+    token: str
+    sender: int
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """One frame as read from a connection."""
+
+    kind: Kind
+    channel: int
+    sequence: int
+    body: bytes
+
+
+_encode_control = msgspec.msgpack.Encoder().encode
+_decode_control = msgspec.msgpack.Decoder(Control).decode
+
+
+def write_frame(kind: Kind, channel: int, sequence: int, body: bytes) -> list[bytes]:
+    """The parts of a frame, header first, ready for `sendmsg`."""
+    return [HEADER.pack(len(body), kind, channel, sequence), body]
+
+
+def encode_element(element: Element) -> tuple[Kind, bytes]:
+    """Batches as an Arrow IPC stream, control elements as msgpack."""
+    if not isinstance(element, Batch):
+        return Kind.CONTROL, _encode_control(element)
+    buffer = io.BytesIO()
+    element.frame.write_ipc_stream(buffer)
+    return Kind.BATCH, buffer.getvalue()
+
+
+def decode_element(frame: Frame) -> Element:
+    """Inverse of `encode_element`. Raises ChannelBroken for a kind that is not an element."""
+    if frame.kind is Kind.BATCH:
+        import polars as pl
+
+        return Batch(pl.read_ipc_stream(io.BytesIO(frame.body)), len(frame.body))
+    if frame.kind is Kind.CONTROL:
+        control: Barrier | CancelMarker | EndOfInput = _decode_control(frame.body)
+        return control
+    raise ChannelBroken(f"frame of kind {frame.kind.name} where an element was expected")
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. Feed it what the socket gave; it keeps the unfinished rest."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
+        """Raises ChannelBroken on an impossible header."""
+        self._buffer += data
+        at = 0
+        while len(self._buffer) - at >= HEADER.size:
+            length, kind, channel, sequence = HEADER.unpack_from(self._buffer, at)
+            if length > BODY_BYTES_MAX or kind > Kind.CREDIT:
+                raise ChannelBroken(f"impossible frame header: kind {kind}, {length} bytes")
+            end = at + HEADER.size + length
+            if len(self._buffer) < end:
+                break
+            yield Frame(Kind(kind), channel, sequence, bytes(self._buffer[at + HEADER.size : end]))
+            at = end
+        del self._buffer[:at]
+
+
+class SequenceCheck:
+    """Expects 0, 1, 2 ... on each channel of one connection."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+
+    def check(self, frame: Frame) -> None:
+        """Raises ChannelBroken on a gap or a repeat."""
+        expected = self._next.get(frame.channel, 0)
+        if frame.sequence != expected:
+            what = "repeat" if frame.sequence < expected else "gap"
+            raise ChannelBroken(
+                f"{what} on edge {frame.channel}: frame {frame.sequence} where {expected} was expected",
+                edge=frame.channel,
+            )
+        self._next[frame.channel] = expected + 1
