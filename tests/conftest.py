@@ -1,0 +1,126 @@
+"""Fixtures shared by all tests: a real broker, topics with names of their own.
+
+The broker of the session is, in this order: KAFKA_BOOTSTRAP; a container when Docker's socket answers and
+testcontainers is installed; the development broker. A test that stops or kills brokers starts its own through
+`own_broker`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.server import create_topics
+
+DOCKER_SOCKET = "/var/run/docker.sock"
+CONTAINER_IMAGE = "apache/kafka:4.3.1"
+
+
+class SessionBroker:
+    """The broker that all tests of a session share; nobody may stop it."""
+
+    def __init__(self, bootstrap: str, kind: str) -> None:
+        self.bootstrap = bootstrap
+        self.kind = kind
+
+    def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+        """Create topics with so many partitions each and wait for their leaders."""
+        create_topics(self.bootstrap, topics, config)
+
+
+class TopicMaker(Protocol):
+    """`topics("orders", 4)` makes a topic with a name of its own and returns the name."""
+
+    def __call__(self, name: str = "topic", partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+class BrokerMaker(Protocol):
+    """`own_broker()` gives a started development broker of this test alone."""
+
+    def __call__(
+        self,
+        *,
+        start: bool = True,
+        transaction_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> DevelopmentBroker: ...
+
+
+def docker_answers(path: str = DOCKER_SOCKET) -> bool:
+    """Whether an engine listens: a `docker` program alone says nothing."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1)
+        connection.connect(path)
+        connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+        return b"200" in connection.recv(64)
+    return False
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionBroker]:
+    """The real broker of this session."""
+    given = os.environ.get("KAFKA_BOOTSTRAP")
+    if given:
+        yield SessionBroker(given, "KAFKA_BOOTSTRAP")
+    elif find_spec("testcontainers") is not None and docker_answers():
+        from testcontainers.kafka import KafkaContainer
+
+        with KafkaContainer(CONTAINER_IMAGE).with_kraft() as container:
+            yield SessionBroker(container.get_bootstrap_server(), "container")
+    else:
+        own = DevelopmentBroker(tmp_path_factory.mktemp("broker"))
+        try:
+            yield SessionBroker(own.start().bootstrap, "embedded")
+        finally:
+            own.kill()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerMaker]:
+    """Makes brokers that belong to one test, which may stop, kill and pause them. All are killed at its end."""
+    made: list[DevelopmentBroker] = []
+
+    def make(
+        *,
+        start: bool = True,
+        transaction_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> DevelopmentBroker:
+        own = DevelopmentBroker(
+            tmp_path / f"broker-{len(made)}", transaction_version=transaction_version, properties=properties
+        )
+        made.append(own)
+        return own.start() if start else own
+
+    try:
+        yield make
+    finally:
+        for own in made:
+            own.kill()
+
+
+@pytest.fixture
+def unique_name() -> Callable[[str], str]:
+    """`unique_name("orders")` gives `orders-` and something that no other test has."""
+    return lambda name: f"{name}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def topics(broker: SessionBroker, unique_name: Callable[[str], str]) -> TopicMaker:
+    """Makes topics at the session's broker; their names are unique, so nothing is deleted afterwards."""
+
+    def make(name: str = "topic", partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
+        topic = unique_name(name)
+        broker.create_topics({topic: partitions}, config)
+        return topic
+
+    return make

@@ -1,0 +1,152 @@
+"""The development broker on its own: life, faults, what stays over restarts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Partition
+from kafka import KafkaAdminClient
+
+from tests.conftest import BrokerMaker, SessionBroker, TopicMaker
+from tests.waiting import wait_until
+from tidegate.daemon.broker import BrokerFailed, DevelopmentBroker
+
+pytestmark = pytest.mark.slow
+
+
+def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
+    """Produce these values to partition 0, all of them acknowledged."""
+    errors: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    for value in values:
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: errors.append(error) if error else None
+        )
+    assert producer.flush(30) == 0
+    assert errors == []
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    """The first `count` values of partition 0."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read", "log_level": 0})
+    try:
+        consumer.assign([Partition(topic, 0, 0)])
+        messages = []
+        while len(messages) < count:
+            batch = consumer.consume(count - len(messages), 30)
+            assert batch, f"{len(messages)} of {count} records within 30 s"
+            messages += batch
+        return [message.value() for message in messages]
+    finally:
+        consumer.close()
+
+
+def test_records_written_are_read_back(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics("orders")
+    write(broker.bootstrap, topic, [b"1", b"2", b"3"])
+    assert read(broker.bootstrap, topic, 3) == [b"1", b"2", b"3"]
+
+
+def test_kill_keeps_port_and_acknowledged_records(own_broker: BrokerMaker) -> None:
+    broker = own_broker()
+    address = broker.bootstrap
+    broker.create_topics({"orders": 1})
+    write(address, "orders", [b"before"])
+    broker.kill()
+    assert broker.pid is None
+    broker.start()
+    assert broker.bootstrap == address
+    write(address, "orders", [b"after"])
+    assert read(address, "orders", 2) == [b"before", b"after"]
+
+
+def test_second_object_on_the_directory_continues_it(own_broker: BrokerMaker) -> None:
+    first = own_broker()
+    first.create_topics({"orders": 1})
+    write(first.bootstrap, "orders", [b"1"])
+    first.stop()
+    with DevelopmentBroker(first.directory) as second:
+        assert second.bootstrap == first.bootstrap
+        assert read(second.bootstrap, "orders", 1) == [b"1"]
+
+
+def test_paused_broker_does_not_answer_until_resumed(own_broker: BrokerMaker) -> None:
+    broker = own_broker()
+    broker.pause()
+    with pytest.raises(BrokerFailed, match="does not answer"):
+        broker.wait_ready(timeout_s=0.2)
+    broker.resume()
+    broker.wait_ready(timeout_s=30)
+
+
+def test_paused_broker_can_be_stopped(own_broker: BrokerMaker) -> None:
+    broker = own_broker()
+    broker.pause()
+    broker.stop()
+    assert broker.pid is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_transaction_version_is_the_cluster_feature(own_broker: BrokerMaker, version: int) -> None:
+    broker = own_broker(transaction_version=version)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        feature = admin.describe_features()["transaction.version"]
+    finally:
+        admin.close()
+    assert feature["finalized"] == (version, version)
+
+
+def test_listens_on_the_loopback_interface_only(own_broker: BrokerMaker) -> None:
+    pid = own_broker().pid
+    sockets = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    table = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    listening = {row[1].split(":")[0] for row in table if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert listening
+    assert listening <= loopback
+
+
+def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys, time\n"
+        "from tidegate.daemon.broker import DevelopmentBroker\n"
+        "broker = DevelopmentBroker(pathlib.Path(sys.argv[1])).start()\n"
+        "print(broker.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    starter = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    with starter.stdin, starter.stdout:
+        pid = int(starter.stdout.readline())
+        starter.kill()
+        starter.wait()
+    wait_until(lambda: is_gone(pid), "the broker ends after its starter")
+
+
+def test_broken_setting_is_reported_with_what_kafka_said(own_broker: BrokerMaker) -> None:
+    broker = own_broker(start=False, properties={"log.segment.bytes": "many"})
+    with pytest.raises(BrokerFailed, match="many"):
+        broker.start()
+    assert broker.pid is None
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended (a zombie that nobody has reaped has ended too)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return stat.rsplit(")", 1)[1].split()[0] == "Z"
