@@ -1,0 +1,118 @@
+"""JSON values to columns: strict, one record at a time, only the fields that the pipeline uses.
+
+Each value is decoded by msgspec into a struct made from the schema, so a bad record is known by itself and the
+others keep their rows. A columnar JSON reader would be no faster here and coerces, drops or merges records.
+
+Rules: missing and null are NULL; unknown fields are skipped; of a repeated field the last counts; integers have
+bounds and no fraction (`1.0` is refused); a double takes integers; a timestamp is an RFC 3339 string (without an
+offset: UTC), a date `YYYY-MM-DD`, binary base64. Anything else fails its record with the path in the reason.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import DecodeFailure
+
+Columns = Sequence[tuple[str, DataType]]
+_FLOAT_MAX = 3.4028234663852886e38
+_KEPT_TYPES = (bytes, dt.datetime, dt.date)
+
+
+def _between(kind: type, low: float, high: float) -> Any:
+    return Annotated[kind, msgspec.Meta(ge=low, le=high)]
+
+
+_SCALARS: dict[str, Any] = {
+    "boolean": bool,
+    "tinyint": _between(int, -(2**7), 2**7 - 1),
+    "smallint": _between(int, -(2**15), 2**15 - 1),
+    "int": _between(int, -(2**31), 2**31 - 1),
+    "bigint": _between(int, -(2**63), 2**63 - 1),
+    "float": _between(float, -_FLOAT_MAX, _FLOAT_MAX),
+    "double": float,
+    "string": str,
+    "binary": bytes,
+    "date": dt.date,
+    "timestamp": dt.datetime,
+}
+
+
+class JsonDecoder:
+    """Decodes values into a frame with exactly the columns of `output`."""
+
+    def __init__(self, output: Columns) -> None:
+        self._types = [(name, polars_type(kind)) for name, kind in output]
+        self._nested = [kind.kind in ("array", "struct") for _, kind in output]
+        self._schema = pl.Schema(self._types)
+        self._decode: Callable[[Any], Any] = msgspec.json.Decoder(_record_type("Record", output)).decode
+
+    def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+        """Rows of the good records in order, and the bad ones. Never raises for what a record contains."""
+        records: list[Any] = []
+        failures: list[DecodeFailure] = []
+        decoded = map(self._decode, values)
+        while True:
+            # `extend` keeps what it had before an exception and `map` goes on behind it: good records need no loop here
+            try:
+                records.extend(decoded)
+                break
+            except (ValueError, TypeError, RecursionError) as error:
+                row = len(records) + len(failures)
+                failures.append(DecodeFailure(row, _reason(values[row], error)))
+        return self._frame(records), failures
+
+    def _frame(self, records: list[Any]) -> pl.DataFrame:
+        if not records:
+            return pl.DataFrame(schema=self._schema)
+        if not self._types:
+            return pl.DataFrame(height=len(records))
+        columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+        return pl.DataFrame(
+            [
+                pl.Series(name, list(map(_plain, column)) if nested else column, dtype=kind)
+                for (name, kind), nested, column in zip(self._types, self._nested, columns, strict=True)
+            ]
+        )
+
+
+def _record_type(name: str, fields: Columns) -> type[msgspec.Struct]:
+    """A struct with an optional, nullable attribute `f<i>` for each field (names in JSON need not be identifiers)."""
+    members = [(f"f{i}", _python_type(f"{name}_{i}", kind) | None, None) for i, (_, kind) in enumerate(fields)]
+    names = {f"f{i}": field for i, (field, _) in enumerate(fields)}
+    return msgspec.defstruct(name, members, rename=names, gc=False)
+
+
+def _python_type(name: str, kind: DataType) -> Any:
+    if kind.kind == "array":
+        assert kind.element is not None
+        return list[_python_type(name, kind.element) | None]  # type: ignore[misc]  # built at run time for msgspec
+    if kind.kind == "struct":
+        return _record_type(name, kind.fields)
+    return _SCALARS[kind.kind]
+
+
+def _plain(value: Any) -> Any:
+    """Structs as dicts by field name, which Polars takes for struct columns."""
+    return msgspec.to_builtins(value, builtin_types=_KEPT_TYPES)
+
+
+def _reason(value: bytes | None, error: Exception) -> str:
+    if value is None:
+        return "JSON: the value is null (a tombstone)"
+    if not value:
+        return "JSON: the value is empty"
+    if isinstance(error, RecursionError):
+        return "JSON: nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"JSON: not UTF-8: {error.reason} in a string"
+    if isinstance(error, TypeError):
+        raise error  # only a null value has no bytes; anything else is our mistake
+    return f"JSON: {error}"

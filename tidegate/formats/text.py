@@ -1,0 +1,48 @@
+"""Values as text, the same wherever text leaves the engine: JSON fields and record keys.
+
+timestamp: ISO 8601 in UTC with `Z`, with a fraction only when there is one (3 or 6 digits); date: `YYYY-MM-DD`;
+binary inside JSON: base64 (RFC 4648, padded).
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+_TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.fZ"
+
+
+def timestamp_text(value: pl.Expr) -> pl.Expr:
+    """A timestamp column as text; NULL stays NULL."""
+    return value.dt.to_string(_TIMESTAMP)
+
+
+def json_ready(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """`value` with everything replaced that `struct.json_encode` would write differently or not at all."""
+    if not _needs_text(kind):
+        return value
+    if isinstance(kind, pl.Datetime):
+        return timestamp_text(value)
+    if isinstance(kind, pl.Binary):
+        return value.bin.encode("base64")
+    if isinstance(kind, pl.List):
+        return value.list.eval(json_ready(pl.element(), _inner(kind)))
+    assert isinstance(kind, pl.Struct)
+    parts = [json_ready(value.struct.field(part.name), _instance(part.dtype)).alias(part.name) for part in kind.fields]
+    return pl.when(value.is_not_null()).then(pl.struct(parts))
+
+
+def _needs_text(kind: pl.DataType) -> bool:
+    if isinstance(kind, pl.List):
+        return _needs_text(_inner(kind))
+    if isinstance(kind, pl.Struct):
+        return any(_needs_text(_instance(part.dtype)) for part in kind.fields)
+    return isinstance(kind, pl.Datetime | pl.Binary)
+
+
+def _inner(kind: pl.List) -> pl.DataType:
+    return _instance(kind.inner)
+
+
+def _instance(kind: object) -> pl.DataType:
+    """Polars allows a class where it means an instance of it."""
+    return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]  # DataTypeClass or DataType
