@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as Partition
 from kafka import KafkaAdminClient
 
@@ -36,7 +35,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read", "log_level": 0})
     try:
         consumer.assign([Partition(topic, 0, 0)])
-        messages = []
+        messages: list[Message] = []
         while len(messages) < count:
             batch = consumer.consume(count - len(messages), 30)
             assert batch, f"{len(messages)} of {count} records within 30 s"
@@ -104,7 +103,7 @@ def test_transaction_version_is_the_cluster_feature(own_broker: BrokerMaker, ver
 
 def test_listens_on_the_loopback_interface_only(own_broker: BrokerMaker) -> None:
     pid = own_broker().pid
-    sockets = {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()}
+    sockets = {str(file.readlink()) for file in Path(f"/proc/{pid}/fd").iterdir()}
     table = [
         line.split()
         for name in ("tcp", "tcp6")

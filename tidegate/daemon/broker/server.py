@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from tidegate.daemon.broker.properties import LOG4J2, derive_properties, render_
 from tidegate.daemon.java import find_java
 
 if TYPE_CHECKING:  # the library is imported where it runs
-    from confluent_kafka.admin import PartitionMetadata  # type: ignore[attr-defined]  # not in their __all__
+    from confluent_kafka.admin import AdminClient
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 """Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
@@ -146,10 +146,10 @@ class DevelopmentBroker:
         raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
 
     def create_topics(
-        self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, timeout_s: float = 30
+        self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, *, existing_ok: bool = False
     ) -> None:
         """Create topics with so many partitions each, and wait until every partition has its leader."""
-        create_topics(self.bootstrap, topics, config, timeout_s)
+        create_topics(self.bootstrap, topics, config, existing_ok=existing_ok)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -246,32 +246,46 @@ class DevelopmentBroker:
 
 
 def create_topics(
-    bootstrap: str, topics: Mapping[str, int], config: Mapping[str, str] | None = None, timeout_s: float = 30
+    bootstrap: str,
+    topics: Mapping[str, int],
+    config: Mapping[str, str] | None = None,
+    *,
+    existing_ok: bool = False,
+    timeout_s: float = 30,
 ) -> None:
     """Create topics with so many partitions each at any broker, and wait until every partition has its leader.
 
-    Raises BrokerFailed: a topic exists, the broker refuses, or no leader within `timeout_s`.
+    With `existing_ok` a topic that exists is left as it is. Raises BrokerFailed: a topic exists already, the broker
+    refuses, or a partition has no leader within `timeout_s`.
     """
-    from confluent_kafka import KafkaException
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
+    if not topics:
+        return
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()]
     for name, future in admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s).items():
         try:
             future.result(timeout_s)
         except KafkaException as refused:
+            if existing_ok and refused.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                continue
             raise BrokerFailed(f"topic {name} was not created at {bootstrap}: {refused.args[0].str()}") from refused
-    end = time.monotonic() + timeout_s
+    _wait_for_leaders(admin, topics, time.monotonic() + timeout_s)
+
+
+def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
     for name, count in topics.items():
-        while _count_leaders(admin.list_topics(name, timeout=timeout_s).topics[name].partitions.values()) < count:
-            if time.monotonic() > end:
-                raise BrokerFailed(f"topic {name} at {bootstrap} has no leader for every partition after {timeout_s} s")
+        while _count_leaders(admin, name) < count:
+            if time.monotonic() > deadline_s:
+                raise BrokerFailed(f"topic {name} has not got {count} partitions with a leader each in time")
             time.sleep(_POLL_S)
 
 
-def _count_leaders(partitions: Iterable[PartitionMetadata]) -> int:
-    return sum(partition.leader >= 0 for partition in partitions)
+def _count_leaders(admin: AdminClient, topic: str) -> int:
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return sum(partition.leader >= 0 for partition in partitions.values())
 
 
 @cache
