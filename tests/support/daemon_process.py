@@ -1,0 +1,138 @@
+"""A daemon as a user runs it: `tidegate run FILE` in a process of its own, its log in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.support.processes import find_descendants, find_executors, find_slots, kill
+from tests.waiting import wait_until
+
+
+class DaemonProcess:
+    """Start, watch, kill. The HTTP port is read from the log."""
+
+    def __init__(self, pipeline: Path, log: Path, environ: dict[str, str] | None = None) -> None:
+        self.pipeline = pipeline
+        self.log = log
+        self._environ = {**os.environ, **(environ or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+
+    def start(self) -> DaemonProcess:
+        """Spawn; returns at once."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._log_from = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tidegate", "run", str(self.pipeline)],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                env=self._environ,
+                start_new_session=True,
+            )
+        return self
+
+    @property
+    def pid(self) -> int:
+        """Of the daemon's Python process."""
+        assert self.process is not None
+        return self.process.pid
+
+    def text(self) -> str:
+        """The log since the last start."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(self._log_from)
+            return file.read().decode(errors="replace")
+
+    def wait_for(self, pattern: str, timeout_s: float = 60) -> re.Match[str]:
+        """The first match of a pattern in the log; fails with the log's tail when the daemon ends before."""
+        found: list[re.Match[str]] = []
+
+        def look() -> bool:
+            match = re.search(pattern, self.text())
+            if match:
+                found.append(match)
+                return True
+            assert self.process is not None
+            if self.process.poll() is not None:
+                raise AssertionError(f"daemon ended with {self.process.returncode}:\n{self.text()[-4000:]}")
+            return False
+
+        wait_until(look, f"{pattern!r} in {self.log}", timeout_s)
+        return found[0]
+
+    def wait_running(self, timeout_s: float = 90) -> DaemonProcess:
+        """Until an attempt runs."""
+        self.wait_for(r"attempt \d+ is running", timeout_s)
+        return self
+
+    def completed_checkpoints(self) -> int:
+        """Number of checkpoint lines in the log since the last start."""
+        return len(re.findall(r"checkpoint \d+ completed", self.text()))
+
+    def wait_checkpoints(self, count: int, timeout_s: float = 60) -> None:
+        """Until so many more checkpoints than now have completed."""
+        target = self.completed_checkpoints() + count
+        wait_until(lambda: self.completed_checkpoints() >= target, f"{count} more checkpoints in {self.log}", timeout_s)
+
+    def http(self, path: str) -> tuple[int, str]:
+        """GET from the daemon's own server."""
+        port = self.wait_for(r"http://127\.0\.0\.1:(\d+)").group(1)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def status(self) -> dict[str, object]:
+        """The JSON of /status."""
+        found: dict[str, object] = json.loads(self.http("/status")[1])
+        return found
+
+    def slots(self) -> list[int]:
+        """Pids of the slot processes."""
+        return find_slots(self.pid)
+
+    def executors(self) -> list[int]:
+        """Pids of the executor JVMs."""
+        return find_executors(self.pid)
+
+    def kill(self) -> list[int]:
+        """SIGKILL the daemon's Python process; returns the pids that must follow it by themselves."""
+        below = [process.pid for process in find_descendants(self.pid)]
+        kill(self.pid)
+        assert self.process is not None
+        self.process.wait(10)
+        return below
+
+    def terminate(self, timeout_s: float = 60) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 120) -> int:
+        """Until it ends by itself; returns the exit code."""
+        assert self.process is not None
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"daemon did not end within {timeout_s} s:\n{self.text()[-4000:]}") from None
+
+    def destroy(self) -> None:
+        """Whatever happened, nothing is left behind."""
+        if self.process is not None and self.process.poll() is None:
+            below = self.kill()
+            for pid in below:
+                kill(pid)
