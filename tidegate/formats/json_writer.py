@@ -20,7 +20,8 @@ class JsonEncoder:
 
     def __init__(self, columns: Sequence[tuple[str, DataType]]) -> None:
         fields = [json_ready(pl.col(name), polars_type(kind)).alias(name) for name, kind in columns]
-        self.expression = (pl.struct(fields).struct.json_encode() if fields else pl.repeat("{}", pl.len())).cast(pl.Binary)
+        text = pl.struct(fields).struct.json_encode() if fields else pl.repeat("{}", pl.len())
+        self.expression = text.cast(pl.Binary)
         """The object's UTF-8 as a Binary expression over the input frame."""
 
     def encode(self, frame: pl.DataFrame) -> list[bytes]:

@@ -1,0 +1,83 @@
+"""Key groups: which of the `max_parallelism` groups a key belongs to.
+
+The hash is part of the format of state files and of the exchange, so it never changes: xxh3_64 of the key's canonical
+bytes, modulo max_parallelism. Canonical bytes of one column: string its UTF-8, binary its bytes, integers in decimal,
+boolean `true` or `false`, date the days and timestamp the microseconds since 1970 in decimal. A NULL key has the
+group of the byte FF, which is no UTF-8. Several columns: for each the length of its canonical bytes (binary: of
+its lower-case hex) in decimal, `:`, the bytes, and `-:` for NULL, joined.
+
+Polars is imported where it runs: the driver imports this package too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KEY_HASH = "xxh3_64 of canonical bytes v1, modulo max_parallelism"
+"""Goes into headers of state files: a file made under another rule must not be read by this one."""
+
+
+def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.Series:
+    """The key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
+    kinds = tuple(frame.schema[key] for key in keys)
+    return frame.select(_group_expression(tuple(keys), kinds, max_parallelism)).to_series()
+
+
+def key_groups_of_keys(
+    rows: Iterable[Sequence[Any]], schema: dict[str, pl.DataType], max_parallelism: int
+) -> pl.Series:
+    """As `key_group_of`, for keys held as Python values (one sequence per key, values in the order of `schema`)."""
+    import polars as pl
+
+    frame = pl.DataFrame(list(rows), schema=schema, orient="row")
+    return key_group_of(frame, list(schema), max_parallelism)
+
+
+def _canonical(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    import polars as pl
+
+    if kind in (pl.String, pl.Binary):
+        return key
+    if kind == pl.Date:
+        return key.cast(pl.Int32).cast(pl.String)
+    if isinstance(kind, pl.Datetime):
+        return key.cast(pl.Int64).cast(pl.String)
+    if kind == pl.Boolean or kind.is_integer():
+        return key.cast(pl.String)
+    raise TypeError(f"a key cannot be of type {kind}: take a string, integer, boolean, binary, date or timestamp")
+
+
+def _counted(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    import polars as pl
+
+    text = key.bin.encode("hex") if kind == pl.Binary else _canonical(key, kind)
+    return pl.when(text.is_null()).then(pl.lit("-:")).otherwise(
+        pl.concat_str([text.str.len_bytes().cast(pl.String), pl.lit(":"), text])
+    )
+
+
+@lru_cache(maxsize=256)
+def _group_expression(keys: tuple[str, ...], kinds: tuple[pl.DataType, ...], max_parallelism: int) -> pl.Expr:
+    import polars as pl
+
+    if not keys:
+        raise ValueError("an exchange needs at least one key column")
+    if len(keys) == 1:
+        group = _hash(_canonical(pl.col(keys[0]), kinds[0]), max_parallelism)
+        null_group = pl.select(_hash(pl.lit(b"\xff"), max_parallelism)).item()
+        return group.fill_null(null_group).alias("key_group")
+    parts = [_counted(pl.col(key), kind) for key, kind in zip(keys, kinds, strict=True)]
+    return _hash(pl.concat_str(parts), max_parallelism).alias("key_group")
+
+
+def _hash(canonical: pl.Expr, max_parallelism: int) -> pl.Expr:
+    import polars as pl
+    import polars_hash  # noqa: F401  # registers the namespace `nchash`
+
+    hashed: pl.Expr = canonical.nchash.xxh3_64()  # type: ignore[attr-defined]  # the namespace of polars_hash
+    return (hashed % max_parallelism).cast(pl.UInt16)
