@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from tidegate.errors import TidegateError
 
@@ -32,7 +32,7 @@ class ObjectCorrupt(StorageError):
 class Storage(Protocol):
     """Durable objects. When a writing call has returned, the object survives a power cut."""
 
-    location: ClassVar[str] | str
+    location: str
     """For messages: the directory or bucket as the user wrote it."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -51,4 +51,4 @@ class Storage(Protocol):
         """Idempotent: deleting what is not there is no error."""
 
     def probe(self) -> None:
-        """Write, read and delete a small object, and check that put_if_absent refuses a second write. Raises StorageError."""
+        """Write, read and delete a small object; put_if_absent must refuse a second write. Raises StorageError."""

@@ -1,0 +1,46 @@
+"""Which subtask has which key groups and which source partitions. Pure arithmetic, the same on every machine.
+
+Key groups are cut into contiguous ranges by Flink's formulas (KeyGroupRangeAssignment), so that a change of the
+parallelism moves ranges, not single groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.ids import KeyGroup, SlotIndex, TopicPartition
+
+
+def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> range:
+    """The key groups of a subtask. Raises ValueError unless 0 <= slot < parallelism <= max_parallelism."""
+    _check(parallelism, max_parallelism)
+    if not 0 <= slot < parallelism:
+        raise ValueError(f"slot {slot} is not within 0 .. {parallelism - 1}")
+    first = (slot * max_parallelism + parallelism - 1) // parallelism
+    last = ((slot + 1) * max_parallelism - 1) // parallelism
+    return range(first, last + 1)
+
+
+def subtask_of_key_group(key_group: KeyGroup, parallelism: int, max_parallelism: int) -> SlotIndex:
+    """The subtask whose `key_group_range` holds the key group. Raises ValueError when it is out of range."""
+    _check(parallelism, max_parallelism)
+    if not 0 <= key_group < max_parallelism:
+        raise ValueError(f"key group {key_group} is not within 0 .. {max_parallelism - 1}")
+    return SlotIndex(key_group * parallelism // max_parallelism)
+
+
+def assign_partitions(partitions: Iterable[TopicPartition], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
+    """Partitions per slot: sorted by topic and number, dealt out in turn, so that no slot has two more than another.
+
+    Depends on the set of partitions alone, not on their order. Positions are re-distributed at every restore, so the
+    assignment need not survive a change of the set.
+    """
+    if parallelism < 1:
+        raise ValueError(f"parallelism {parallelism} is below 1")
+    ordered = sorted(set(partitions))
+    return tuple(tuple(ordered[slot::parallelism]) for slot in range(parallelism))
+
+
+def _check(parallelism: int, max_parallelism: int) -> None:
+    if not 1 <= parallelism <= max_parallelism:
+        raise ValueError(f"parallelism {parallelism} is not within 1 .. {max_parallelism}")

@@ -1,0 +1,43 @@
+"""The envelope of everything we store: one readable header line, then the body as it is.
+
+`tidegate-sealed 1 <length> <sha256>` and a line feed. A truncation at any byte and a change of any single bit are
+found: the digest covers the body, and the header has exactly one valid spelling for a given body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from tidegate.storage.base import ObjectCorrupt
+
+_HEADER: Final = re.compile(rb"tidegate-sealed 1 (0|[1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
+_HEADER_BYTES_MAX: Final = 128
+
+
+def seal(body: bytes) -> bytes:
+    """Body with its header line in front."""
+    return b"tidegate-sealed 1 %d %s\n" % (len(body), hashlib.sha256(body).hexdigest().encode()) + body
+
+
+def unseal(name: str, data: bytes) -> bytes:
+    """The body of a sealed object; raises ObjectCorrupt, which names the object and what is wrong with it."""
+    header = _HEADER.match(data[:_HEADER_BYTES_MAX])
+    if header is None:
+        raise _corrupt(name, f"it does not begin with the header of a sealed object ({len(data)} bytes in all)")
+    body = data[header.end() :]
+    length = int(header[1])
+    if len(body) != length:
+        raise _corrupt(name, f"it holds {len(body)} bytes behind the header where {length} were written")
+    if hashlib.sha256(body).hexdigest().encode() != header[2]:
+        raise _corrupt(name, "its content does not match its checksum")
+    return body
+
+
+def _corrupt(name: str, problem: str) -> ObjectCorrupt:
+    return ObjectCorrupt(
+        f"{name} is corrupt: {problem}; restore the file from a backup, or start the pipeline with a new checkpoint "
+        "directory",
+        name=name,
+    )

@@ -1,0 +1,42 @@
+"""What the objects of a pipeline are called in its checkpoint storage.
+
+    journal/000000000042.json                        one decision
+    state/000000000007/<operator>-<subtask>.state    the state of one operator in one subtask at checkpoint 7
+
+A checkpoint id is never used twice (C10), so a state object's name belongs to one checkpoint of one attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tidegate.ids import CheckpointId, JournalSequence, OperatorName, SlotIndex
+
+JOURNAL_PREFIX: Final = "journal/"
+STATE_PREFIX: Final = "state/"
+
+_JOURNAL = re.compile(r"journal/([0-9]{12})\.json")
+_STATE = re.compile(r"state/([0-9]{12})/.+")
+
+
+def journal_name(sequence: JournalSequence) -> str:
+    """Object name of a journal entry."""
+    return f"{JOURNAL_PREFIX}{sequence:012d}.json"
+
+
+def journal_sequence(name: str) -> JournalSequence | None:
+    """The entry that an object name stands for; None for a foreign file."""
+    match = _JOURNAL.fullmatch(name)
+    return None if match is None else JournalSequence(int(match[1]))
+
+
+def state_name(checkpoint: CheckpointId, operator: OperatorName, subtask: SlotIndex) -> str:
+    """Object name of the state of one operator in one subtask."""
+    return f"{STATE_PREFIX}{checkpoint:012d}/{operator}-{subtask}.state"
+
+
+def checkpoint_of_state(name: str) -> CheckpointId | None:
+    """The checkpoint that a state object was written for; None for a foreign file."""
+    match = _STATE.fullmatch(name)
+    return None if match is None else CheckpointId(int(match[1]))

@@ -1,0 +1,43 @@
+"""Errors of the operating system, told as StorageError: where, what was tried, why it failed, what to do."""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from tidegate.storage.base import ObjectMissing, StorageError
+
+_REMEDIES: Final = {
+    errno.EACCES: "give the user of the daemon and of the executors read and write permission on the directory",
+    errno.EPERM: "give the user of the daemon and of the executors read and write permission on the directory",
+    errno.ENOSPC: "free space or inodes on the file system, or lower `checkpoints.retained`",
+    errno.EDQUOT: "raise the quota of the user, or lower `checkpoints.retained`",
+    errno.EIO: "check the disk and the kernel log; the directory may have to move to another disk",
+    errno.EROFS: "mount the file system read-write (after an I/O error the kernel may have made it read-only)",
+    errno.ENOTDIR: "a part of the path is a file: choose another directory in `checkpoints.directory`",
+    errno.EISDIR: "an object's name is taken by a directory: remove what is not Tidegate's from the directory",
+    errno.ENAMETOOLONG: "choose a shorter directory or shorter names in the pipeline file",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of the system",
+    errno.ESTALE: "the network file system lost the directory: mount it again",
+    errno.EXDEV: "the directory spans two file systems: hard links must be possible within it",
+    errno.ENOTSUP: "the file system cannot make hard links: choose one that can (ext4, xfs, NFS)",
+}
+_OTHER: Final = "check the directory and the kernel log"
+
+
+def describe_failure(location: str, operation: str, name: str, failure: OSError) -> StorageError:
+    """The StorageError for a failed system call; `operation` is a verb such as `write`."""
+    reason = failure.strerror or str(failure)
+    if failure.errno == errno.ENOENT and operation == "read":
+        return ObjectMissing(f"{location}: there is no {name}", location=location, name=name)
+    code = failure.errno if failure.errno is not None else 0
+    remedy = _REMEDIES.get(code, _OTHER)
+    label = errno.errorcode.get(code, "unknown error")
+    return StorageError(
+        f"{location}: cannot {operation} {name}: {reason} ({label}); {remedy}",
+        location=location,
+        operation=operation,
+        name=name,
+        errno=label,
+    )
