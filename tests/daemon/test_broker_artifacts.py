@@ -23,9 +23,9 @@ def test_list_is_pinned_sorted_and_has_the_broker() -> None:
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"TIDEGATE_CACHE": "/own", "XDG_CACHE_HOME": "/xdg", "HOME": "/home/u"}, "/own"),
-        ({"XDG_CACHE_HOME": "/xdg", "HOME": "/home/u"}, "/xdg/tidegate"),
-        ({"HOME": "/home/u"}, "/home/u/.cache/tidegate"),
+        ({"TIDEGATE_CACHE": "/own", "XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/own"),
+        ({"XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/xdg/tidegate"),
+        ({"HOME": "/h"}, "/h/.cache/tidegate"),
     ],
 )
 def test_cache_is_where_the_user_says(

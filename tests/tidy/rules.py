@@ -1,0 +1,178 @@
+"""The style rules as functions: from a source text to a list of complaints. The tests beside it apply them to the tree.
+
+Pure, so that each rule is itself tested on text that breaks it (`test_rules.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+HEAVY = frozenset({"confluent_kafka", "kafka", "polars", "polars_hash", "pyspark"})
+"""Libraries with threads or long imports: imported only where they run, after Spark has forked its workers."""
+
+IMPURE = frozenset({
+    "asyncio", "concurrent", "multiprocessing", "os", "queue", "random", "secrets", "select", "shutil", "signal",
+    "socket", "subprocess", "tempfile", "threading", "time", "uuid",
+})  # fmt: skip
+"""Modules that read a clock, make a random number, or touch threads, processes, files or sockets."""
+
+IMPURE_CALLS = frozenset({"open", "input", "print", "date.today", "datetime.now", "datetime.today", "datetime.utcnow"})
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def check_module_size(text: str) -> list[str]:
+    """At most 500 lines."""
+    lines = len(text.splitlines())
+    return [f"{lines} lines, at most {MODULE_LINES_MAX}"] if lines > MODULE_LINES_MAX else []
+
+
+def check_function_sizes(text: str) -> list[str]:
+    """At most 60 lines for each function, its docstring and decorators not counted."""
+    too_long = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, Function):
+            lines = _count_lines(node)
+            if lines > FUNCTION_LINES_MAX:
+                too_long.append(f"line {node.lineno}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}")
+    return too_long
+
+
+def _count_lines(node: Function) -> int:
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if ast.get_docstring(node, clean=False) is not None:
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def check_docstrings(text: str) -> list[str]:
+    """A docstring for the module and for everything public at its top level and in its public classes."""
+    tree = ast.parse(text)
+    missing = [] if ast.get_docstring(tree) else ["no module docstring"]
+    for owner, node in _public_definitions(tree):
+        if not ast.get_docstring(node):
+            missing.append(f"line {node.lineno}: {owner}{node.name} has no docstring")
+    return missing
+
+
+def _public_definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    for node in tree.body:
+        if isinstance(node, Function) and not node.name.startswith("_"):
+            yield "", node
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield "", node
+            for member in node.body:
+                if isinstance(member, Function) and not member.name.startswith("_"):
+                    yield f"{node.name}.", member
+
+
+def find_rooms_imported(text: str) -> set[str]:
+    """First parts of the modules of Tidegate that this text imports anywhere, `tidegate.plan.graph` -> `plan`."""
+    rooms = set()
+    for name in find_imports(ast.parse(text)):
+        parts = name.split(".")
+        if parts[0] == "tidegate" and len(parts) > 1:
+            rooms.add(parts[1])
+    return rooms
+
+
+def find_imports(tree: ast.AST) -> Iterator[str]:
+    """Full names of all imported modules, `from tidegate import plan` included as `tidegate.plan`."""
+    for node in ast.walk(tree):
+        yield from _names_of(node)
+
+
+def _names_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield f"relative import, level {node.level}" if node.level else str(node.module)
+        if node.module == "tidegate":
+            yield from (f"tidegate.{alias.name}" for alias in node.names if not alias.name.startswith("_"))
+
+
+def check_relative_imports(text: str) -> list[str]:
+    """Absolute imports only."""
+    return [name for name in find_imports(ast.parse(text)) if name.startswith("relative import")]
+
+
+def check_heavy_imports(text: str) -> list[str]:
+    """No heavy library at module top level (`if TYPE_CHECKING:` is no import)."""
+    found = []
+    for node in ast.parse(text).body:
+        found += [f"line {node.lineno}: imports {name}" for name in _names_of(node) if name.split(".")[0] in HEAVY]
+    return found
+
+
+def check_purity(text: str) -> list[str]:
+    """No clock, randomness, thread, socket or file: neither the modules that give them nor the built-in calls."""
+    tree = ast.parse(text)
+    found = [f"imports {name}" for name in find_imports(tree) if name.split(".")[0] in IMPURE]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in IMPURE_CALLS or name.removeprefix("datetime.") in IMPURE_CALLS:
+                found.append(f"line {node.lineno}: calls {name}")
+    return found
+
+
+def check_swallowed_errors(text: str) -> list[str]:
+    """No handler of everything that does nothing, and no `suppress` of everything."""
+    broad = {"Exception", "BaseException"}
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ExceptHandler):
+            caught = "BaseException" if node.type is None else ast.unparse(node.type)
+            if caught in broad and all(isinstance(line, ast.Pass) or _is_constant(line) for line in node.body):
+                found.append(f"line {node.lineno}: swallows {caught}")
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+            found += [f"line {node.lineno}: suppresses {a}" for a in map(ast.unparse, node.args) if a in broad]
+    return found
+
+
+def _is_constant(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+
+
+_TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore(?!\[[a-z-]+(?:,\s*[a-z-]+)*\]\s+#\s*\S)")
+_NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*\s+\S)")
+
+
+def check_silenced_tools(text: str) -> list[str]:
+    """A `type: ignore` or `noqa` names its code and gives a reason on the same line."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if _TYPE_IGNORE.search(line):
+            found.append(f"line {number}: type: ignore wants [code]  # reason")
+        if _NOQA.search(line):
+            found.append(f"line {number}: noqa wants : CODE  reason")
+    return found
+
+
+def check_test_habits(text: str) -> list[str]:
+    """No sleeping, no skipping, no expected failure in a test."""
+    banned = {"time.sleep", "pytest.skip", "pytest.importorskip", "pytest.xfail"}
+    marks = {"pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail", "pytest.mark.flaky"}
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in banned | marks:
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            found += [f"line {node.lineno}: time.sleep" for alias in node.names if alias.name == "sleep"]
+    return found
+
+
+def check_words(text: str, banned: Mapping[str, str]) -> list[str]:
+    """None of these patterns; each comes with what to do instead."""
+    found = []
+    for pattern, remedy in banned.items():
+        for match in re.finditer(pattern, text):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(f"line {line}: {match[0]!r}: {remedy}")
+    return found

@@ -1,0 +1,122 @@
+"""The whole tree keeps the style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import rules
+from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
+
+BASE = frozenset({"datatypes", "errors", "ids"})
+FIRST = frozenset({"config", "formats", "state", "storage"})
+CORE = BASE | FIRST | {"plan", "coordinator", "task"}
+RUNTIME = frozenset({"operators", "sinks", "sources"})
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "ids": frozenset(),
+    "errors": frozenset(),
+    "datatypes": frozenset({"errors", "ids"}),
+    "config": BASE,
+    "formats": BASE,
+    "storage": BASE,
+    "state": BASE | {"formats", "storage"},
+    "plan": BASE | FIRST,
+    "coordinator": BASE | FIRST | {"plan"},
+    "task": BASE | FIRST | {"plan", "coordinator"},
+    "operators": CORE,
+    "sources": CORE,
+    "sinks": CORE,
+    "daemon": CORE | RUNTIME | {"__version__"},
+    "__init__": frozenset(),
+    "__main__": frozenset({"daemon"}),
+}
+"""Room -> rooms that it may import besides itself. One way only: a room imports none that stands below it here."""
+
+PURE = [
+    PACKAGE / "coordinator",
+    PACKAGE / "plan",
+    PACKAGE / "task" / "barriers",
+    PACKAGE / "ids.py",
+    PACKAGE / "datatypes.py",
+]
+LIGHT = ["config", "coordinator", "plan", "storage", "daemon", "ids.py", "errors.py", "datatypes.py", "__init__.py"]
+
+WORDS = {
+    r"\b(?:TODO|FIXME|XXX)\b": "do it, or put it into an issue",
+    r"(?i)\b(?:pypi\.org|pythonhosted|repo1?\.maven|maven\.org|registry\.npmjs|proxy\.golang)": "no registry's address",
+    r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/": "no path of somebody's machine",
+    r"(?i)--(?:extra-)?index-url\b": "the user's pip knows where packages are",
+}
+CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
+    "modules have at most 500 lines": rules.check_module_size,
+    "functions have at most 60 lines": rules.check_function_sizes,
+    "imports are absolute": rules.check_relative_imports,
+    "errors are not swallowed": rules.check_swallowed_errors,
+    "tools are silenced with code and reason": rules.check_silenced_tools,
+}
+
+
+@pytest.mark.parametrize("name", CHECKED_EVERYWHERE)
+def test_every_python_file_keeps_the_rule(name: str) -> None:
+    files = python_files(PACKAGE, TESTS, ROOT / "bench")
+    report(complaints(files, CHECKED_EVERYWHERE[name]))
+
+
+def test_everything_public_has_a_docstring() -> None:
+    report(complaints(python_files(PACKAGE), rules.check_docstrings))
+
+
+def test_every_test_module_says_its_subject() -> None:
+    said = complaints(python_files(TESTS), rules.check_docstrings)
+    report([complaint for complaint in said if complaint.endswith("no module docstring")])
+
+
+def test_rooms_import_one_way_only() -> None:
+    wrong: list[str] = []
+    for file in python_files(PACKAGE):
+        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        imported = rules.find_rooms_imported(file.read_text(encoding="utf-8"))
+        others = sorted(imported - MAY_IMPORT[room] - {room})
+        wrong += [f"{file.relative_to(ROOT)}: {room} must not import {other}" for other in others]
+    report(wrong)
+
+
+def test_table_of_rooms_has_no_cycle() -> None:
+    order = list(MAY_IMPORT)
+    assert [
+        (room, other)
+        for room, others in MAY_IMPORT.items()
+        for other in others & set(order)
+        if room not in ("datatypes", "__main__") and order.index(other) >= order.index(room)
+    ] == []
+
+
+def test_core_has_no_clock_thread_socket_file_or_random_number() -> None:
+    report(complaints(python_files(*PURE), rules.check_purity))
+
+
+def test_heavy_libraries_are_imported_where_they_run() -> None:
+    files = python_files(*(PACKAGE / name for name in LIGHT))
+    report(complaints(files, rules.check_heavy_imports))
+
+
+def test_tests_neither_sleep_nor_skip() -> None:
+    report(complaints(python_files(TESTS), rules.check_test_habits))
+
+
+def test_no_file_holds_a_banned_word() -> None:
+    own = Path(__file__).resolve()
+    files = [file for file in text_files() if file != own and file.parent != own.parent]
+    report(complaints(files, partial(rules.check_words, banned=WORDS)))
+
+
+def test_locks_hold_hashes_and_no_address() -> None:
+    for lock in sorted(ROOT.glob("*.lock")):
+        lines = lock.read_text(encoding="utf-8").splitlines()
+        assert "://" not in "\n".join(lines), f"{lock.name} holds an address"
+        pinned = [number for number, line in enumerate(lines) if line and not line[0].isspace()]
+        assert pinned, f"{lock.name} is empty"
+        assert [lines[n] for n in pinned if "==" not in lines[n] or "--hash=sha256:" not in lines[n + 1]] == []
