@@ -1,0 +1,52 @@
+"""What a slot tells the daemon about its work: cumulative counts of one attempt, about once a second.
+
+Nothing is counted per record for it: the slot adds batch sizes. The daemon turns the counts of many attempts into
+counters that only grow (tidegate.daemon.metrics).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.ids import OperatorName
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """How far a source is behind in one partition."""
+
+    topic: str
+    partition: int
+    position: int
+    """Next offset the source will return."""
+    lag_records: int
+    """Offsets between the position and the last stable offset; control records count, as they do for Kafka's tools."""
+
+
+class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All counts start at zero with the attempt and never fall within it; gauges say how it is now.
+
+    A report without arguments is valid and says that nothing has happened yet.
+    """
+
+    records_in: dict[OperatorName, int] = {}
+    """Counter: records returned by each source subtask, bad ones included."""
+    bytes_in: dict[OperatorName, int] = {}
+    """Counter: bytes of the keys and values of those records."""
+    records_out: dict[OperatorName, int] = {}
+    """Counter: records produced by each sink subtask, committed or not."""
+    bytes_out: dict[OperatorName, int] = {}
+    """Counter: bytes of the keys and values of those records."""
+    bad_records: dict[OperatorName, dict[str, int]] = {}
+    """Counter: records left out, by operator and kind of reason (a word from a small set, never the record's text)."""
+    busy_ms: float = 0.0
+    """Counter: time the loop spent working."""
+    backpressured_ms: float = 0.0
+    """Counter: time it waited for room at a sink or a channel."""
+    idle_ms: float = 0.0
+    """Counter: time it waited for input."""
+    queued_batches: int = 0
+    """Gauge: batches waiting in the slot's queues."""
+    state_keys: dict[OperatorName, int] = {}
+    """Gauge: keys held by each stateful operator."""
+    lags: tuple[PartitionLag, ...] = ()
+    """Gauge: the partitions this slot reads."""
