@@ -1,0 +1,170 @@
+"""What settings must agree on with one another, beyond the shape of each: returned as issues, nothing is raised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tidegate.config.columns import derive_type
+from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
+from tidegate.config.properties import Finding, Side, decide_kafka_findings, decide_spark_findings
+from tidegate.config.secrets import Text
+from tidegate.config.suggest import derive_suggestion
+from tidegate.config.translate import Issue
+from tidegate.config.units import render_duration
+from tidegate.config.values import Path, Value
+from tidegate.datatypes import DataType
+
+RAW_COLUMNS: Mapping[str, DataType] = {
+    name: derive_type(kind)
+    for name, kind in {
+        "key": "binary",
+        "value": "binary",
+        "timestamp": "timestamp",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+    }.items()
+}
+"""The columns of every raw source."""
+
+_LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
+_MASTER = re.compile(r"local|spark://.+|k8s://.+|yarn|local.*")
+_SERVERS = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
+_CLUSTER = frozenset(["bootstrap.servers", "metadata.broker.list"])
+
+
+def derive_issues(settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]) -> list[Issue]:
+    """Every issue between settings. `values` tells what the file itself says: parts of it may be broken."""
+    issues = [
+        Issue((section,), f"there are no {section}", f"name at least one under `{section}:`")
+        for section in ("sources", "sinks")
+        if values.get(section) == {}
+    ]
+    issues += _properties(settings, values)
+    issues += _spark(settings)
+    issues += _times(settings, values)
+    for name, source in settings.sources.items():
+        issues += _source(("sources", name), source)
+    for index, step in zip(step_indices, settings.steps, strict=True):
+        issues += _step(("steps", index), step)
+    return issues
+
+
+def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
+    if "kafka" in values and isinstance(values["kafka"], dict):
+        yield from _findings(("kafka",), decide_kafka_findings(settings.kafka, "both"))
+        yield from _servers(settings)
+    for name, source in settings.sources.items():
+        yield from _own_properties(("sources", name, "kafka"), source.kafka, "consumer")
+    for name, sink in settings.sinks.items():
+        yield from _own_properties(("sinks", name, "kafka"), sink.kafka, "producer")
+
+
+def _own_properties(path: Path, properties: Mapping[str, Text], side: Side) -> Iterator[Issue]:
+    yield from _findings(path, decide_kafka_findings(properties, side))
+    for word in sorted(_CLUSTER & set(properties)):
+        message = "one pipeline has one cluster: transactions cannot span two"
+        yield Issue((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
+
+
+def _findings(path: Path, findings: list[Finding]) -> Iterator[Issue]:
+    for finding in findings:
+        yield Issue((*path, finding.name), finding.message, finding.remedy, finding.at_key)
+
+
+def _servers(settings: PipelineSettings) -> Iterator[Issue]:
+    given = [name for name in sorted(_CLUSTER) if name in settings.kafka]
+    if not given:
+        yield Issue(
+            ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
+        )
+    for name in given:
+        for server in str(settings.kafka[name]).split(","):
+            match = _SERVERS.fullmatch(server.strip())
+            if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
+                yield Issue(
+                    ("kafka", name), f"`{server.strip()[:60]}` is no broker address", "write host:port, host:port"
+                )
+
+
+def _spark(settings: PipelineSettings) -> Iterator[Issue]:
+    yield from _findings(("spark",), decide_spark_findings(settings.spark))
+    master, wanted = settings.spark_master, settings.parallelism
+    slots = None
+    if match := _LOCAL.fullmatch(master):
+        slots = None if match[1] == "*" else int(match[1])
+    elif match := _LOCAL_CLUSTER.fullmatch(master):
+        slots = int(match[1]) * int(match[2])
+    elif master == "local":
+        slots = 1
+    elif not _MASTER.fullmatch(master) or master.startswith("local"):
+        remedy = derive_suggestion(
+            master, ["local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "k8s://...", "yarn"]
+        )
+        yield Issue(("spark", "master"), f"`{master[:60]}` is no Spark master", remedy)
+    if slots is not None and slots < wanted:
+        message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
+        yield Issue(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")
+
+
+def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
+    if settings.max_parallelism < settings.parallelism:
+        message = f"{settings.max_parallelism} key groups are fewer than {settings.parallelism} slots"
+        yield Issue(("max_parallelism",), message, "make it at least `parallelism`; 128 is the default")
+    if settings.restart.max_ms < settings.restart.initial_ms:
+        yield Issue(("restart", "max"), "is less than `restart.initial`", "make it at least as long")
+    runtime = settings.runtime
+    if runtime.heartbeat_timeout_ms < 2 * runtime.heartbeat_interval_ms:
+        remedy = "make it at least twice `runtime.heartbeat_interval`"
+        yield Issue(("runtime", "heartbeat_timeout"), "is too short for the heartbeat interval", remedy)
+    checkpoints = settings.checkpoints
+    needed = checkpoints.interval_ms + checkpoints.timeout_ms + settings.restart.max_ms
+    if checkpoints.mode == "exactly-once" and needed >= checkpoints.transaction_timeout_ms and "checkpoints" in values:
+        limit, whole = render_duration(checkpoints.transaction_timeout_ms), render_duration(needed)
+        message = (
+            f"{limit} is not more than interval + timeout + restart.max ({whole}): data could be lost in a restart"
+        )
+        remedy = f"make it more than {whole}, or shorten `checkpoints.timeout`"
+        yield Issue(("checkpoints", "transaction_timeout"), message, remedy)
+
+
+def _source(path: Path, source: SourceSettings) -> Iterator[Issue]:
+    if source.topic is None and source.topics is None:
+        yield Issue(path, "`topic` is missing", "add it: the topic to read", at_key=True)
+    if source.topic is not None and source.topics is not None:
+        yield Issue((*path, "topics"), "both `topic` and `topics` are given", "keep one of them", at_key=True)
+    if isinstance(source.start, dict) and len(source.all_topics) > 1:
+        message = "offsets by partition do not say which of several topics"
+        yield Issue((*path, "start"), message, "make a source per topic and list them in `from`")
+    if source.format == "json" and source.schema_ is None:
+        yield Issue(path, "`schema` is missing", "add it: columns and types, for instance {id: bigint}", at_key=True)
+    if source.format == "raw":
+        for name, kind in (source.schema_ or {}).items():
+            fixed = RAW_COLUMNS.get(name)
+            if fixed is None:
+                message = "a raw source has no such column"
+                yield Issue((*path, "schema", name), message, derive_suggestion(name, RAW_COLUMNS), at_key=True)
+            elif fixed != kind:
+                yield Issue((*path, "schema", name), f"is {fixed} in a raw source, not {kind}", f"write {fixed}")
+
+
+def _step(path: Path, step: StepSettings) -> Iterator[Issue]:
+    given = [word for word in ("where", "select", "aggregate") if getattr(step, word) is not None]
+    if len(given) > 1:
+        message = f"a step does one thing, this one has `{'` and `'.join(given)}`"
+        yield Issue((*path, given[1]), message, "make it two steps", at_key=True)
+    if not given and len(step.from_) == 1 and step.key is None:
+        yield Issue(
+            path,
+            "does nothing",
+            "add `where`, `select` or `key` with `aggregate`; a union lists several in `from`",
+            at_key=True,
+        )
+    if step.aggregate is not None and step.key is None:
+        yield Issue(path, "`key` is missing", "add it: the column or columns to group by", at_key=True)
+    if step.key is not None and step.aggregate is None:
+        yield Issue((*path, "key"), "`key` without `aggregate`", "add `aggregate`, or remove `key`", at_key=True)
+    if step.emit != "each" and step.aggregate is None:
+        yield Issue((*path, "emit"), "`emit` without `aggregate`", "remove `emit`", at_key=True)

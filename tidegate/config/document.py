@@ -1,0 +1,195 @@
+"""YAML text -> a tree of nodes that know where they stand. No values yet: those are made in `values.py`.
+
+The tree is built from libyaml's events without recursion, so that neither depth nor aliases of a hostile file can hurt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+MAX_FILE_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_ALIASES = 200
+MAX_NODES = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the text: line and column from 1, `index` in characters from 0."""
+
+    line: int
+    column: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    """A scalar as written. `style` is libyaml's: empty for plain, `'`, `"`, `|`, `>`."""
+
+    mark: Mark
+    end: int
+    text: str
+    style: str
+    tag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceNode:
+    """A list."""
+
+    mark: Mark
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MappingNode:
+    """A mapping in file order; keys are scalars and differ."""
+
+    mark: Mark
+    entries: list[tuple[ScalarNode, Node]] = field(default_factory=list)
+
+
+Node = ScalarNode | SequenceNode | MappingNode
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Something wrong with the text as YAML."""
+
+    mark: Mark
+    message: str
+    remedy: str
+
+
+class DocumentBroken(Exception):
+    """The text cannot be read any further; carries the complaint. Never leaves the config room."""
+
+    def __init__(self, complaint: Complaint) -> None:
+        super().__init__(complaint.message)
+        self.complaint = complaint
+
+
+def derive_tree(text: str) -> tuple[Node | None, list[Complaint]]:
+    """The tree of the only document (None when there is none) and what is wrong with it but does not stop reading.
+
+    Raises DocumentBroken where the YAML cannot be read.
+    """
+    builder = _Builder()
+    try:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            builder.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", "check indentation and quotes")) from error
+    except yaml.YAMLError as error:
+        position = int(getattr(error, "position", 0) or 0)
+        place = Mark(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)
+        reason = str(getattr(error, "reason", "") or "unreadable")
+        raise DocumentBroken(Complaint(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
+    return builder.root, builder.complaints
+
+
+def _mark(event: yaml.Event) -> Mark:
+    mark: Any = event.start_mark  # libyaml always sets it; the stubs allow None
+    return Mark(mark.line + 1, mark.column + 1, mark.index)
+
+
+class _Builder:
+    """Events in, tree out."""
+
+    def __init__(self) -> None:
+        self.root: Node | None = None
+        self.complaints: list[Complaint] = []
+        self._stack: list[SequenceNode | MappingNode] = []
+        self._keys: list[ScalarNode | None] = []  # per open mapping: the key that waits for its value
+        self._names: list[str | None] = []  # per open collection: its anchor
+        self._lines: list[dict[str, int]] = []  # per open collection: the line of each key
+        self._anchors: dict[str, Node] = {}
+        self._documents = 0
+        self._aliases = 0
+        self._nodes = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """One event of libyaml."""
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._stop(event, "a second YAML document", "one file is one pipeline: remove `---`")
+            case yaml.ScalarEvent():
+                end: Any = event.end_mark
+                node = ScalarNode(_mark(event), end.index, event.value, event.style or "", event.tag)
+                self._attach(node, event)
+                self._anchor(event.anchor, node)
+            case yaml.AliasEvent():
+                self._attach(self._resolve(event), event)
+            case yaml.SequenceStartEvent():
+                self._open(SequenceNode(_mark(event)), event)
+            case yaml.MappingStartEvent():
+                self._open(MappingNode(_mark(event)), event)
+            case yaml.CollectionEndEvent():
+                self._keys.pop()
+                self._lines.pop()
+                self._anchor(self._names.pop(), self._stack.pop())
+
+    def _stop(self, event: yaml.Event, message: str, remedy: str) -> NoReturn:
+        raise DocumentBroken(Complaint(_mark(event), message, remedy))
+
+    def _anchor(self, name: str | None, node: Node) -> None:
+        # An anchor counts only when its node is complete: no node can contain itself.
+        if name is not None:
+            self._anchors[name] = node
+
+    def _resolve(self, event: yaml.AliasEvent) -> Node:
+        self._aliases += 1
+        if self._aliases > MAX_ALIASES:
+            self._stop(event, f"more than {MAX_ALIASES} aliases", "write the values out")
+        if event.anchor not in self._anchors:
+            self._stop(event, f"the alias `*{event.anchor}` has no anchor before it", f"define `&{event.anchor}` first")
+        return self._anchors[event.anchor]
+
+    def _open(self, node: SequenceNode | MappingNode, event: yaml.CollectionStartEvent) -> None:
+        self._attach(node, event)
+        self._stack.append(node)
+        self._keys.append(None)
+        self._lines.append({})
+        self._names.append(event.anchor)
+        if len(self._stack) > MAX_DEPTH:
+            self._stop(event, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep")
+        if event.tag not in (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"):
+            self._stop(event, f"the tag `{event.tag}` is not supported", "remove it")
+
+    def _attach(self, node: Node, event: yaml.Event) -> None:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._stop(event, f"more than {MAX_NODES} values", "split the pipeline")
+        if not self._stack:
+            self.root = node
+            return
+        parent = self._stack[-1]
+        if isinstance(parent, SequenceNode):
+            parent.items.append(node)
+        elif self._keys[-1] is None:
+            self._keys[-1] = self._key(node, event)
+        else:
+            key, self._keys[-1] = self._keys[-1], None
+            self._enter(parent, key, node)
+
+    def _key(self, node: Node, event: yaml.Event) -> ScalarNode:
+        if not isinstance(node, ScalarNode):
+            self._stop(event, "a key must be a word", "quote it if it begins with `[`, `{` or `*`")
+        return node
+
+    def _enter(self, parent: MappingNode, key: ScalarNode, value: Node) -> None:
+        lines = self._lines[-1]
+        if key.text in lines:
+            message = f"the key `{key.text[:100]}` is given twice, first in line {lines[key.text]}"
+            self.complaints.append(Complaint(key.mark, message, "remove one of them"))
+        else:
+            lines[key.text] = key.mark.line
+            parent.entries.append((key, value))

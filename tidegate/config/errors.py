@@ -1,0 +1,63 @@
+"""What is wrong with a pipeline file, as values: one `Problem` each, all of a run in one `ConfigErrors`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tidegate.errors import TidegateError
+
+Severity = Literal["error", "warning"]
+
+
+class Problem(msgspec.Struct, frozen=True, order=True):
+    """One finding. `line` and `column` start at 1; `path` is dotted, steps by name (`steps.big.where`)."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    remedy: str = ""
+    severity: Severity = "error"
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}: "
+        kind = "warning: " if self.severity == "warning" else ""
+        path = f"{self.path}: " if self.path else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{place}{kind}{path}{self.message}{remedy}"
+
+
+class ConfigErrors(TidegateError):
+    """A pipeline file that cannot be run: every problem found in one go, in the order of the file."""
+
+    code = "config"
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(map(str, self.problems)), problems=len(self.problems))
+
+
+def render_problems(problems: Sequence[Problem], style: str) -> str:
+    """Problems as `text` (one line each), `json` (a list of objects) or `github` (workflow commands)."""
+    if style == "json":
+        return json.dumps([msgspec.to_builtins(problem) for problem in problems], indent=2, ensure_ascii=False)
+    if style == "github":
+        return "\n".join(map(_github_command, problems))
+    return "\n".join(map(str, problems))
+
+
+def _github_command(problem: Problem) -> str:
+    def escaped(text: str, more: str = "") -> str:
+        for character in "%\r\n" + more:
+            text = text.replace(character, f"%{ord(character):02X}")
+        return text
+
+    text = f"{problem.path}: {problem.message}" + (f"; {problem.remedy}" if problem.remedy else "")
+    place = f"file={escaped(problem.file, ':,')},line={problem.line},col={problem.column}"
+    return f"::{problem.severity} {place}::{escaped(text)}"

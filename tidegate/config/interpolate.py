@@ -1,0 +1,80 @@
+"""`${VAR}`, `${VAR:default}`, `${file:/path}` and the literal `$${` inside one scalar."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+MAX_SECRET_BYTES = 1 << 16
+
+_PIECE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolated:
+    """The text after interpolation; `secret` when a part came from a file; `sources` are the variables and files."""
+
+    text: str
+    secret: bool
+    sources: tuple[str, ...]
+
+
+class InterpolationFailed(Exception):
+    """All that is wrong with one scalar, as (message, remedy). Never leaves the config room."""
+
+    def __init__(self, findings: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(message for message, _ in findings))
+        self.findings = findings
+
+
+def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callable[[str], str]) -> Interpolated:
+    """Replace every reference. Raises InterpolationFailed with each one that cannot be resolved.
+
+    `read_file` gives the content of a secret file or raises OSError or UnicodeDecodeError. What a reference yields is
+    not looked at again: a value that contains `${` stays as it is.
+    """
+    findings: list[tuple[str, str]] = []
+    sources: list[str] = []
+    secret = False
+
+    def replacement(match: re.Match[str]) -> str:
+        nonlocal secret
+        if match[0] == "$${":
+            return "${"
+        if not match[2]:
+            findings.append(("`${` is not closed", "add `}`, or write `$${` for a literal `${`"))
+            return ""
+        name, colon, rest = match[1].partition(":")
+        if name == "file" and colon:
+            secret = True
+            sources.append(f"file {rest}")
+            return _read(rest, read_file, findings)
+        if not _VARIABLE.fullmatch(name):
+            findings.append((f"`{match[0][:60]}` names no variable", "use ${NAME}, ${NAME:default} or ${file:/path}"))
+            return ""
+        sources.append(name)
+        if name in environ:
+            return environ[name]
+        if not colon:
+            findings.append((f"the variable `{name}` is not set", f"set it, or give a default: ${{{name}:...}}"))
+        return rest
+
+    result = _PIECE.sub(replacement, text)
+    if findings:
+        raise InterpolationFailed(findings)
+    return Interpolated(result, secret, tuple(sources))
+
+
+def _read(path: str, read_file: Callable[[str], str], findings: list[tuple[str, str]]) -> str:
+    try:
+        text = read_file(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        findings.append((f"the file `{path}` cannot be read: {reason}", "check the path and the permissions"))
+        return ""
+    except ValueError as error:
+        findings.append((f"the file `{path}` cannot be used: {error}", "a secret is one short UTF-8 text"))
+        return ""
+    return text.removesuffix("\n").removesuffix("\r")

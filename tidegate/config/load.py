@@ -1,0 +1,182 @@
+"""Pipeline file -> settings with the place and origin of every value. The one module of the room that reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+
+from pydantic import SecretStr
+
+from tidegate.config.checks import derive_issues
+from tidegate.config.document import MAX_FILE_BYTES, Complaint, DocumentBroken, MappingNode, Mark, Node, derive_tree
+from tidegate.config.errors import ConfigErrors, Problem
+from tidegate.config.interpolate import MAX_SECRET_BYTES
+from tidegate.config.models import PipelineSettings
+from tidegate.config.secrets import Redactor
+from tidegate.config.translate import derive_settings
+from tidegate.config.values import Path, Place, Reader, Value, derive_place_inside
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """The settings of one file, and where each came from.
+
+    `problems` is empty unless the pipeline was read with `read_pipeline`; then `settings` holds what could be
+    understood, and `broken` the names of sources and steps that could not.
+    """
+
+    file: str
+    settings: PipelineSettings
+    places: Mapping[Path, Place]
+    source: str
+    secrets: Redactor
+    values: Value = None
+    problems: tuple[Problem, ...] = ()
+    broken: frozenset[str] = field(default_factory=frozenset)
+    step_indices: tuple[int, ...] = ()
+    """Where each of `settings.steps` stands in the file's list: broken ones are left out of the settings."""
+
+    def place(self, path: Path) -> Place:
+        """The place of a path, or of the nearest part of it that is in the file."""
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+    def position(self, path: Path) -> tuple[int, int]:
+        """Line and column (from 1) of a value, or of the nearest part of its path that is in the file."""
+        mark = self.place(path).value
+        return mark.line, mark.column
+
+    def origin(self, path: Path) -> str:
+        """`file line 7`, with the variables that were used, or `default`."""
+        place = self.places.get(path)
+        if place is None:
+            return "default"
+        used = f" ({', '.join(place.sources)})" if place.sources else ""
+        return f"file line {place.value.line}{used}"
+
+    def display(self, path: Path) -> str:
+        """The path as people read it: `steps.big.where`, list items by their name."""
+        return _display(path, self.values)
+
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> Problem:
+        """A problem at a path."""
+        return self._problem(path, _mark(self.places, path, at_key), message, remedy)
+
+    def problem_inside(self, path: Path, text: str, line: int, column: int, message: str, remedy: str) -> Problem:
+        """A problem at a place (from 1) inside a text value."""
+        found = derive_place_inside(self.source, self.place(path), text, line, column)
+        return self._problem(path, Mark(*found, 0), message, remedy)
+
+    def _problem(self, path: Path, mark: Mark, message: str, remedy: str) -> Problem:
+        shown = (self.display(path), self.secrets(message), self.secrets(remedy))
+        return Problem(self.file, mark.line, mark.column, *shown)
+
+
+def load_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
+    """The settings of a pipeline file. Raises ConfigErrors with everything that is wrong with the file's shape.
+
+    Expressions and the graph are checked by `tidegate.plan.build`.
+    """
+    loaded = read_pipeline(path, environ)
+    if loaded.problems:
+        raise ConfigErrors(loaded.problems)
+    return loaded
+
+
+def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
+    """Like `load_pipeline`, but problems are returned where the rest of the file can still be checked."""
+    return parse_pipeline(_read_text(path), str(path), environ)
+
+
+def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> LoadedPipeline:
+    """The settings of a text. Raises ConfigErrors only where the YAML itself cannot be read."""
+    reader = Reader(environ, _read_secret)
+    try:
+        tree, complaints = derive_tree(source)
+        values = reader.read_mapping(_root(tree))
+    except DocumentBroken as error:
+        raise ConfigErrors([_complaint_problem(file, "", error.complaint)]) from error
+    problems = [_complaint_problem(file, "", complaint) for complaint in complaints]
+    problems += [_complaint_problem(file, _display(path, values), complaint) for path, complaint in reader.complaints]
+    understood = derive_settings(values)
+    settings, indices = understood.settings, understood.step_indices
+    redactor = Redactor(_secrets(settings))
+    loaded = LoadedPipeline(file, settings, reader.places, source, redactor, values, (), understood.broken, indices)
+    issues = (*understood.issues, *derive_issues(settings, indices, values))
+    problems += [
+        loaded.problem(issue.path, issue.message, issue.remedy, at_key=issue.at_key)
+        for issue in issues
+        if issue.at_key or issue.path not in reader.unresolved
+    ]
+    return replace(loaded, problems=tuple(sorted(set(problems))))
+
+
+def _root(tree: Node | None) -> MappingNode:
+    if isinstance(tree, MappingNode):
+        return tree
+    mark = tree.mark if tree else Mark(1, 1, 0)
+    raise DocumentBroken(Complaint(mark, "the file holds no settings", "`tidegate init` writes a sample"))
+
+
+def _secrets(settings: PipelineSettings) -> set[str]:
+    maps = [settings.kafka, settings.spark]
+    maps += [source.kafka for source in settings.sources.values()]
+    maps += [sink.kafka for sink in settings.sinks.values()]
+    return {value.get_secret_value() for each in maps for value in each.values() if isinstance(value, SecretStr)}
+
+
+def _mark(places: Mapping[Path, Place], path: Path, at_key: bool) -> Mark:
+    """The mark of a path's value or key; of the nearest part that is in the file if it is not."""
+    while path not in places:
+        path, at_key = path[:-1], True
+    place = places[path]
+    return place.key if at_key and place.key is not None else place.value
+
+
+def _display(path: Path, values: Value) -> str:
+    words: list[str] = []
+    below: Value = values
+    for step in path:
+        if isinstance(step, int) and isinstance(below, list) and step < len(below):
+            below = below[step]
+            name = below.get("name") if isinstance(below, dict) else None
+            words.append(name if isinstance(name, str) else str(step))
+        else:
+            below = below.get(str(step)) if isinstance(below, dict) else None
+            words.append(str(step))
+    return ".".join(words)
+
+
+def _complaint_problem(file: str, path: str, complaint: Complaint) -> Problem:
+    return Problem(file, complaint.mark.line, complaint.mark.column, path, complaint.message, complaint.remedy)
+
+
+def _read_text(path: FilePath) -> str:
+    def refused(message: str, remedy: str) -> ConfigErrors:
+        return ConfigErrors([Problem(str(path), 1, 1, "", message, remedy)])
+
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise refused(f"cannot be read: {error.strerror or error}", "check the path and the permissions") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise refused(f"is larger than {MAX_FILE_BYTES >> 20} MiB", "a pipeline file is a page or two")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
+        raise ConfigErrors([problem]) from error
+    return text.replace("\r\n", "\n")
+
+
+def _read_secret(path: str) -> str:
+    with FilePath(path).open("rb") as stream:
+        data = stream.read(MAX_SECRET_BYTES + 1)
+    if len(data) > MAX_SECRET_BYTES:
+        raise ValueError(f"it is larger than {MAX_SECRET_BYTES >> 10} KiB")
+    return data.decode("utf-8")

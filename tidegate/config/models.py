@@ -1,0 +1,303 @@
+"""What a pipeline file may say, with defaults. Values only: what code injects (clock, storage, clients) is not here.
+
+Attributes carry their unit last (`interval_ms`); the file's own word is the alias (`interval`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from tidegate.config.fields import (
+    Column,
+    ColumnType,
+    Directory,
+    ExpressionText,
+    GiveUp,
+    GiveUpAfter,
+    Host,
+    Keys,
+    Names,
+    PipelineName,
+    Properties,
+    Start,
+    StepName,
+    Topic,
+    Topics,
+    Until,
+    choice,
+    duration,
+    integer,
+)
+
+_USE_JSON = "use json or raw"
+
+
+class Settings(BaseModel):
+    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    LATER: ClassVar[dict[str, str]] = {}
+
+
+class CheckpointSettings(Settings):
+    """Checkpoints: how often, how safe, where."""
+
+    directory: Annotated[
+        Directory, Field(description="Where checkpoints and the journal are kept; shared by daemon and executors.")
+    ]
+    interval_ms: Annotated[
+        int,
+        duration("10ms", "1h"),
+        Field(alias="interval", description="Time between checkpoints. Output becomes visible once per interval."),
+    ] = 1000
+    mode: Annotated[
+        str, choice("exactly-once", "at-least-once"), Field(description="What readers of the sinks may rely on.")
+    ] = "exactly-once"
+    unaligned: Annotated[
+        str,
+        choice("never", later={"always": "use never", "after": "use never"}),
+        Field(description="Whether barriers may overtake records."),
+    ] = "never"
+    timeout_ms: Annotated[
+        int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer is given up.")
+    ] = 600_000
+    min_pause_ms: Annotated[
+        int, duration("0s", "1h"), Field(alias="min_pause", description="Rest between the end of one and the next.")
+    ] = 0
+    max_concurrent: Annotated[
+        int, integer(1, 1), Field(description="Checkpoints under way at a time; only 1 so far.")
+    ] = 1
+    retained: Annotated[int, integer(1, 1000), Field(description="Completed checkpoints that are kept.")] = 3
+    tolerable_failures: Annotated[
+        int, integer(0, 1000), Field(description="Failed checkpoints in a row before the attempt is restarted.")
+    ] = 3
+    transaction_timeout_ms: Annotated[
+        int,
+        duration("1s", "24h"),
+        Field(
+            alias="transaction_timeout",
+            description="After this the broker aborts an open transaction; at most its `transaction.max.timeout.ms`.",
+        ),
+    ] = 900_000
+
+
+class StateSettings(Settings):
+    """Where keyed state lives while the pipeline runs."""
+
+    LATER: ClassVar[dict[str, str]] = {"ttl": "state is kept for ever: remove it"}
+    backend: Annotated[
+        str, choice("memory", later={"rocksdb": "use memory"}), Field(description="Store of keyed state in a slot.")
+    ] = "memory"
+
+
+class RestartSettings(Settings):
+    """How failed attempts are followed by new ones."""
+
+    initial_ms: Annotated[
+        int, duration("1ms", "1h"), Field(alias="initial", description="Wait before the first restart.")
+    ] = 1000
+    max_ms: Annotated[int, duration("1ms", "24h"), Field(alias="max", description="The wait doubles up to this.")] = (
+        60_000
+    )
+    give_up_after: Annotated[
+        GiveUpAfter, Field(description="Crash-loop brake: so many failures in so much time end the daemon.")
+    ] = GiveUp(20, 600_000)
+
+
+class RuntimeSettings(Settings):
+    """Slots and the daemon itself."""
+
+    heartbeat_interval_ms: Annotated[
+        int,
+        duration("10ms", "1m"),
+        Field(alias="heartbeat_interval", description="How often a slot tells that it lives."),
+    ] = 1000
+    heartbeat_timeout_ms: Annotated[
+        int, duration("100ms", "1h"), Field(alias="heartbeat_timeout", description="A slot silent for longer is lost.")
+    ] = 10_000
+    start_timeout_ms: Annotated[
+        int, duration("1s", "1h"), Field(alias="start_timeout", description="Time for Spark to bring up all slots.")
+    ] = 120_000
+    shutdown_grace_ms: Annotated[
+        int,
+        duration("0s", "1h"),
+        Field(alias="shutdown_grace", description="Time for the final checkpoint after SIGTERM or SIGINT."),
+    ] = 30_000
+
+
+class HttpSettings(Settings):
+    """Metrics and probes."""
+
+    host: Annotated[Host, Field(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, integer(0, 65535), Field(description="Port; 0 takes a free one.")] = 9095
+
+
+class LoggingSettings(Settings):
+    """Log output of the daemon and its slots."""
+
+    format: Annotated[
+        str, choice("auto", "text", "json"), Field(description="`auto`: text on a terminal, else JSON.")
+    ] = "auto"
+    level: Annotated[
+        str, choice("debug", "info", "warning", "error"), Field(description="Least level that is written.")
+    ] = "info"
+
+
+class SourceSettings(Settings):
+    """A Kafka source."""
+
+    LATER: ClassVar[dict[str, str]] = {
+        "pattern": "list the topics: `topics: [a, b]`",
+        "event_time": "remove it",
+        "watermark": "remove it",
+    }
+    topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`.")] = None
+    topics: Annotated[Topics | None, Field(description="Several topics with records of one shape.")] = None
+    format: Annotated[
+        str, choice("json", "raw", later={"avro": _USE_JSON}), Field(description="How the records' bytes are read.")
+    ] = "json"
+    schema_: Annotated[
+        dict[Column, ColumnType] | None,
+        Field(alias="schema", min_length=1, description="Columns and Spark types; needed for json, fixed for raw."),
+    ] = None
+    start: Annotated[
+        Start,
+        Field(description="Where to begin without a checkpoint: earliest, latest, a timestamp, {partition: offset}."),
+    ] = "earliest"
+    until: Annotated[
+        Until, Field(description="Where to stop: never, latest (the ends seen at start), a timestamp.")
+    ] = "never"
+    bad_records: Annotated[
+        str,
+        choice("fail", "skip", later={"dead-letter": "use fail or skip"}),
+        Field(description="Records that cannot be read or computed: stop the pipeline, or skip and count them."),
+    ] = "fail"
+    kafka: Annotated[Properties, Field(description="librdkafka properties of this source, over those of `kafka`.")] = {}
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics, however they were given."""
+        return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
+
+
+class StepSettings(Settings):
+    """One step: exactly one of `where`, `select`, `aggregate`; with none and several inputs it is a union."""
+
+    LATER: ClassVar[dict[str, str]] = {
+        "window": "without it aggregates are running totals",
+        "allowed_lateness": "remove it",
+        "late": "remove it",
+        "join": "remove it",
+        "on": "it belongs to join: remove it",
+        "within": "it belongs to join: remove it",
+        "async": "remove it",
+        "capacity": "it belongs to async: remove it",
+        "timeout": "it belongs to async: remove it",
+        "order": "it belongs to async: remove it",
+        "python": "use select with expressions",
+        "output": "it belongs to python: remove it",
+        "ttl": "state is kept for ever: remove it",
+        "was": "keep the old name",
+    }
+    name: Annotated[StepName, Field(description="Name of the step and of its state.")]
+    from_: Annotated[
+        Names, Field(alias="from", description="Source or step to read; a list reads all of them (same columns).")
+    ]
+    where: Annotated[
+        ExpressionText | None, Field(description="Keeps the records for which this Spark SQL expression is true.")
+    ] = None
+    select: Annotated[
+        dict[Column, ExpressionText] | None,
+        Field(min_length=1, description="New columns by Spark SQL expressions; all others are dropped."),
+    ] = None
+    key: Annotated[Keys | None, Field(description="Column or columns to group by; needs `aggregate`.")] = None
+    aggregate: Annotated[
+        dict[Column, ExpressionText] | None,
+        Field(min_length=1, description="Running totals per key: count, sum, min, max, avg, first, last."),
+    ] = None
+    emit: Annotated[
+        str,
+        choice("each", "latest"),
+        Field(description="`each`: a total per input record; `latest`: the last one per key and batch."),
+    ] = "each"
+
+
+class SinkSettings(Settings):
+    """A Kafka sink."""
+
+    from_: Annotated[Names, Field(alias="from", description="Source or step to write; a list writes all of them.")]
+    topic: Annotated[Topic, Field(description="The topic to write.")]
+    format: Annotated[
+        str,
+        choice("json", "raw", later={"avro": _USE_JSON}),
+        Field(description="`json`: an object of all columns; `raw`: the bytes of the column `value`."),
+    ] = "json"
+    key: Annotated[Column | None, Field(description="Column whose text is the record key.")] = None
+    timestamp: Annotated[
+        Column | None,
+        Field(description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970."),
+    ] = None
+    kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
+
+
+class PipelineSettings(Settings):
+    """One file is one pipeline and all of its settings."""
+
+    LATER: ClassVar[dict[str, str]] = {
+        "dead_letters": "use `bad_records: skip`, which counts them",
+        "tests": "remove it",
+        "savepoints": "remove it",
+    }
+    version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
+    name: Annotated[
+        PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")
+    ]
+    kafka: Annotated[
+        Properties, Field(description="librdkafka properties of every source and sink; `bootstrap.servers` is needed.")
+    ]
+    spark: Annotated[Properties, Field(description="Spark properties; `master` is local[parallelism] by default.")] = {}
+    parallelism: Annotated[
+        int, integer(1, 1024), Field(description="Slots: Spark tasks that run the whole graph each.")
+    ] = 1
+    max_parallelism: Annotated[
+        int, integer(1, 32768), Field(description="Key groups; fixed for the life of the state.")
+    ] = 128
+    checkpoints: Annotated[CheckpointSettings, Field(description="How often, how safe, where.")]
+    state: Annotated[StateSettings, Field(description="Keyed state.")] = StateSettings()
+    restart: Annotated[RestartSettings, Field(description="What follows a failed attempt.")] = RestartSettings()
+    runtime: Annotated[RuntimeSettings, Field(description="Heartbeats and time limits.")] = RuntimeSettings()
+    http: Annotated[HttpSettings, Field(description="Metrics and probes.")] = HttpSettings()
+    logging: Annotated[LoggingSettings, Field(description="Log output.")] = LoggingSettings()
+    sources: Annotated[dict[StepName, SourceSettings], Field(description="Kafka sources by name.")]
+    steps: Annotated[
+        list[StepSettings], Field(max_length=1000, description="What happens in between, in any order.")
+    ] = []
+    sinks: Annotated[dict[StepName, SinkSettings], Field(description="Kafka sinks by name.")]
+
+    @property
+    def spark_master(self) -> str:
+        """The Spark master, `local[parallelism]` unless given."""
+        master = self.spark.get("master", f"local[{self.parallelism}]")
+        return master.get_secret_value() if isinstance(master, SecretStr) else str(master)
+
+
+def model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
+    """The section that a path in the file leads to; None where there is no fixed section."""
+    model: Any = PipelineSettings
+    steps = list(path)
+    while steps:
+        word = steps.pop(0)
+        if word in ("sources", "sinks", "steps") and model is PipelineSettings:
+            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(word)]
+            if not steps:
+                return None
+            steps.pop(0)
+            continue
+        names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
+        model = names.get(str(word))
+        if not (isinstance(model, type) and issubclass(model, Settings)):
+            return None
+    found: type[Settings] = model
+    return found

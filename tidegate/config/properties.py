@@ -1,0 +1,182 @@
+"""Kafka and Spark properties: which names exist, which values they take, and which belong to Tidegate alone.
+
+`librdkafka.json` is librdkafka's own list; the daemon checks against it without loading the library.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from tidegate.config.secrets import REDACTED, Text, is_secret_key
+from tidegate.config.suggest import derive_suggestion
+
+Side = Literal["both", "consumer", "producer"]
+
+
+class KafkaProperty(msgspec.Struct, frozen=True):
+    """One property of librdkafka: `range` is `low .. high`, or the allowed words, or empty."""
+
+    side: Side
+    type: str
+    range: str = ""
+    alias_of: str = ""
+    deprecated: bool = False
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What is wrong with one property."""
+
+    name: str
+    message: str
+    remedy: str
+    at_key: bool = True
+
+
+_POSITIONS = "Tidegate keeps the positions of a source in its checkpoints"
+_GROUP = "sources are assigned by Tidegate, not by a consumer group"
+_ORDER = "exactly once and order per key need Tidegate's value"
+_CALLBACK = "it can be set by program code only"
+OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
+    "transactional.id": ("Tidegate names its transactions after pipeline, sink and subtask", "remove it"),
+    "transaction.timeout.ms": (
+        "the timeout belongs to the checkpoints",
+        "set `checkpoints.transaction_timeout` instead",
+    ),
+    "enable.idempotence": (_ORDER, "remove it"),
+    "request.required.acks": (_ORDER, "remove it"),
+    "max.in.flight.requests.per.connection": (_ORDER, "remove it"),
+    "message.send.max.retries": (_ORDER, "remove it"),
+    "message.timeout.ms": (_ORDER, "remove it"),
+    "enable.gapless.guarantee": (_ORDER, "remove it"),
+    "queuing.strategy": (_ORDER, "remove it"),
+    "partitioner": ("a key must reach the same partition whoever writes it (murmur2, as in Java)", "remove it"),
+    "delivery.report.only.error": ("Tidegate counts failed deliveries itself", "remove it"),
+    "enable.auto.commit": (_POSITIONS, "remove it"),
+    "auto.commit.enable": (_POSITIONS, "remove it"),
+    "auto.commit.interval.ms": (_POSITIONS, "remove it"),
+    "enable.auto.offset.store": (_POSITIONS, "remove it"),
+    "offset.store.method": (_POSITIONS, "remove it"),
+    "offset.store.path": (_POSITIONS, "remove it"),
+    "offset.store.sync.interval.ms": (_POSITIONS, "remove it"),
+    "auto.offset.reset": (_POSITIONS, "set `start` of the source instead"),
+    "enable.partition.eof": ("Tidegate needs it to know when a source has caught up", "remove it"),
+    "isolation.level": ("an aborted record must never be read", "remove it: it is always read_committed"),
+    "group.id": ("the group is named after the pipeline", "set `name` instead"),
+    "group.instance.id": (_GROUP, "remove it"),
+    "group.protocol": (_GROUP, "remove it"),
+    "group.remote.assignor": (_GROUP, "remove it"),
+    "group.protocol.type": (_GROUP, "remove it"),
+    "partition.assignment.strategy": (_GROUP, "remove it"),
+    "session.timeout.ms": (_GROUP, "set `runtime.heartbeat_timeout` for slots instead"),
+    "heartbeat.interval.ms": (_GROUP, "set `runtime.heartbeat_interval` for slots instead"),
+    "max.poll.interval.ms": (_GROUP, "remove it"),
+    "coordinator.query.interval.ms": (_GROUP, "remove it"),
+    "internal.termination.signal": ("signals belong to the daemon", "remove it"),
+    "builtin.features": ("it says what the library was built with", "remove it"),
+    "enabled_events": (_CALLBACK, "remove it"),
+}
+"""Names -> (reason, remedy). Aliases of these are owned as well."""
+
+OWNED_SPARK: Mapping[str, tuple[str, str]] = {
+    "spark.master": ("it has a name of its own here", "set `spark.master` as `master` inside `spark:`"),
+    "spark.app.name": ("the application is named after the pipeline", "set `name` instead"),
+    "spark.dynamicAllocation.enabled": (
+        "slots are a barrier job, which needs a fixed number of executors",
+        "remove it and set `spark.executor.instances`",
+    ),
+    "spark.speculation": ("a slot must not run twice", "remove it"),
+    "spark.task.maxFailures": ("Tidegate restarts attempts itself", "see `restart`"),
+    "spark.python.worker.reuse": ("every attempt needs fresh Python workers", "remove it"),
+}
+
+_SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
+_RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
+
+
+@functools.cache
+def read_kafka_properties() -> Mapping[str, KafkaProperty]:
+    """The list of librdkafka, from the file beside this module."""
+    text = resources.files("tidegate.config").joinpath("librdkafka.json").read_text(encoding="utf-8")
+    return msgspec.convert(json.loads(text), dict[str, KafkaProperty])
+
+
+def decide_kafka_findings(properties: Mapping[str, Text], side: Side) -> list[Finding]:
+    """Everything wrong with a map of Kafka properties; `side` says who will use it."""
+    known = read_kafka_properties()
+    findings: list[Finding] = []
+    for name, value in properties.items():
+        entry = known.get(name)
+        if entry is None:
+            findings.append(Finding(name, "librdkafka has no such property", derive_suggestion(name, known, "")))
+            continue
+        owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
+        if owned is not None:
+            findings.append(Finding(name, f"belongs to Tidegate: {owned[0]}", owned[1]))
+        elif entry.type == "see dedicated API":
+            findings.append(Finding(name, _CALLBACK, "remove it"))
+        elif side != "both" and entry.side not in ("both", side):
+            other = "sinks" if entry.side == "producer" else "sources"
+            findings.append(Finding(name, f"is a property of the {entry.side}", f"move it to {other} or to `kafka:`"))
+        elif isinstance(value, str):
+            findings += _value_findings(name, value, entry)
+    return findings
+
+
+def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict[str, Text]:
+    """Those that a consumer or a producer understands; librdkafka warns about the others."""
+    known = read_kafka_properties()
+    return {name: value for name, value in properties.items() if known[name].side in ("both", side)}
+
+
+def _value_findings(name: str, value: str, entry: KafkaProperty) -> list[Finding]:
+    shown = REDACTED if is_secret_key(name) else value[:60]
+    words = [word.strip() for word in entry.range.split(",") if word.strip()]
+    found: list[tuple[str, str]] = []
+    if entry.type == "boolean" and value not in ("true", "false"):
+        found.append((f"expected true or false, got `{shown}`", "write true or false"))
+    elif entry.type == "enum value" and words and value not in words:
+        found.append((f"`{shown}` is not a value of this property", derive_suggestion(value, words)))
+    elif entry.type == "CSV flags" and words:
+        flags = [flag.strip() for flag in value.split(",")]
+        found += [
+            (f"`{flag[:60]}` is not a flag of it", derive_suggestion(flag, words))
+            for flag in flags
+            if flag not in words
+        ]
+    elif entry.type in ("integer", "float"):
+        found += _number_findings(value, shown, entry)
+    return [Finding(name, message, remedy, at_key=False) for message, remedy in found]
+
+
+def _number_findings(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:
+    pattern = _NUMBER if entry.type == "integer" else _DECIMAL
+    if not pattern.fullmatch(value):
+        return [(f"expected a number, got `{shown}`", "librdkafka takes plain numbers, without a unit")]
+    limits = _RANGE.fullmatch(entry.range)
+    if limits and not int(limits[1]) <= float(value) <= int(limits[2]):
+        return [(f"{value} is out of range", f"use {limits[1]} to {limits[2]}")]
+    return []
+
+
+def decide_spark_findings(properties: Mapping[str, Text]) -> list[Finding]:
+    """Everything wrong with the names in `spark:`; values are Spark's to judge."""
+    findings: list[Finding] = []
+    for name in properties:
+        if name == "master":
+            continue
+        if name in OWNED_SPARK:
+            reason, remedy = OWNED_SPARK[name]
+            findings.append(Finding(name, f"belongs to Tidegate: {reason}", remedy))
+        elif not _SPARK_NAME.fullmatch(name):
+            hint = "did you mean `master`?" if name in ("mster", "Master", "spark_master") else ""
+            findings.append(Finding(name, "is no Spark property", hint or "use `master` or a name with `spark.`"))
+    return findings

@@ -1,0 +1,22 @@
+"""Did you mean: the nearest of the known names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MAX_LISTED = 12
+
+
+def derive_suggestion(word: str, known: Iterable[str], what: str = "one of") -> str:
+    """A remedy for an unknown name: the nearest known one, or the list when it is short enough to be read."""
+    names = sorted(set(known))
+    folded = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(word.lower()[:100], list(folded), n=1, cutoff=0.6)
+    if near:
+        return f"did you mean `{folded[near[0]]}`?"
+    if not names:
+        return f"there is no {what.removesuffix(' of')} to choose" if what != "one of" else "nothing is known here"
+    if len(names) <= MAX_LISTED:
+        return f"use {what} " + ", ".join(f"`{name}`" for name in names)
+    return ""

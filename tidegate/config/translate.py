@@ -1,0 +1,162 @@
+"""Values -> settings; pydantic's errors -> issues in the words of the pipeline file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from tidegate.config.fields import CONFIG, describe_value
+from tidegate.config.models import PipelineSettings, model_at
+from tidegate.config.suggest import derive_suggestion
+from tidegate.config.values import Path, Value
+
+
+class Issue(msgspec.Struct, frozen=True):
+    """Something wrong at a path. `at_key`: the place is the key's, not the value's."""
+
+    path: Path
+    message: str
+    remedy: str
+    at_key: bool = False
+
+
+def derive_issue(error: ErrorDetails) -> Issue:
+    """One error of pydantic in our words."""
+    path: Path = tuple(error["loc"])
+    at_key = bool(path) and path[-1] == "[key]"
+    if at_key:
+        path = path[:-1]
+    context: dict[str, Any] = error.get("ctx") or {}
+    kind = error["type"]
+    if kind == CONFIG:
+        below = (context["at"],) if context["at"] else ()
+        return Issue(path + below, context["message"], context["remedy"], at_key)
+    if kind == "missing":
+        return Issue(path[:-1], f"`{path[-1]}` is missing", _missing_remedy(path), at_key=True)
+    if kind == "extra_forbidden":
+        return _unknown_key(path)
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return Issue(path, f"expected a mapping, got {describe_value(error['input'])}", "write `name: value` lines")
+    if kind == "list_type":
+        return Issue(path, f"expected a list, got {describe_value(error['input'])}", "begin each item with `-`")
+    if kind == "too_short":
+        return Issue(path, "is empty", "name at least one")
+    if kind == "too_long":
+        return Issue(path, f"has more than {context.get('max_length')} items", "split the pipeline")
+    return Issue(path, error["msg"], "see `tidegate schema`")
+
+
+def _missing_remedy(path: Path) -> str:
+    model = model_at(path[:-1])
+    for name, info in model.model_fields.items() if model else ():
+        if (info.alias or name) == path[-1] and info.description:
+            return f"add it: {info.description[0].lower()}{info.description[1:].rstrip('.')}"
+    return "add it"
+
+
+def _unknown_key(path: Path) -> Issue:
+    model = model_at(path[:-1])
+    word = str(path[-1])
+    if model is not None and word in model.LATER:
+        return Issue(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
+    known = [info.alias or name for name, info in model.model_fields.items()] if model else []
+    return Issue(path, "unknown key", derive_suggestion(word, known), at_key=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """What could be made of the values: see `LoadedPipeline` for the meaning of `broken` and `step_indices`."""
+
+    settings: PipelineSettings
+    issues: tuple[Issue, ...]
+    broken: frozenset[str]
+    step_indices: tuple[int, ...]
+
+
+_PLACEHOLDERS: Mapping[str, Any] = {
+    "version": 1,
+    "name": "unnamed",
+    "kafka": {"bootstrap.servers": "unknown:9092"},
+    "checkpoints": {"directory": "/unknown"},
+    "sources": {},
+    "sinks": {},
+}
+"""Stand-ins for required parts that are broken, so that the rest can be looked at in the same run."""
+
+
+def derive_settings(values: dict[str, Value]) -> Understood:
+    """Settings of everything that can be understood, and an issue for everything that cannot."""
+    empty = [
+        Issue(path, "the value is missing", "give a value, or remove the key") for path in _empty_paths(values, ())
+    ]
+    rest = _Rest(values)
+    settings, found = rest.validate()
+    issues = [*empty, *(issue for issue in found if issue.at_key or issue.path not in {known.path for known in empty})]
+    if issues:
+        rest.remove(issues)
+        settings, found = rest.validate()
+    if settings is None:  # a part whose break shows only when another one is gone: nothing is left to check
+        settings = PipelineSettings.model_validate(_PLACEHOLDERS)
+        rest.remove(found)
+    return Understood(settings, tuple(issues), frozenset(rest.broken), tuple(rest.indices))
+
+
+def _empty_paths(value: Value, path: Path) -> Iterable[Path]:
+    if value is None:
+        yield path
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _empty_paths(item, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _empty_paths(item, (*path, index))
+
+
+class _Rest:
+    """The values without their broken parts."""
+
+    def __init__(self, values: dict[str, Value]) -> None:
+        self.values: dict[str, Any] = {
+            name: dict(part) if isinstance(part, dict) else list(part) if isinstance(part, list) else part
+            for name, part in values.items()
+        }
+        steps = values.get("steps")
+        self.indices = list(range(len(steps))) if isinstance(steps, list) else []
+        self.broken: set[str] = set()
+
+    def validate(self) -> tuple[PipelineSettings | None, list[Issue]]:
+        """The settings, or what is wrong."""
+        try:
+            return PipelineSettings.model_validate(self.values), []
+        except ValidationError as error:
+            return None, [derive_issue(detail) for detail in error.errors(include_url=False)]
+
+    def remove(self, issues: Iterable[Issue]) -> None:
+        """Take out every part that has an issue; note the names of the sources, steps and sinks among them."""
+        steps: set[int] = set()
+        for issue in issues:
+            match issue.path:
+                case ("sources" | "sinks" as section, str(name), *_) if isinstance(self.values.get(section), dict):
+                    self.values[section].pop(name, None)
+                    self.broken.add(name)
+                case ("steps", int(index), *_):
+                    steps.add(index)
+                case (str(section), *_) if section in self.values:
+                    del self.values[section]
+                    self.broken |= {""} if section in ("sources", "steps") else set()
+        for index in sorted(steps, reverse=True):
+            step = self.values["steps"].pop(index)
+            del self.indices[index]
+            label: object = step.get("name") if isinstance(step, dict) else None
+            self.broken.add(label if isinstance(label, str) else "")
+        if "steps" not in self.values:
+            self.indices = []
+        for section, placeholder in _PLACEHOLDERS.items():
+            if section not in self.values:
+                self.values[section] = placeholder
+                self.broken |= {""} if section == "sources" else set()

@@ -1,0 +1,173 @@
+"""Tree of nodes -> plain values by the YAML 1.2 core rules, with the place of every value and key.
+
+`no` is a word, `010` is ten, `12:30:45` is a word. Interpolation happens here, scalar by scalar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from tidegate.config.document import (
+    MAX_NODES,
+    Complaint,
+    DocumentBroken,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    SequenceNode,
+)
+from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
+
+Path = tuple[str | int, ...]
+"""Keys and list indices from the root of the file."""
+
+Value = bool | int | float | str | SecretStr | list["Value"] | dict[str, "Value"] | None
+
+_NULL = frozenset(["", "~", "null", "Null", "NULL"])
+_BOOLEAN = {
+    word: value for value in (True, False) for name in [str(value)] for word in (name, name.lower(), name.upper())
+}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
+_OCTAL = re.compile(r"0o[0-7]{1,40}", re.ASCII)
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,40}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
+_TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: its own mark, its key's (None in lists and at the root), the node and what fed it."""
+
+    value: Mark
+    key: Mark | None
+    node: Node
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Reader:
+    """Makes values of a tree; `places`, `complaints` and `secrets` fill while it works."""
+
+    environ: Mapping[str, str]
+    read_file: Callable[[str], str]
+    places: dict[Path, Place] = field(default_factory=dict)
+    complaints: list[tuple[Path, Complaint]] = field(default_factory=list)
+    unresolved: set[Path] = field(default_factory=set)
+    """Scalars whose interpolation failed: their value is None and means nothing."""
+
+    def read(self, node: Node, path: Path = (), key: Mark | None = None) -> Value:
+        """The value of a node and of everything below it."""
+        if len(self.places) > MAX_NODES:
+            raise DocumentBroken(Complaint(node.mark, f"more than {MAX_NODES} values", "write fewer aliases"))
+        self.places[path] = Place(node.mark, key, node)
+        match node:
+            case MappingNode():
+                return self._entries(node, path)
+            case SequenceNode():
+                return [self.read(item, (*path, index)) for index, item in enumerate(node.items)]
+        return self._scalar(node, path, key)
+
+    def read_mapping(self, node: MappingNode) -> dict[str, Value]:
+        """The values of the root."""
+        self.places[()] = Place(node.mark, None, node)
+        return self._entries(node, ())
+
+    def _entries(self, node: MappingNode, path: Path) -> dict[str, Value]:
+        return {name.text: self.read(value, (*path, name.text), name.mark) for name, value in node.entries}
+
+    def _scalar(self, node: ScalarNode, path: Path, key: Mark | None) -> Value:
+        if node.tag is not None and node.tag not in _TEXT_TAGS:
+            self.complaints.append((path, Complaint(node.mark, f"the tag `{node.tag}` is not supported", "remove it")))
+            self.unresolved.add(path)
+            return None
+        try:
+            result = derive_interpolated(node.text, self.environ, self.read_file)
+        except InterpolationFailed as error:
+            self.unresolved.add(path)
+            for message, remedy in error.findings:
+                self.complaints.append((path, Complaint(node.mark, message, remedy)))
+            return None
+        if result.sources:
+            self.places[path] = Place(node.mark, key, node, result.sources)
+        if result.secret:
+            return SecretStr(result.text)
+        return derive_scalar(result.text) if not node.style and node.tag is None else result.text
+
+
+def derive_scalar(text: str) -> bool | int | float | str | None:
+    """The value of a plain scalar in YAML 1.2's core schema."""
+    if text in _NULL:
+        return None
+    if text in _BOOLEAN:
+        return _BOOLEAN[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _OCTAL.fullmatch(text):
+        return int(text, 0)
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text) and len(text) <= 100:
+        return float(text)
+    if special := _SPECIAL_FLOAT.fullmatch(text):
+        return float("nan") if special[3] else float(f"{special[1]}inf")
+    return text
+
+
+def derive_place_inside(source: str, place: Place, value: str, line: int, column: int) -> tuple[int, int]:
+    """Line and column in the file of a place (from 1) inside a scalar's value.
+
+    Folding and indentation change white space only, so the n-th visible character of the value is the n-th of the
+    scalar's text. Where that cannot be followed (interpolated scalars) the scalar's own place is returned.
+    """
+    node = place.node
+    own = (place.value.line, place.value.column)
+    if not isinstance(node, ScalarNode) or node.text != value:
+        return own
+    lines = value.split("\n")
+    if not 1 <= line <= len(lines):
+        return own
+    before = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+    visible = sum(not character.isspace() for character in value[:before])
+    begin = _content_start(source, node)
+    for index in _visible_characters(source, begin, node.end, node.style):
+        if visible == 0:
+            return source.count("\n", 0, index) + 1, index - source.rfind("\n", 0, index)
+        visible -= 1
+    return own
+
+
+def _content_start(source: str, node: ScalarNode) -> int:
+    """Index of the first character behind anchor, tag and opening quote or block header."""
+    begin = node.mark.index
+    while source[begin : begin + 1] in ("&", "!"):
+        begin += len(re.match(r"\S+\s*", source[begin : node.end])[0])  # type: ignore[index]  # & or ! always matches
+    if node.style in ("|", ">"):
+        return source.find("\n", begin) + 1
+    return begin + 1 if node.style else begin
+
+
+def _visible_characters(source: str, begin: int, end: int, style: str) -> list[int]:
+    """Indices of the characters that are one visible character of the value each."""
+    found: list[int] = []
+    index = begin
+    while index < end:
+        step = 1
+        if style == '"' and source[index] == "\\":
+            step = 2 + {"x": 2, "u": 4, "U": 8}.get(source[index + 1 : index + 2], 0)
+            if source[index + 1 : index + 2] in "ntr \n_\t":
+                index += step
+                continue
+        elif style == "'" and source.startswith("''", index):
+            step = 2
+        elif source[index].isspace():
+            index += 1
+            continue
+        found.append(index)
+        index += step
+    return found
