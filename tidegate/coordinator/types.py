@@ -18,7 +18,7 @@ class WrittenRange(msgspec.Struct, frozen=True):
 
 
 class Committable(msgspec.Struct, frozen=True):
-    """A prepared transaction: flushed, counted at the broker, not ended. One (producer id, epoch) is one transaction."""
+    """A prepared transaction: flushed, counted, not ended. One (producer id, epoch) is one transaction."""
 
     sink: OperatorName
     subtask: SlotIndex
@@ -29,7 +29,7 @@ class Committable(msgspec.Struct, frozen=True):
     producer_epoch: int
     written: tuple[WrittenRange, ...]
     opened_at_ms: int
-    """Broker's start time of the transaction, ms since 1970: it is aborted by the broker at opened_at_ms + timeout_ms."""
+    """Broker's start time of the transaction, ms since 1970: the broker aborts it at opened_at_ms + timeout_ms."""
     timeout_ms: int
 
     @property
@@ -58,7 +58,7 @@ class SourcePositions(msgspec.Struct, frozen=True):
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A subtask has its part of a checkpoint durable (C36). One ack carries the states of all chained operators (C28)."""
+    """A subtask has its part of a checkpoint durable (C36), for all of its chained operators (C28)."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -66,7 +66,7 @@ class Ack(msgspec.Struct, frozen=True):
     positions: tuple[SourcePositions, ...] = ()
     states: tuple[StateHandle, ...] = ()
     committables: tuple[Committable, ...] = ()
-    """Of this checkpoint, and every older one that no `Completed` has confirmed to the subtask yet (design section 5)."""
+    """Of this checkpoint, and every older one that no `Completed` has confirmed to the subtask yet."""
     alignment_ms: float = 0.0
     start_delay_ms: float = 0.0
     snapshot_ms: float = 0.0
@@ -85,7 +85,7 @@ class Decline(msgspec.Struct, frozen=True):
 
 
 class CompletedCheckpoint(msgspec.Struct, frozen=True):
-    """Everything a recovery needs; the body of a journal entry (C03). Positions and states of all subtasks, flattened."""
+    """Everything a recovery needs, of all subtasks, flattened; the body of a journal entry (C03)."""
 
     id: CheckpointId
     attempt: Attempt

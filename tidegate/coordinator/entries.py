@@ -1,0 +1,126 @@
+"""Journal entries: their content, their bytes, and what is refused when one is read. Pure.
+
+Every entry carries what a later reader must know even when all older entries are gone: who wrote it, whose data it
+is about, the highest checkpoint id that may have been used (C10), and the oldest entry that is still needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt, CheckpointId, JournalSequence
+from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.checksum import seal, unseal
+from tidegate.storage.names import journal_name
+
+FORMAT_VERSION: Final = 1
+
+
+class JournalRefused(TidegateError):
+    """The journal cannot be followed: a gap, an unknown version, or entries that contradict one another."""
+
+    code = "journal-refused"
+    exit_code = 4
+    retriable = False
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """One daemon process. `token` is random and tells its entries from those of everybody else."""
+
+    token: str
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What the positions, states and committables of an entry refer to; compared at every restore."""
+
+    pipeline: str
+    cluster_id: str
+    topic_ids: dict[str, str]
+    """Topic name -> Kafka's topic id, for all topics of sources and sinks."""
+    parallelism: int
+    max_parallelism: int
+    fingerprint: str = ""
+    """Digest of the plan, for people who ask whether the pipeline file was changed."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What both kinds have in common."""
+
+    format_version: int
+    sequence: JournalSequence
+    floor: JournalSequence
+    """The oldest entry that is still needed; those below may be missing, cleaned up, or garbage."""
+    attempt: Attempt
+    writer: Writer
+    reserved_to: CheckpointId
+    """No checkpoint id above this was used before the next entry; 0 before the first."""
+    identity: Identity
+    at_ms: int
+    """Writer's clock, ms since 1970."""
+
+
+class Takeover(Entry, frozen=True, tag="takeover", tag_field="entry"):
+    """The writer owns the pipeline from here on, as a new attempt: nobody older can decide anything (ADR 2)."""
+
+    first_checkpoint: CheckpointId
+    """The first checkpoint id of the attempt: above all that may have been used before."""
+
+
+class CheckpointEntry(Entry, frozen=True, tag="checkpoint", tag_field="entry"):
+    """The checkpoint is complete, and its transactions are to be committed."""
+
+    checkpoint: CompletedCheckpoint
+
+
+AnyEntry = Takeover | CheckpointEntry
+
+
+class _Version(msgspec.Struct):
+    format_version: int
+
+
+_encoder = msgspec.json.Encoder()
+_decode_version = msgspec.json.Decoder(_Version).decode
+_decode_entry = msgspec.json.Decoder(AnyEntry).decode
+
+
+def encode_entry(entry: AnyEntry) -> bytes:
+    """Sealed JSON, readable with any pager."""
+    return seal(msgspec.json.format(_encoder.encode(entry), indent=1) + b"\n")
+
+
+def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
+    """Raises ObjectCorrupt for damage and JournalRefused for another format version; both name the file."""
+    name = journal_name(sequence)
+    body = unseal(name, data)
+    try:
+        version = _decode_version(body).format_version
+    except msgspec.DecodeError as failure:
+        raise ObjectCorrupt(f"{name} is sound but is no journal entry: {failure}", name=name) from failure
+    if version != FORMAT_VERSION:
+        raise JournalRefused(
+            f"{name} has format version {version}, this release reads version {FORMAT_VERSION}; run the release that "
+            "wrote it",
+            name=name,
+            version=version,
+        )
+    try:
+        entry: AnyEntry = _decode_entry(body)
+    except msgspec.DecodeError as failure:
+        raise ObjectCorrupt(f"{name} is sound but is no journal entry: {failure}", name=name) from failure
+    if entry.sequence != sequence:
+        raise ObjectCorrupt(
+            f"{name} holds entry {entry.sequence}: the file was renamed or swapped; put every file of the journal back "
+            "under its own name",
+            name=name,
+        )
+    return entry

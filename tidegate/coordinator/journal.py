@@ -1,0 +1,262 @@
+"""The journal in storage: reading it, taking over, appending decisions, cleaning up behind them.
+
+Thin: what entries mean is in `journal_state.py`, what they look like in `entries.py`. Whoever creates entry n has
+decided; whoever finds it taken by somebody else is superseded and stops.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.entries import (
+    FORMAT_VERSION,
+    AnyEntry,
+    CheckpointEntry,
+    Identity,
+    Takeover,
+    Writer,
+    decode_entry,
+    encode_entry,
+)
+from tidegate.coordinator.journal_state import EMPTY, JournalState, derive
+from tidegate.coordinator.permit import CommitPermit, issue_permit
+from tidegate.coordinator.recovery import RestorePlan
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.errors import AttemptFailed, Superseded
+from tidegate.ids import Attempt, CheckpointId, JournalSequence
+from tidegate.storage.base import ObjectMissing, Storage, StorageError
+from tidegate.storage.names import (
+    JOURNAL_PREFIX,
+    STATE_PREFIX,
+    checkpoint_of_state,
+    journal_name,
+    journal_sequence,
+)
+
+TAKEOVER_TRIES: Final = 20
+READ_TRIES: Final = 20
+PUT_TRIES: Final = 2
+SWEPT_MAX: Final = 10_000
+DROPPED_MAX: Final = 100
+
+
+class AppendUnsettled(AttemptFailed):
+    """Whether an entry exists could not be found out; only a new takeover, which reads the journal anew, may go on."""
+
+    code = "journal-unsettled"
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """A durable decision and what it allows."""
+
+    sequence: JournalSequence
+    permit: CommitPermit
+    reserved_to: CheckpointId
+
+
+class Journal:
+    """See the module. One instance per daemon, used by one thread at a time.
+
+    `retained` completed checkpoints are kept (at least 1); `id_reserve` is how many checkpoint ids may be used
+    between two entries (C10). The journal decides nothing before `take_over`.
+    """
+
+    def __init__(self, storage: Storage, writer: Writer, *, retained: int, id_reserve: int) -> None:
+        if retained < 1 or id_reserve < 1:
+            raise ValueError(f"retained ({retained}) and id_reserve ({id_reserve}) must be at least 1")
+        self._storage = storage
+        self._writer = writer
+        self._retained = retained
+        self._id_reserve = id_reserve
+        self._identity: Identity | None = None
+        self._state = EMPTY
+        self._used_before = CheckpointId(0)
+        self._dropped: list[CompletedCheckpoint] = []
+
+    @property
+    def state(self) -> JournalState:
+        """As of the last own takeover or append."""
+        return self._state
+
+    def read(self) -> JournalState:
+        """What is true now. Raises StorageError, ObjectCorrupt, JournalRefused; decides nothing."""
+        for _ in range(READ_TRIES):
+            sequences = self._sequences()
+            if not sequences:
+                return EMPTY
+            try:
+                newest = self._entry(sequences[-1])
+                needed = [sequence for sequence in sequences[:-1] if sequence >= newest.floor]
+                return derive([*((s, self._entry(s)) for s in needed), (newest.sequence, newest)])
+            except ObjectMissing:
+                continue  # cleaned up between the listing and the reading: there is a newer entry
+        raise StorageError(
+            f"{self._storage.location}: the journal changed {READ_TRIES} times while it was read; another daemon runs "
+            "this pipeline: stop one of the two",
+            location=self._storage.location,
+        )
+
+    def take_over(self, identity: Identity, at_ms: int) -> JournalState:
+        """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry."""
+        self._identity = None
+        for _ in range(TAKEOVER_TRIES):
+            state = self.read()
+            entry = Takeover(
+                format_version=FORMAT_VERSION,
+                sequence=state.next_sequence,
+                floor=state.floor_with(0, self._retained),
+                attempt=Attempt(state.attempt + 1),
+                writer=self._writer,
+                reserved_to=CheckpointId(state.reserved_to + self._id_reserve),
+                identity=identity,
+                at_ms=at_ms,
+                first_checkpoint=CheckpointId(state.reserved_to + 1),
+            )
+            if self._create(entry):
+                self._state = state.after(entry)
+                self._identity = identity
+                self._used_before = state.reserved_to
+                return self._state
+        raise StorageError(
+            f"{self._storage.location}: others appended to the journal {TAKEOVER_TRIES} times during the takeover; "
+            "several daemons run this pipeline: stop all but one",
+            location=self._storage.location,
+        )
+
+    def append_checkpoint(self, checkpoint: CompletedCheckpoint) -> Appended:
+        """THE decision: when this returns, the checkpoint is complete and its transactions must be committed.
+
+        Raises Superseded when somebody else has taken over; StorageError when the storage failed and nothing was
+        appended as far as is known (the next append settles it); AppendUnsettled when only a takeover may go on.
+        """
+        if self._identity is None:
+            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        entry = CheckpointEntry(
+            format_version=FORMAT_VERSION,
+            sequence=self._state.next_sequence,
+            floor=self._state.floor_with(1, self._retained),
+            attempt=self._state.attempt,
+            writer=self._writer,
+            reserved_to=CheckpointId(max(self._state.reserved_to, checkpoint.id + self._id_reserve)),
+            identity=self._identity,
+            at_ms=checkpoint.completed_at_ms,
+            checkpoint=checkpoint,
+        )
+        after = self._state.after(entry)
+        if not self._create(entry):
+            self._identity = None
+            raise self._lost(entry)
+        dropped = [old.checkpoint for old in self._state.retained if old.sequence < entry.floor]
+        self._dropped = [*self._dropped, *dropped][-DROPPED_MAX:]
+        self._state = after
+        return Appended(entry.sequence, issue_permit(checkpoint.id, checkpoint.committables), entry.reserved_to)
+
+    def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
+        """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
+        newest = self._state.newest_checkpoint
+        if self._identity is None or plan.attempt != self._state.attempt:
+            raise RuntimeError(f"attempt {plan.attempt} does not own the journal (attempt {self._state.attempt} does)")
+        if plan.checkpoint != newest:
+            raise RuntimeError("the plan restores another checkpoint than the journal's newest")
+        return issue_permit(newest.id, newest.committables) if newest is not None and newest.committables else None
+
+    def clean_up(self) -> int:
+        """Delete entries and state that no retained checkpoint needs; the number of objects deleted (C31).
+
+        Called after an append or takeover, never before. A StorageError leaves the rest to the next call.
+        """
+        newest = self._state.newest
+        if newest is None:
+            return 0
+        kept = self._referenced()
+        gone = {handle.path for checkpoint in self._dropped for handle in checkpoint.states} - kept
+        names = sorted(gone) + [journal_name(s) for s in self._sequences() if s < newest.floor]
+        for name in names[:SWEPT_MAX]:
+            self._storage.delete(name)
+        self._dropped = []
+        return len(names[:SWEPT_MAX])
+
+    def sweep_orphans(self) -> int:
+        """After a takeover: delete state of older attempts that no retained checkpoint needs (undecided checkpoints).
+
+        Ids up to the ones reserved before the takeover are never used again, so nothing alive can be hit.
+        """
+        kept = self._referenced()
+        orphans = [
+            name
+            for name in self._storage.list(STATE_PREFIX)
+            if name not in kept and (owner := checkpoint_of_state(name)) is not None and owner <= self._used_before
+        ][:SWEPT_MAX]
+        for name in orphans:
+            self._storage.delete(name)
+        return len(orphans)
+
+    def _referenced(self) -> set[str]:
+        return {handle.path for entry in self._state.retained for handle in entry.checkpoint.states}
+
+    def _sequences(self) -> list[JournalSequence]:
+        found = (journal_sequence(name) for name in self._storage.list(JOURNAL_PREFIX))
+        return sorted(sequence for sequence in found if sequence is not None)
+
+    def _entry(self, sequence: JournalSequence) -> AnyEntry:
+        return decode_entry(sequence, self._storage.get(journal_name(sequence)))
+
+    def _create(self, entry: AnyEntry) -> bool:
+        """Whether the entry is there and is ours, and nothing newer is. An unknown outcome is settled by trying again:
+        if the first try had worked, the name is taken and the content is, byte for byte, this entry.
+        """
+        name, data = journal_name(entry.sequence), encode_entry(entry)
+        for tries_left in reversed(range(PUT_TRIES)):
+            try:
+                if not self._storage.put_if_absent(name, data) and self._storage.get(name) != data:
+                    return False
+                break
+            except ObjectMissing:
+                return False  # taken and already cleaned up: somebody is far ahead
+            except StorageError:
+                if not tries_left:
+                    raise
+        newest = self._settled_sequences(entry)[-1]
+        if newest > entry.sequence:
+            self._identity = None
+            raise self._superseded(newest)
+        return True
+
+    def _settled_sequences(self, entry: AnyEntry) -> list[JournalSequence]:
+        """A clean-up may have removed entry n and a superseded writer re-created it: a later entry tells."""
+        try:
+            sequences = self._sequences()
+        except StorageError as failure:
+            self._identity = None
+            raise AppendUnsettled(
+                f"{journal_name(entry.sequence)} was written, but whether it still counts could not be found out: "
+                f"{failure.message}",
+                name=journal_name(entry.sequence),
+            ) from failure
+        return sequences or [JournalSequence(entry.sequence + 1)]
+
+    def _lost(self, entry: CheckpointEntry) -> Superseded | AppendUnsettled:
+        """Why the entry's place is taken: by somebody else, or by an own append that was thought to have failed."""
+        try:
+            taken = self._entry(entry.sequence)
+        except ObjectMissing:
+            return self._superseded(self._sequences()[-1])
+        if taken.writer.token == self._writer.token:
+            return AppendUnsettled(
+                f"{journal_name(entry.sequence)}: an append that seemed to have failed has worked after all; starting "
+                "again from it",
+                name=journal_name(entry.sequence),
+            )
+        return self._superseded(taken.sequence)
+
+    def _superseded(self, sequence: JournalSequence) -> Superseded:
+        by = self._entry(sequence)
+        return Superseded(
+            f"superseded by {by.writer}, attempt {by.attempt} ({journal_name(sequence)} in "
+            f"{self._storage.location}): this daemon stops; nothing it had not decided before is lost",
+            attempt=by.attempt,
+            host=by.writer.host,
+            pid=by.writer.pid,
+        )

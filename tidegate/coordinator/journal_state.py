@@ -1,0 +1,129 @@
+"""What is true according to the journal: a pure function of its entries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Identity, JournalRefused, Takeover
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.ids import Attempt, CheckpointId, JournalSequence
+from tidegate.storage.names import journal_name
+
+
+class JournalState(msgspec.Struct, frozen=True):
+    """Derived from the entries; `EMPTY` before the first."""
+
+    next_sequence: JournalSequence = JournalSequence(0)
+    attempt: Attempt = Attempt(0)
+    """Highest ever; 0 before the first."""
+    reserved_to: CheckpointId = CheckpointId(0)
+    """Highest checkpoint id that may ever have been used."""
+    newest: AnyEntry | None = None
+    takeover: Takeover | None = None
+    """The newest one among the entries that are still needed."""
+    retained: tuple[CheckpointEntry, ...] = ()
+    """Entries of the retained checkpoints, oldest first."""
+
+    @property
+    def newest_checkpoint(self) -> CompletedCheckpoint | None:
+        """The one a recovery starts from (F01)."""
+        return self.retained[-1].checkpoint if self.retained else None
+
+    @property
+    def identity(self) -> Identity | None:
+        """What the newest checkpoint refers to. A takeover's own claim is not trusted: it may have been refused."""
+        return self.retained[-1].identity if self.retained else None
+
+    @property
+    def committables(self) -> tuple[Committable, ...]:
+        """Transactions that are decided and not known to be ended."""
+        checkpoint = self.newest_checkpoint
+        return () if checkpoint is None else checkpoint.committables
+
+    @property
+    def final(self) -> bool:
+        """The newest checkpoint was meant to be the last."""
+        checkpoint = self.newest_checkpoint
+        return checkpoint is not None and checkpoint.final
+
+    def floor_with(self, added: int, retained: int) -> JournalSequence:
+        """Floor of the next entry when it brings `added` checkpoints (0 or 1) and `retained` are to be kept.
+
+        The newest checkpoint always stays (C31).
+        """
+        kept = self.retained[max(0, len(self.retained) + added - retained) :]
+        if not kept and not added and self.retained:
+            kept = self.retained[-1:]
+        return kept[0].sequence if kept else self.next_sequence
+
+    def after(self, entry: AnyEntry) -> JournalState:
+        """The state with one more entry. Raises JournalRefused when it contradicts what is there."""
+        _check_follows(self, entry)
+        kept = tuple(old for old in self.retained if old.sequence >= entry.floor)
+        takeover = self.takeover
+        if isinstance(entry, CheckpointEntry):
+            kept = (*kept, entry)
+        else:
+            takeover = entry
+        return JournalState(
+            next_sequence=JournalSequence(entry.sequence + 1),
+            attempt=entry.attempt,
+            reserved_to=entry.reserved_to,
+            newest=entry,
+            takeover=takeover,
+            retained=kept,
+        )
+
+
+EMPTY = JournalState()
+
+
+def derive(entries: Sequence[tuple[JournalSequence, AnyEntry]]) -> JournalState:
+    """Fold the entries, in any order. Those below the newest one's floor are ignored.
+
+    A superseded writer can re-create an entry that a clean-up removed; such an entry is always below the floor.
+    Raises JournalRefused for a gap at or above the floor and for entries that contradict one another.
+    """
+    if not entries:
+        return EMPTY
+    by_sequence = dict(entries)
+    newest = by_sequence[max(by_sequence)]
+    state = EMPTY
+    for number in range(newest.floor, newest.sequence + 1):
+        sequence = JournalSequence(number)
+        if sequence not in by_sequence:
+            name = journal_name(sequence)
+            raise JournalRefused(
+                f"{name} is missing, but {journal_name(newest.sequence)} still needs it; restore the file from a "
+                "backup, or start the pipeline with a new checkpoint directory",
+                name=name,
+            )
+        state = state.after(by_sequence[sequence])
+    return state
+
+
+def _check_follows(state: JournalState, entry: AnyEntry) -> None:
+    name = journal_name(entry.sequence)
+    newest = state.newest_checkpoint
+    problem = ""
+    if entry.floor > entry.sequence:
+        problem = f"its floor {entry.floor} lies above it"
+    elif state.newest is not None and entry.sequence != state.next_sequence:
+        problem = f"entry {state.next_sequence} was expected"
+    elif entry.attempt < state.attempt:
+        problem = f"it belongs to attempt {entry.attempt}, but attempt {state.attempt} had begun"
+    elif isinstance(entry, Takeover) and entry.attempt == state.attempt:
+        problem = f"attempt {entry.attempt} is taken a second time"
+    elif entry.reserved_to < state.reserved_to:
+        problem = f"checkpoint ids go back from {state.reserved_to} to {entry.reserved_to}"
+    elif isinstance(entry, CheckpointEntry):
+        if state.newest is not None and entry.attempt != state.attempt:
+            problem = f"it belongs to attempt {entry.attempt}, which has no takeover entry"
+        elif newest is not None and entry.checkpoint.id <= newest.id:
+            problem = f"checkpoint {entry.checkpoint.id} does not follow checkpoint {newest.id}"
+    if problem:
+        raise JournalRefused(
+            f"{name} contradicts the journal: {problem}; keep the directory as it is and report this", name=name
+        )

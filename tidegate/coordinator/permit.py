@@ -1,0 +1,40 @@
+"""The right to end transactions, as a value.
+
+Only the journal makes one, and only after a decision is durable: `journal.py` is the only caller of `issue_permit`.
+The committer takes nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import CheckpointId
+
+_AUTHORITY: Final = object()
+
+
+class CommitPermit:
+    """Checkpoint `checkpoint` is decided: all of `committables` are to be committed, none may be aborted."""
+
+    __slots__ = ("checkpoint", "committables")
+
+    checkpoint: CheckpointId
+    committables: tuple[Committable, ...]
+
+    def __init__(self, checkpoint: CheckpointId, committables: tuple[Committable, ...], authority: object) -> None:
+        if authority is not _AUTHORITY:
+            raise TypeError("a CommitPermit comes from the journal: see Journal.append_checkpoint")
+        object.__setattr__(self, "checkpoint", checkpoint)
+        object.__setattr__(self, "committables", committables)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a CommitPermit does not change: {name}")
+
+    def __repr__(self) -> str:
+        return f"CommitPermit(checkpoint={self.checkpoint}, committables={len(self.committables)})"
+
+
+def issue_permit(checkpoint: CheckpointId, committables: tuple[Committable, ...]) -> CommitPermit:
+    """For `journal.py` alone."""
+    return CommitPermit(checkpoint, committables, _AUTHORITY)

@@ -1,0 +1,226 @@
+"""What a new attempt starts from: the newest checkpoint, dealt out to the subtasks of now. Pure.
+
+Decided before the takeover to refuse a wrong start without disturbing a running daemon, and once more after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tidegate.coordinator.entries import Identity, Takeover
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.errors import PipelineStopped
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
+from tidegate.plan.assignment import assign_partitions, key_group_range
+
+
+class RestoreRefused(PipelineStopped):
+    """The checkpoint does not fit what is to be started; going on would lose or double records."""
+
+    code = "restore-refused"
+
+
+class RestoreFacts(msgspec.Struct, frozen=True):
+    """The pipeline and the cluster as they are now."""
+
+    identity: Identity
+    sources: Mapping[OperatorName, Mapping[str, int]]
+    """Source -> topic -> number of partitions."""
+    stateful: frozenset[OperatorName]
+    """Operators with keyed state."""
+
+
+class SlotRestore(msgspec.Struct, frozen=True):
+    """What slot `slot` starts with."""
+
+    slot: SlotIndex
+    key_groups: range
+    partitions: dict[OperatorName, tuple[TopicPartition, ...]]
+    """All partitions to read, per source."""
+    positions: tuple[SourcePositions, ...]
+    """Where to continue, per source that was in the checkpoint, for exactly the partitions above (C32). A source
+    without an entry begins as its `start` says."""
+    states: tuple[StateHandle, ...]
+    """State files to scan; only entries whose key group is in `key_groups` are taken."""
+
+
+class RestorePlan(msgspec.Struct, frozen=True):
+    """Only made by `decide_restore`."""
+
+    attempt: Attempt
+    checkpoint: CompletedCheckpoint | None
+    slots: tuple[SlotRestore, ...]
+    first_checkpoint: CheckpointId
+    """First id that this attempt may use, once the takeover is appended (C10)."""
+
+    @property
+    def committables(self) -> tuple[Committable, ...]:
+        """To be ended before anything else is done."""
+        return () if self.checkpoint is None else self.checkpoint.committables
+
+
+def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
+    """Before or after the own takeover. Raises RestoreRefused, which tells old, new and remedy."""
+    checkpoint = state.newest_checkpoint
+    if state.identity is not None and checkpoint is not None:
+        _refuse_other_identity(state.identity, facts.identity)
+        _refuse_left_behind(checkpoint, facts)
+        _refuse_shrunk(checkpoint, facts)
+    now = facts.identity
+    sources = {source: _assign(topics, now.parallelism) for source, topics in facts.sources.items()}
+    before = state.identity.parallelism if state.identity is not None else now.parallelism
+    slots = tuple(
+        SlotRestore(
+            slot=slot,
+            key_groups=key_group_range(slot, now.parallelism, now.max_parallelism),
+            partitions={source: assigned[slot] for source, assigned in sources.items()},
+            positions=_positions_of(checkpoint, {source: assigned[slot] for source, assigned in sources.items()}),
+            states=_states_of(checkpoint, slot, before, now),
+        )
+        for slot in map(SlotIndex, range(now.parallelism))
+    )
+    own = state.newest
+    first = own.first_checkpoint if isinstance(own, Takeover) else CheckpointId(state.reserved_to + 1)
+    return RestorePlan(attempt=state.attempt, checkpoint=checkpoint, slots=slots, first_checkpoint=first)
+
+
+def _assign(topics: Mapping[str, int], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
+    every = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
+    return assign_partitions(every, parallelism)
+
+
+def _positions_of(
+    checkpoint: CompletedCheckpoint | None, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]
+) -> tuple[SourcePositions, ...]:
+    """Partitions that appeared after the checkpoint are read from their beginning: none of their records was seen.
+
+    In a bounded read they lie behind the end, which was fixed when the read began.
+    """
+    if checkpoint is None:
+        return ()
+    known = merge_positions(checkpoint.positions)
+    return tuple(
+        SourcePositions(
+            source=source,
+            next_offsets=tuple((p, known[source][0].get(p, 0)) for p in partitions),
+            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions) if known[source][1] else (),
+        )
+        for source, partitions in sorted(assigned.items())
+        if source in known
+    )
+
+
+Offsets = dict[TopicPartition, int]
+
+
+def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName, tuple[Offsets, Offsets]]:
+    """Per source, all subtasks together: next offsets and end offsets."""
+    merged: dict[OperatorName, tuple[Offsets, Offsets]] = {}
+    for part in positions:
+        next_offsets, end_offsets = merged.setdefault(part.source, ({}, {}))
+        next_offsets.update(part.next_offsets)
+        end_offsets.update(part.end_offsets)
+    return merged
+
+
+def _states_of(
+    checkpoint: CompletedCheckpoint | None, slot: SlotIndex, before: int, now: Identity
+) -> tuple[StateHandle, ...]:
+    """Files of every old subtask whose key groups overlap with the new ones, in the order of the checkpoint (F28)."""
+    if checkpoint is None:
+        return ()
+    wanted = key_group_range(slot, now.parallelism, now.max_parallelism)
+    sharing = {
+        old for old in range(before) if _overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
+    }
+    return tuple(handle for handle in checkpoint.states if handle.subtask in sharing)
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)
+
+
+def _refuse_other_identity(old: Identity, new: Identity) -> None:
+    if old.pipeline != new.pipeline:
+        raise RestoreRefused(
+            f"the checkpoint directory belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}; give every "
+            "pipeline its own `checkpoints.directory`, or put the old name back",
+            old=old.pipeline,
+            new=new.pipeline,
+        )
+    if old.cluster_id != new.cluster_id:
+        raise RestoreRefused(
+            f"the checkpoint was taken on Kafka cluster {old.cluster_id}, `bootstrap.servers` leads to cluster "
+            f"{new.cluster_id}; offsets mean nothing there: correct the address, or start with a new "
+            "`checkpoints.directory`",
+            old=old.cluster_id,
+            new=new.cluster_id,
+        )
+    for topic, topic_id in sorted(old.topic_ids.items()):
+        current = new.topic_ids.get(topic, topic_id)
+        if current != topic_id:
+            raise RestoreRefused(
+                f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
+                "offsets start anew: start with a new `checkpoints.directory` if that is intended",
+                topic=topic,
+                old=topic_id,
+                new=current,
+            )
+    if old.max_parallelism != new.max_parallelism:
+        raise RestoreRefused(
+            f"max_parallelism was {old.max_parallelism} and is now {new.max_parallelism}; it is fixed for the life of "
+            f"the state: set it back to {old.max_parallelism}, or start with a new `checkpoints.directory`",
+            old=old.max_parallelism,
+            new=new.max_parallelism,
+        )
+
+
+def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None:
+    positions = merge_positions(checkpoint.positions)
+    for source, (next_offsets, _) in sorted(positions.items()):
+        if source not in facts.sources:
+            raise RestoreRefused(
+                f"the checkpoint holds positions of source {source!r}, which the pipeline no longer has (it has: "
+                f"{_names(facts.sources)}); if it was renamed put the old name back, if it was removed on purpose "
+                "start with a new `checkpoints.directory`",
+                source=source,
+            )
+        for topic in sorted({partition.topic for partition in next_offsets}):
+            if topic not in facts.sources[source]:
+                raise RestoreRefused(
+                    f"source {source!r} no longer reads topic {topic}, but the checkpoint holds positions of it; put "
+                    "the topic back, or give the changed source a new name and start with a new "
+                    "`checkpoints.directory`",
+                    source=source,
+                    topic=topic,
+                )
+    for operator in sorted({handle.operator for handle in checkpoint.states}):
+        if operator not in facts.stateful:
+            raise RestoreRefused(
+                f"the checkpoint holds state of step {operator!r}, which the pipeline no longer has as a step with "
+                f"state (it has: {_names(facts.stateful)}); if it was renamed put the old name back, if it was removed "
+                "on purpose start with a new `checkpoints.directory`",
+                operator=operator,
+            )
+
+
+def _refuse_shrunk(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None:
+    for source, (next_offsets, _) in sorted(merge_positions(checkpoint.positions).items()):
+        for partition in sorted(next_offsets):
+            count = facts.sources[source][partition.topic]
+            if partition.partition >= count:
+                raise RestoreRefused(
+                    f"topic {partition.topic} has {count} partitions, the checkpoint holds a position of partition "
+                    f"{partition.partition}; the topic is another one than before: correct `bootstrap.servers` or the "
+                    "topic, or start with a new `checkpoints.directory`",
+                    source=source,
+                    partition=str(partition),
+                    partitions=count,
+                )
+
+
+def _names(names: Mapping[OperatorName, object] | frozenset[OperatorName]) -> str:
+    return ", ".join(sorted(names)) or "none"
