@@ -28,6 +28,7 @@ class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sou
     until: str  # "never" | "latest" | ISO-8601 timestamp
     bad_records: str  # "fail" | "skip"
     kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
+    provenance: bool = False  # batches carry `__partition` and `__offset`: some operator downstream can fail
 
 
 class UnionOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="union"):

@@ -1,0 +1,95 @@
+"""Fills topics for the tests of the source: plain records, transactions, markers, aborted records."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable
+
+import confluent_kafka as ck
+import polars as pl
+
+from tests.waiting import wait_until
+from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import BIGINT, STRING
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.plan.graph import SourceOperator
+from tidegate.sources.kafka import KafkaSource, SourceBatch
+
+SCHEMA = (("id", BIGINT), ("name", STRING))
+
+
+def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partition: int = 0, **record: object) -> None:
+    """Plain records, acknowledged."""
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 20_000_000})
+    for value in values:
+        producer.produce(topic, value=value, partition=partition, **record)
+    assert producer.flush(30) == 0
+
+
+def produce_transaction(
+    bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, *, commit: bool = True
+) -> None:
+    """One transaction, ended."""
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value=value, partition=partition)
+    producer.flush(30)
+    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+
+
+def source_operator(bootstrap: str, topic: str, **changes: object) -> SourceOperator:
+    """A JSON source of `id` and `name`; keyword arguments replace fields."""
+    fields: dict[str, object] = {
+        "name": OperatorName("orders"),
+        "topics": (topic,),
+        "format": "json",
+        "schema": SCHEMA,
+        "output": SCHEMA,
+        "start": "earliest",
+        "until": "latest",
+        "bad_records": "skip",
+        "kafka": {"bootstrap.servers": bootstrap},
+    }
+    return SourceOperator(**{**fields, **changes})  # type: ignore[arg-type]  # fields are checked by the callers
+
+
+class Reading:
+    """A source driven as the loop drives it: woken up, then polled until nothing waits."""
+
+    def __init__(
+        self, operator: SourceOperator, partitions: int | Iterable[int] = 1, restored: SourcePositions | None = None
+    ) -> None:
+        numbers = range(partitions) if isinstance(partitions, int) else partitions
+        parts = [TopicPartition(topic, number) for topic in operator.topics for number in numbers]
+        self.woken = threading.Event()
+        self.batches: list[SourceBatch] = []
+        self.source = KafkaSource(operator, parts, restored, "tests", self.woken.set)
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
+
+    def poll(self) -> None:
+        """Everything that waits now."""
+        while (batch := self.source.poll()) is not None:
+            self.batches.append(batch)
+
+    def read(self, records: int | None = None) -> pl.DataFrame:
+        """Until so many records came, or the bounded read is finished; all frames joined."""
+
+        def enough() -> bool:
+            self.poll()
+            return self.source.finished if records is None else sum(b.records for b in self.batches) >= records
+
+        wait_until(enough, f"records {records}, got {[b.records for b in self.batches]}")
+        return pl.concat([b.frame for b in self.batches]) if self.batches else pl.DataFrame()
+
+
+def orders(ids: Iterable[int]) -> list[bytes]:
+    """JSON orders."""
+    return [b'{"id":%d,"name":"n%d","more":[1,{"x":null}]}' % (i, i) for i in ids]

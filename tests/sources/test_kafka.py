@@ -1,0 +1,226 @@
+"""The Kafka source against a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import SessionBroker, TopicMaker
+from tests.sources.kafka_topics import Reading, orders, produce, produce_transaction, source_operator
+from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.sources.errors import SourceFailed, SourceUnavailable
+
+pytestmark = pytest.mark.slow
+
+
+def test_bounded_read_returns_all_records_of_all_partitions_in_order(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics("orders", 3)
+    for partition in range(3):
+        produce(broker.bootstrap, topic, orders(range(partition * 1000, partition * 1000 + 1000)), partition)
+    with Reading(source_operator(broker.bootstrap, topic, provenance=True), 3) as reading:
+        frame = reading.read()
+    assert frame.height == 3000
+    for partition in range(3):
+        rows = frame.filter(frame["__partition"] == partition)
+        assert rows["id"].to_list() == list(range(partition * 1000, partition * 1000 + 1000))
+        assert rows["__offset"].to_list() == list(range(1000))
+    assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, p): 1000 for p in range(3)}
+
+
+def test_F04_reading_resumes_at_restored_positions(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(100)))
+    restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 40),))
+    with Reading(source_operator(broker.bootstrap, topic, until="never"), restored=restored) as reading:
+        frame = reading.read(60)
+    assert frame["id"].to_list() == list(range(40, 100))
+
+
+def test_F08_positions_are_those_behind_the_polled_records(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(5)))
+    with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
+        reading.source.wait_ready(30)
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 0}
+        reading.read(5)
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 5}
+
+
+def test_restart_of_a_bounded_read_keeps_its_ends(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(10)))
+    operator = source_operator(broker.bootstrap, topic)
+    with Reading(operator) as reading:
+        reading.source.wait_ready(30)
+        first = reading.source.positions()
+    produce(broker.bootstrap, topic, orders(range(10, 20)))
+    with Reading(operator, restored=first) as reading:
+        assert reading.read()["id"].to_list() == list(range(10))
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 10}
+
+
+def test_empty_partitions_finish_at_once(broker: SessionBroker, topics: TopicMaker) -> None:
+    with Reading(source_operator(broker.bootstrap, topics("empty", 2)), 2) as reading:
+        assert reading.read().height == 0
+
+
+def test_a_subtask_without_partitions_has_finished(broker: SessionBroker, topics: TopicMaker) -> None:
+    with Reading(source_operator(broker.bootstrap, topics()), 0) as reading:
+        assert reading.source.ready
+        assert reading.source.finished
+        assert reading.source.positions().next_offsets == ()
+
+
+def test_partition_with_only_aborted_records_finishes(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce_transaction(broker.bootstrap, topic, orders(range(7)), commit=False)
+    with Reading(source_operator(broker.bootstrap, topic)) as reading:
+        assert reading.read().height == 0
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 8}  # 7 records and a marker
+
+
+def test_positions_move_past_transaction_markers(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce_transaction(broker.bootstrap, topic, orders(range(3)))
+    produce_transaction(broker.bootstrap, topic, orders(range(3, 5)), commit=False)
+    produce_transaction(broker.bootstrap, topic, orders(range(5, 6)))
+    with Reading(source_operator(broker.bootstrap, topic)) as reading:
+        assert reading.read()["id"].to_list() == [0, 1, 2, 5]
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 9}
+
+
+def test_records_behind_the_end_are_not_emitted(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(20)))
+    restored = SourcePositions(
+        OperatorName("orders"), ((TopicPartition(topic, 0), 5),), ((TopicPartition(topic, 0), 12),)
+    )
+    with Reading(source_operator(broker.bootstrap, topic), restored=restored) as reading:
+        assert reading.read()["id"].to_list() == list(range(5, 12))
+        assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, 0): 12}
+
+
+def test_start_latest_reads_only_what_comes_later(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(3)))
+    with Reading(source_operator(broker.bootstrap, topic, start="latest", until="never")) as reading:
+        reading.source.wait_ready(30)
+        produce(broker.bootstrap, topic, orders(range(3, 6)))
+        assert reading.read(3)["id"].to_list() == [3, 4, 5]
+
+
+def test_start_map_names_offsets_and_the_others_begin_at_the_beginning(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics("map", 2)
+    for partition in range(2):
+        produce(broker.bootstrap, topic, orders(range(partition * 10, partition * 10 + 10)), partition)
+    with Reading(source_operator(broker.bootstrap, topic, start={0: 7}), 2) as reading:
+        assert sorted(reading.read()["id"].to_list()) == [7, 8, 9, *range(10, 20)]
+
+
+def test_start_and_until_take_timestamps(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    for second in range(10):
+        produce(broker.bootstrap, topic, orders([second]), timestamp=1_700_000_000_000 + second * 1000)
+    operator = source_operator(broker.bootstrap, topic, start="2023-11-14T22:13:23Z", until="2023-11-14T22:13:27")
+    with Reading(operator) as reading:
+        assert reading.read()["id"].to_list() == [3, 4, 5, 6]
+
+
+def test_two_topics_keep_their_positions_apart(broker: SessionBroker, topics: TopicMaker) -> None:
+    first, second = topics("a"), topics("b")
+    produce(broker.bootstrap, first, orders(range(3)))
+    produce(broker.bootstrap, second, orders(range(10, 15)))
+    with Reading(source_operator(broker.bootstrap, first, topics=(first, second))) as reading:
+        assert sorted(reading.read()["id"].to_list()) == [0, 1, 2, 10, 11, 12, 13, 14]
+    assert dict(reading.source.positions().next_offsets) == {TopicPartition(first, 0): 3, TopicPartition(second, 0): 5}
+
+
+def test_bad_records_are_told_with_partition_offset_and_reason(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, [*orders([0]), b"", b"{", None, *orders([4]), b'{"id":"x"}'])
+    with Reading(source_operator(broker.bootstrap, topic, provenance=True)) as reading:
+        frame = reading.read()
+    failures = [failure for batch in reading.batches for failure in batch.failures]
+    assert frame["__offset"].to_list() == [0, 4]
+    assert [(f.partition, f.offset) for f in failures] == [(TopicPartition(topic, 0), o) for o in (1, 2, 3, 5)]
+    assert "empty" in failures[0].reason
+    assert "tombstone" in failures[2].reason
+    assert "$.id" in failures[3].reason
+    assert sum(batch.records for batch in reading.batches) == 6
+
+
+def test_raw_source_has_the_fixed_schema(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, [b"\xff", None], key=b"k", timestamp=1_700_000_000_123)
+    columns = (
+        ("key", BINARY),
+        ("value", BINARY),
+        ("timestamp", TIMESTAMP),
+        ("topic", STRING),
+        ("partition", INT),
+        ("offset", BIGINT),
+    )
+    operator = source_operator(broker.bootstrap, topic, format="raw", schema=columns, output=columns)
+    with Reading(operator) as reading:
+        frame = reading.read()
+    assert frame["value"].to_list() == [b"\xff", None]
+    assert frame["key"].to_list() == [b"k", b"k"]
+    assert frame["topic"].to_list() == [topic, topic]
+    assert frame["offset"].to_list() == [0, 1]
+    assert frame["timestamp"].dt.epoch("ms").to_list() == [1_700_000_000_123] * 2
+
+
+def test_values_of_10_mb_are_read_within_bounded_memory(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics("big", 1, {"max.message.bytes": "20000000"})
+    value = b'{"id":1,"name":"' + b"x" * 10_000_000 + b'"}'
+    produce(broker.bootstrap, topic, [value] * 6)
+    with Reading(source_operator(broker.bootstrap, topic)) as reading:
+        frame = reading.read()
+    assert frame["name"].str.len_bytes().to_list() == [10_000_000] * 6
+    assert max(batch.size_bytes for batch in reading.batches) <= 5 * len(value)
+
+
+def test_unknown_topic_fails_with_its_name(broker: SessionBroker) -> None:
+    with Reading(source_operator(broker.bootstrap, "no-such-topic")) as reading:
+        with pytest.raises(SourceFailed, match="no-such-topic does not exist"):
+            reading.source.wait_ready(30)
+
+
+def test_unknown_partition_fails(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    with Reading(source_operator(broker.bootstrap, topic), [0, 5]) as reading:
+        with pytest.raises(SourceFailed, match="has no partition 5"):
+            reading.source.wait_ready(30)
+
+
+def test_no_broker_at_the_address_is_told_in_time() -> None:
+    with Reading(source_operator("127.0.0.1:9", "orders")) as reading:
+        with pytest.raises(SourceUnavailable, match="127.0.0.1:9"):
+            reading.source.wait_ready(1)
+
+
+def test_input_lost_to_retention_stops_with_the_lost_range(broker: SessionBroker, topics: TopicMaker) -> None:
+    from kafka import KafkaAdminClient
+    from kafka import TopicPartition as AdminPartition
+
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(50)))
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.delete_records({AdminPartition(topic, 0): 30})
+    admin.close()
+    restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 10),))
+    with Reading(source_operator(broker.bootstrap, topic, until="never"), restored=restored) as reading:
+        with pytest.raises(SourceFailed, match=r"offset 10 is gone, the log now starts at 30: 20 offsets"):
+            reading.read(1)
+
+
+def test_offset_behind_the_end_of_the_log_is_refused(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, orders(range(5)))
+    restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 100),))
+    with Reading(source_operator(broker.bootstrap, topic, until="never"), restored=restored) as reading:
+        with pytest.raises(SourceFailed, match="lies behind the end of the log"):
+            reading.read(1)

@@ -1,0 +1,186 @@
+"""A Kafka source of one subtask: decoded batches for the loop, and the positions behind them (F04, F08).
+
+All methods are for the loop's thread and return at once, except `wait_ready` and `close`. The reading itself is in
+`reader.py`, the meaning of offsets in `positions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import confluent_kafka as ck
+import msgspec
+import polars as pl
+
+from tidegate.coordinator.types import SourcePositions
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import DecodeFailure
+from tidegate.formats.json_reader import JsonDecoder
+from tidegate.formats.raw import RAW_SCHEMA
+from tidegate.ids import TopicPartition
+from tidegate.plan.graph import SourceOperator
+from tidegate.sources.positions import Positions
+from tidegate.sources.reader import Pending, Reader
+
+_CLOSE_SECONDS = 10.0
+# The library's types allow None, which only messages without a broker have: narrowed once, not per record.
+_PARTITION: Callable[[ck.Message], Hashable] = ck.Message.partition
+_OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignment]  # see above
+
+
+class UnreadableRecord(msgspec.Struct, frozen=True):
+    """A record that the format refused."""
+
+    partition: TopicPartition
+    offset: int
+    reason: str
+
+
+class SourceBatch(msgspec.Struct, frozen=True):
+    """What one poll returned. `records` and `size_bytes` (of values) count all records, unreadable ones included."""
+
+    frame: pl.DataFrame
+    records: int
+    size_bytes: int
+    failures: list[UnreadableRecord]
+
+
+class KafkaSource:
+    """Reads `partitions` (all those of this subtask, maybe none) from `restored` or from where the plan starts."""
+
+    def __init__(
+        self,
+        operator: SourceOperator,
+        partitions: Sequence[TopicPartition],
+        restored: SourcePositions | None,
+        group_id: str,
+        wake: Callable[[], None],
+    ) -> None:
+        self._operator = operator
+        self._decode = _decoder_of(operator)
+        single = len({part.topic for part in partitions}) == 1
+        self._key = _PARTITION if single else _topic_and_partition
+        self._partitions: dict[Hashable, TopicPartition] = {
+            part.partition if single else (part.topic, part.partition): part for part in partitions
+        }
+        self._positions: Positions | None = None
+        self._paused: set[TopicPartition] = set()
+        self._reader: Reader | None = None
+        self._empty_bounded = not partitions and operator.until != "never"
+        if partitions:
+            self._reader = Reader(operator, partitions, restored, group_id, wake)
+            self._reader.start()
+        else:
+            self._positions = Positions(operator.name, {})
+
+    @property
+    def ready(self) -> bool:
+        """Whether the positions are known; until then nothing is read. Raises SourceFailed, SourceUnavailable."""
+        if self._positions is None and self._reader is not None:
+            self._positions = self._reader.initial()
+        return self._positions is not None
+
+    def wait_ready(self, seconds: float) -> None:
+        """Block until `ready`. Raises SourceFailed, and SourceUnavailable when the time is over."""
+        if self._positions is None and self._reader is not None:
+            self._positions = self._reader.wait_initial(seconds)
+
+    def positions(self) -> SourcePositions:
+        """Where to continue behind everything that `poll` has returned. Only when `ready`."""
+        if self._positions is None:
+            raise RuntimeError(f"source {self._operator.name}: positions were asked for before they are known")
+        return self._positions.snapshot()
+
+    @property
+    def finished(self) -> bool:
+        """A bounded read has returned everything; a subtask without partitions has nothing to wait for."""
+        return self._empty_bounded or (self._positions is not None and self._positions.finished)
+
+    def poll(self) -> SourceBatch | None:
+        """The next batch, None when nothing waits. Raises SourceFailed, SourceUnavailable."""
+        if self._reader is None or not self.ready or self.finished:
+            return None
+        pending = self._reader.take()
+        if pending is None:
+            return None
+        assert self._positions is not None
+        batch = self._batch(pending, self._positions)
+        if self._positions.bounded:
+            self._pause_finished(self._reader, self._positions)
+        return batch
+
+    def close(self) -> None:
+        """End the reading thread within a bounded time."""
+        if self._reader is not None:
+            self._reader.close(_CLOSE_SECONDS)
+
+    def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | None:
+        messages = pending.messages
+        behind = self._behind(messages)
+        if positions.crosses_end(behind):
+            messages = [m for m in messages if positions.within(self._part(m), _OFFSET(m))]
+        positions.move(behind)
+        positions.move(pending.ends)
+        if not messages:
+            return None
+        frame, bad = self._decode(messages)
+        if self._operator.provenance:
+            frame = _with_provenance(frame, messages, bad)
+        failures = [UnreadableRecord(self._part(messages[f.row]), _OFFSET(messages[f.row]), f.reason) for f in bad]
+        return SourceBatch(frame, len(messages), sum(map(len, messages)), failures)
+
+    def _behind(self, messages: list[ck.Message]) -> dict[TopicPartition, int]:
+        """Offset behind the last record per partition; inside a partition records come in offset order."""
+        lasts = dict(zip(map(self._key, messages), map(_OFFSET, messages), strict=True))
+        return {self._partitions[key]: last + 1 for key, last in lasts.items()}
+
+    def _part(self, message: ck.Message) -> TopicPartition:
+        return self._partitions[self._key(message)]
+
+    def _pause_finished(self, reader: Reader, positions: Positions) -> None:
+        reached = positions.ended - self._paused
+        if reached:
+            self._paused |= reached
+            reader.pause(sorted(reached))
+
+
+Decode = Callable[[list[ck.Message]], tuple[pl.DataFrame, list[DecodeFailure]]]
+
+
+def _decoder_of(operator: SourceOperator) -> Decode:
+    if operator.format == "json":
+        decoder = JsonDecoder(operator.output)
+        return lambda messages: decoder.decode(list(map(ck.Message.value, messages)))
+    if operator.format == "raw":
+        names = [name for name, _ in operator.output]
+        return lambda messages: (_raw_frame(messages, names), [])
+    raise ValueError(f"source {operator.name}: unknown format {operator.format!r}")
+
+
+def _topic_and_partition(message: ck.Message) -> Hashable:
+    return message.topic(), message.partition()
+
+
+def _raw_frame(messages: list[ck.Message], names: Sequence[str]) -> pl.DataFrame:
+    kinds = dict(RAW_SCHEMA)
+    columns = []
+    for name in names:
+        values = [_instant_us(m) for m in messages] if name == "timestamp" else [getattr(m, name)() for m in messages]
+        columns.append(pl.Series(name, values, dtype=polars_type(kinds[name])))
+    return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(messages))
+
+
+def _instant_us(message: ck.Message) -> int | None:
+    kind, instant_ms = message.timestamp()
+    return None if kind == ck.TIMESTAMP_NOT_AVAILABLE else instant_ms * 1000
+
+
+def _with_provenance(frame: pl.DataFrame, messages: list[ck.Message], bad: list[DecodeFailure]) -> pl.DataFrame:
+    """Add `__partition` and `__offset` of the good records."""
+    if bad:
+        rows = {failure.row for failure in bad}
+        messages = [message for row, message in enumerate(messages) if row not in rows]
+    return frame.with_columns(
+        pl.Series("__partition", list(map(ck.Message.partition, messages)), dtype=pl.Int32),
+        pl.Series("__offset", list(map(ck.Message.offset, messages)), dtype=pl.Int64),
+    )

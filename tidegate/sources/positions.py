@@ -1,0 +1,98 @@
+"""Positions of a source: what a list of Kafka messages means for them, and when a bounded read is done. Pure.
+
+The next offset of a partition is where a restart continues (F04). It moves past the records that were emitted and
+past what only the broker sees (markers and aborted records), which an end-of-partition event tells about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import OperatorName, TopicPartition
+
+
+class Positions:
+    """Next and end offsets of the partitions of one subtask. `ends` is empty for an unbounded read."""
+
+    def __init__(
+        self,
+        source: OperatorName,
+        next_offsets: Mapping[TopicPartition, int],
+        end_offsets: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self.source = source
+        self.next_offsets = dict(next_offsets)
+        self.end_offsets = dict(end_offsets or {})
+        if self.end_offsets and self.end_offsets.keys() != self.next_offsets.keys():
+            raise ValueError(f"source {source}: a bounded read needs an end for each of its partitions")
+        self._open = {part for part, end in self.end_offsets.items() if self.next_offsets[part] < end}
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the read has an end."""
+        return bool(self.end_offsets)
+
+    @property
+    def finished(self) -> bool:
+        """Every partition of a bounded read has reached its end."""
+        return self.bounded and not self._open
+
+    @property
+    def ended(self) -> set[TopicPartition]:
+        """Partitions of a bounded read that have reached their ends."""
+        return self.end_offsets.keys() - self._open
+
+    def move(self, behind: Mapping[TopicPartition, int]) -> None:
+        """Records or broker-side entries up to (not including) the given offsets are done; positions never go back."""
+        for part, offset in behind.items():
+            end = self.end_offsets.get(part)
+            reached = offset if end is None else min(offset, max(end, self.next_offsets[part]))
+            if reached > self.next_offsets[part]:
+                self.next_offsets[part] = reached
+            if end is not None and self.next_offsets[part] >= end:
+                self._open.discard(part)
+
+    def crosses_end(self, behind: Mapping[TopicPartition, int]) -> bool:
+        """Whether records up to these offsets include some at or behind an end, which must not be emitted."""
+        return self.bounded and any(offset > self.end_offsets[part] for part, offset in behind.items())
+
+    def within(self, part: TopicPartition, offset: int) -> bool:
+        """Whether a record belongs to the read."""
+        return not self.bounded or offset < self.end_offsets[part]
+
+    def snapshot(self) -> SourcePositions:
+        """For the ack of a checkpoint (F08); partitions in order."""
+        return SourcePositions(
+            self.source, tuple(sorted(self.next_offsets.items())), tuple(sorted(self.end_offsets.items()))
+        )
+
+
+def derive_restored(
+    partitions: Iterable[TopicPartition], restored: SourcePositions
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[TopicPartition]]:
+    """What a checkpoint says about `partitions`: next offsets, end offsets, and partitions that it does not know.
+
+    An unknown partition was added to the topic later: all of its records are new, so it is read from its beginning.
+    In a bounded read it lies behind the end and is not read at all.
+    """
+    known, ends = dict(restored.next_offsets), dict(restored.end_offsets)
+    wanted = list(partitions)
+    return (
+        {part: known[part] for part in wanted if part in known},
+        {part: ends[part] for part in wanted if part in ends},
+        [part for part in wanted if part not in known],
+    )
+
+
+def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int) -> str:
+    """The message for an offset that the broker does not have: input lost to retention, or a topic made anew."""
+    if wanted < low:
+        return (
+            f"{part}: offset {wanted} is gone, the log now starts at {low}: {low - wanted} offsets were removed by "
+            "retention before they were read; restore the data, or start without the old positions to accept the loss"
+        )
+    return (
+        f"{part}: offset {wanted} lies behind the end of the log ({low} to {high}): the topic was made anew or "
+        "truncated; check the topic, or start without the old positions"
+    )

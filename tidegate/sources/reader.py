@@ -1,0 +1,316 @@
+"""The helper thread that owns a Kafka consumer: polls, gathers messages within bounds, tells the loop.
+
+The consumer binding has no descriptor that a loop could wait on, so reading has a thread of its own; `consume`
+releases the interpreter lock while it waits. Messages gather in one pending list: at a low rate the loop takes what
+is there at once, under a backlog the list fills up to its bounds while the loop works on the one before.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import confluent_kafka as ck
+import msgspec
+
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import TopicPartition
+from tidegate.plan.graph import SourceOperator
+from tidegate.sources.errors import SourceFailed, SourceUnavailable
+from tidegate.sources.offsets import OffsetReader
+from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
+
+_LOG = logging.getLogger("tidegate.sources")
+
+MAX_RECORDS = 5_000
+"""Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
+MAX_PENDING_BYTES = 8 * 2**20
+"""Value bytes that gather for the loop; one record more may come, whatever its size."""
+_IDLE_SECONDS = 0.1
+_RETRY_SECONDS = 0.5
+_OUTAGE_REPORT_SECONDS = 10.0
+_NEW_TOPIC_SECONDS = 5.0
+
+ENGINE_DEFAULTS: Mapping[str, str] = {
+    "fetch.wait.max.ms": "20",
+    "fetch.queue.backoff.ms": "5",  # librdkafka's 1000 stalls a partition for a second when the prefetch queue is full
+    "fetch.message.max.bytes": str(2**20),
+    "queued.max.messages.kbytes": "16384",
+    "queued.min.messages": "20000",
+}
+"""Used where the pipeline file says nothing."""
+
+_ENGINE_OWNED: Mapping[str, str | bool] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # an offset that is gone must be noticed, never skipped
+}
+
+# The client's own codes begin with an underscore; they are public all the same.
+_END_OF_PARTITION = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # see above
+_MISSING = {
+    ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # see above
+    ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
+}
+_FORBIDDEN = {ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
+
+
+class Pending(msgspec.Struct):
+    """What gathered since the loop last looked: records in arrival order, and ends of partitions seen behind them."""
+
+    messages: list[ck.Message]
+    ends: dict[TopicPartition, int]
+    size_bytes: int = 0
+
+
+class Reader:
+    """Started once; `take` and `positions` are for the loop, everything else happens in the thread."""
+
+    def __init__(
+        self,
+        operator: SourceOperator,
+        partitions: Sequence[TopicPartition],
+        restored: SourcePositions | None,
+        group_id: str,
+        wake: Callable[[], None],
+    ) -> None:
+        self._operator = operator
+        self._partitions = list(partitions)
+        self._restored = restored
+        self._wake = wake
+        self._config = {**ENGINE_DEFAULTS, **operator.kafka, **_ENGINE_OWNED, "group.id": group_id}
+        self._changed = threading.Condition()
+        self._pending = Pending([], {})
+        self._stopping = False
+        self._failure: SourceFailed | SourceUnavailable | None = None
+        self._initial: Positions | None = None
+        self._done: list[TopicPartition] = []
+        self._mean_bytes = 256.0
+        self._outage = _Outage(operator.name)
+        self._thread = threading.Thread(target=self._run, name=f"source-{operator.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to connect and to read."""
+        self._thread.start()
+
+    def initial(self) -> Positions | None:
+        """The positions to begin with, once they are known. Raises what made the reader end."""
+        with self._changed:
+            self._raise_failure()
+            return self._initial
+
+    def wait_initial(self, seconds: float) -> Positions:
+        """As `initial`, but waits. Raises SourceUnavailable when the brokers do not answer in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._initial is not None or self._failure is not None, seconds)
+            self._raise_failure()
+            if self._initial is None:
+                raise SourceUnavailable(
+                    f"source {self._operator.name}: no answer from {self._config.get('bootstrap.servers')} in "
+                    f"{seconds:g} s; check the address, the network and the credentials",
+                    source=self._operator.name,
+                )
+            return self._initial
+
+    def take(self) -> Pending | None:
+        """All that is pending, None when nothing is. Raises what made the reader end, after the records before it."""
+        with self._changed:
+            if not self._pending.messages and not self._pending.ends:
+                self._raise_failure()
+                return None
+            taken, self._pending = self._pending, Pending([], {})
+            self._changed.notify_all()
+            return taken
+
+    def pause(self, partitions: Sequence[TopicPartition]) -> None:
+        """A bounded read is done with these: stop fetching them."""
+        with self._changed:
+            self._done.extend(partitions)
+
+    def close(self, seconds: float) -> None:
+        """End the thread; what is pending is dropped (its positions were never reported)."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is None:
+            return
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            _LOG.warning("source %s: its reader did not end within %g s: left behind", self._operator.name, seconds)
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            consumer = ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_LOG)
+            try:
+                if self._prepare(consumer):
+                    while not self._stopping:
+                        self._read(consumer)
+            finally:
+                consumer.close()
+        except (SourceFailed, SourceUnavailable) as failure:
+            self._fail(failure)
+        except (ck.KafkaException, SystemError) as error:  # the binding raises SystemError from its callbacks
+            self._fail(SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name))
+
+    def _prepare(self, consumer: ck.Consumer) -> bool:
+        """Find the positions and assign; repeats what a broker outage prevents. False when told to stop."""
+        started = time.monotonic()
+        while not self._stopping:
+            try:
+                positions = self._read_positions(consumer, time.monotonic() - started)
+            except ck.KafkaException as error:
+                self._check_request(error.args[0], time.monotonic() - started)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
+                continue
+            consumer.assign([ck.TopicPartition(p.topic, p.partition, o) for p, o in positions.next_offsets.items()])
+            with self._changed:
+                self._initial = positions
+                self._changed.notify_all()
+            self._wake()
+            return True
+        return False
+
+    def _read_positions(self, consumer: ck.Consumer, waited_seconds: float) -> Positions:
+        operator = self._operator
+        if self._restored is None:
+            self._check_topics(consumer, waited_seconds)
+            offsets = OffsetReader(consumer, self._partitions)
+            ends = offsets.read_ends(operator.until, dt.datetime.now(dt.UTC))
+            return Positions(operator.name, offsets.read_starts(operator.start), ends)
+        nexts, ends, unknown = derive_restored(self._partitions, self._restored)
+        if unknown:
+            nexts.update(OffsetReader(consumer, unknown).read_starts("earliest"))
+        if operator.until == "never":
+            ends = {}
+        elif not self._restored.end_offsets:
+            ends = OffsetReader(consumer, self._partitions).read_ends(operator.until, dt.datetime.now(dt.UTC))
+        else:
+            ends.update({part: nexts[part] for part in unknown})
+        return Positions(operator.name, nexts, ends)
+
+    def _check_topics(self, consumer: ck.Consumer, waited_seconds: float) -> None:
+        for topic in sorted({part.topic for part in self._partitions}):
+            found = consumer.list_topics(topic, timeout=10).topics[topic]
+            if found.error is not None:
+                self._check_request(found.error, waited_seconds, topic)
+                raise ck.KafkaException(found.error)
+            wanted = {part.partition for part in self._partitions if part.topic == topic}
+            if missing := sorted(wanted - found.partitions.keys()):
+                raise SourceFailed(f"source {self._operator.name}: topic {topic} has no partition {missing[0]}")
+
+    def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
+        """Raises SourceFailed for what waiting does not cure."""
+        name = self._operator.name
+        where = f"source {name}: topic {topic or ', '.join(self._operator.topics)}"
+        if error.code() in _FORBIDDEN:
+            raise SourceFailed(f"{where}: {error.str()}; grant READ and DESCRIBE to the principal", source=name)
+        if error.code() in _MISSING and waited_seconds > _NEW_TOPIC_SECONDS:
+            raise SourceFailed(f"{where} does not exist at the brokers; create it or correct its name", source=name)
+        self._outage.on_error(error)
+
+    def _read(self, consumer: ck.Consumer) -> None:
+        """One round: wait for room, take what the client has, hand it over."""
+        room = self._wait_for_room(consumer)
+        if room == 0:
+            return
+        messages = consumer.consume(1, _IDLE_SECONDS)
+        if not messages:
+            return
+        if room > 1:
+            messages += consumer.consume(room - 1, 0)
+        self._outage.end()
+        records = [message for message in messages if message.error() is None]
+        ends: dict[TopicPartition, int] = {}
+        if len(records) < len(messages):
+            for message in messages:
+                error = message.error()
+                if error is not None:
+                    self._on_event(consumer, message, error, ends)
+        self._hand_over(records, ends)
+
+    def _wait_for_room(self, consumer: ck.Consumer) -> int:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or self._room() > 0, 1.0)
+            done, self._done = self._done, []
+            room = 0 if self._stopping else self._room()
+        if done:
+            consumer.pause([ck.TopicPartition(part.topic, part.partition) for part in done])
+        return room
+
+    def _room(self) -> int:
+        pending = self._pending
+        if pending.size_bytes >= MAX_PENDING_BYTES or len(pending.messages) >= MAX_RECORDS:
+            return 0
+        by_bytes = int((MAX_PENDING_BYTES - pending.size_bytes) / self._mean_bytes) + 1
+        return min(MAX_RECORDS - len(pending.messages), by_bytes)
+
+    def _hand_over(self, records: list[ck.Message], ends: dict[TopicPartition, int]) -> None:
+        size_bytes = sum(map(len, records))
+        if records:
+            self._mean_bytes = max(16.0, size_bytes / len(records))
+        with self._changed:
+            pending = self._pending
+            was_empty = not pending.messages and not pending.ends
+            pending.messages += records
+            pending.ends.update(ends)
+            pending.size_bytes += size_bytes
+        if was_empty and (records or ends):
+            self._wake()
+
+    def _on_event(
+        self, consumer: ck.Consumer, message: ck.Message, error: ck.KafkaError, ends: dict[TopicPartition, int]
+    ) -> None:
+        """An end of partition, or an error about one. Raises SourceFailed and SourceUnavailable."""
+        part, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0
+        if error.code() == _END_OF_PARTITION:
+            ends[part] = offset
+        elif error.code() in _OUT_OF_RANGE:
+            low, high = OffsetReader(consumer, [part]).bounds(part)
+            text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
+            raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
+        else:
+            self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
+            if error.fatal():
+                raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
+
+    def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
+        with self._changed:
+            self._failure = failure
+            self._changed.notify_all()
+        self._wake()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+class _Outage:
+    """Tells once in a while that the brokers do not answer; librdkafka itself goes on trying for ever."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._since: float | None = None
+        self._reported = 0.0
+
+    def on_error(self, error: ck.KafkaError) -> None:
+        """An error that waiting may cure."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = self._reported = now
+        if now - self._reported >= _OUTAGE_REPORT_SECONDS:
+            self._reported = now
+            _LOG.warning("source %s: no data for %.0f s: %s", self._source, now - self._since, error)
+
+    def end(self) -> None:
+        """Something arrived."""
+        self._since = None
