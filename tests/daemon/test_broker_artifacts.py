@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.daemon.broker import ArtifactsUnavailable, artifacts
+from tidegate.daemon.broker import ArtifactsUnavailable
 from tidegate.daemon.broker.artifacts import KAFKA_VERSION, fetch_jars, find_mismatches, read_artifacts
 
 
@@ -18,24 +18,6 @@ def test_list_is_pinned_sorted_and_has_the_broker() -> None:
     assert keys == sorted(set(keys))
     assert f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}" in keys
     assert all(len(a.sha256) == 64 and int(a.sha256, 16) for a in listed)
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({"TIDEGATE_CACHE": "/own", "XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/own"),
-        ({"XDG_CACHE_HOME": "/xdg", "HOME": "/h"}, "/xdg/tidegate"),
-        ({"HOME": "/h"}, "/h/.cache/tidegate"),
-    ],
-)
-def test_cache_is_where_the_user_says(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
-) -> None:
-    for name in ("TIDEGATE_CACHE", "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert artifacts.cache_directory() == Path(expected)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidegate.daemon.java_wrapper import lacks_vector_module, write_wrapped_home
 from tidegate.errors import TidegateError
 
 VERSION_MIN = 17
@@ -50,11 +51,12 @@ def find_java() -> Path:
 
 
 def java_home() -> Path:
-    """The directory to give to Spark as JAVA_HOME: the one that has `bin/java` of `find_java()`.
+    """The directory to give to Spark as JAVA_HOME: the home of `find_java()`, or a stand-in for it (`java_wrapper`).
 
     Raises JavaMissing.
     """
-    return find_java().resolve().parent.parent
+    home = find_java().resolve().parent.parent
+    return write_wrapped_home(home) if lacks_vector_module(home) else home
 
 
 def set_java_home() -> Path:

@@ -1,8 +1,8 @@
 """The jars of the development broker: a pinned list, fetched once by the Ivy inside pyspark, checked by SHA-256.
 
 The list (`artifacts.txt`) is what Maven resolves for `kafka_2.13` plus a log binding. Ivy fetches exactly these, not
-their dependencies. They are kept outside the project in `$TIDEGATE_CACHE`, else `$XDG_CACHE_HOME/tidegate`, else
-`~/.cache/tidegate`. TIDEGATE_MAVEN_REPOSITORY names another repository root than Ivy's own (a company mirror).
+their dependencies. They are kept in the cache directory (`tidegate.daemon.cache`). TIDEGATE_MAVEN_REPOSITORY names
+another repository root than Ivy's own (a company mirror).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import msgspec
 
 from tidegate.daemon.broker.errors import ArtifactsUnavailable
 from tidegate.daemon.broker.truststore import trust_options
+from tidegate.daemon.cache import cache_directory
 from tidegate.daemon.java import find_java
 
 KAFKA_VERSION = "4.3.1"
@@ -55,14 +56,6 @@ def read_artifacts() -> list[Artifact]:
 def _parse(coordinates: str, sha256: str) -> Artifact:
     organisation, name, revision = coordinates.split(":")
     return Artifact(organisation, name, revision, sha256)
-
-
-def cache_directory() -> Path:
-    """Where downloads are kept: see the module's text."""
-    own, shared = os.environ.get("TIDEGATE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    return (Path(shared) if shared else Path.home() / ".cache") / "tidegate"
 
 
 def fetch_jars() -> list[Path]:
