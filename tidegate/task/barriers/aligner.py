@@ -2,7 +2,9 @@
 
 Rules
 - one alignment at a time; a higher id gives the running one up (B30);
-- a checkpoint that was cancelled, here or upstream, has zero barriers and can never complete (B35, B40);
+- a checkpoint that was cancelled, here, upstream or by the coordinator, has zero barriers and can never complete
+  (B35, B40);
+- nothing comes out of a blocked or a closed channel (B01, B29);
 - blocks are released before the notification, so that what follows the barrier is processed after it (B34, F14).
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.handler import (
+    AbandonedIds,
     Abort,
     AbortReason,
     Action,
@@ -34,6 +37,7 @@ class Aligner:
         self._start_delay_ms = 0
         self._received: set[ChannelIndex] = set()
         self._closed: set[ChannelIndex] = set()
+        self._abandoned = AbandonedIds()
 
     @property
     def aligning(self) -> bool:
@@ -46,44 +50,61 @@ class Aligner:
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """B27-B35."""
-        if channel in self._closed:
-            raise StreamCorrupt(f"channel {channel}: barrier {barrier.checkpoint} after the end of input")
-        if self._barrier is None:
-            return self._start(channel, barrier, now_ms) if barrier.checkpoint > self.current else []
-        if barrier.checkpoint == self.current:
-            if channel in self._received:
-                raise StreamCorrupt(f"channel {channel}: second barrier of checkpoint {barrier.checkpoint}")
+        checkpoint = barrier.checkpoint
+        self._check_open(channel, f"barrier of checkpoint {checkpoint}")
+        if self._is_old(checkpoint):
+            return []
+        if checkpoint == self.current:
             self._received.add(channel)
             return [Block(channel), *self._complete(now_ms)]
-        if barrier.checkpoint < self.current:
-            return []
-        actions: list[Action] = [*self._release(), Abort(self.current, AbortReason.SUBSUMED)]
+        actions: list[Action] = []
+        if self._barrier is not None:
+            actions = [*self._release(), Abort(self.current, AbortReason.SUBSUMED)]
+        if checkpoint in self._abandoned:
+            self._advance(checkpoint)
+            return actions
+        self._advance(checkpoint)
         return actions + self._start(channel, barrier, now_ms)
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
         """B36-B41: a cancellation of the running or of a higher checkpoint ends the alignment."""
-        if checkpoint < self.current or (checkpoint == self.current and self._barrier is None):
+        self._check_open(channel, f"cancellation of checkpoint {checkpoint}")
+        if self._is_old(checkpoint):
             return []
+        known = checkpoint in self._abandoned
         released = self._release()
-        self.current = checkpoint
-        return [*released, Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
+        self._advance(checkpoint)
+        return released if known else [*released, Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
 
     def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
         """B42: the closed channel counts in the completion test, so a pending alignment may complete by it."""
+        self._check_open(channel, "end of input")
         self._closed.add(channel)
-        return self._complete(now_ms) if self._barrier is not None else []
+        return self._complete(now_ms)
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """Release the running alignment of this checkpoint; a later barrier of it cannot start one again (B40)."""
-        if checkpoint < self.current or (checkpoint == self.current and self._barrier is None):
+        """Release the running alignment of this checkpoint; a barrier of it that is still to come starts none (B40)."""
+        if checkpoint > self.current:
+            self._abandoned.add(checkpoint)
             return []
-        released = self._release()
+        return self._release() if checkpoint == self.current else []
+
+    def _check_open(self, channel: ChannelIndex, what: str) -> None:
+        if channel in self._received:
+            raise StreamCorrupt(f"channel {channel}: {what} behind its barrier of checkpoint {self.current}")
+        if channel in self._closed:
+            raise StreamCorrupt(f"channel {channel}: {what} behind its end of input")
+
+    def _is_old(self, checkpoint: CheckpointId) -> bool:
+        """B31, B32, B39, B41: below the newest, or the newest itself when it is completed or cancelled."""
+        return checkpoint < self.current or (checkpoint == self.current and self._barrier is None)
+
+    def _advance(self, checkpoint: CheckpointId) -> None:
         self.current = checkpoint
-        return released
+        self._abandoned.forget_up_to(checkpoint)
 
     def _start(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """B33."""
-        self.current = barrier.checkpoint
         self._barrier = barrier
         self._started_ms = now_ms
         self._start_delay_ms = start_delay_ms(barrier, now_ms)

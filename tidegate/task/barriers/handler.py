@@ -7,13 +7,16 @@ actions. It holds no channel, clock or socket: the caller passes the time in and
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.task.elements import Barrier
+
+CHECKPOINTS_TRACKED_MAX: Final = 50
+"""More ids than this are not remembered, the oldest goes first (B20; Flink's value)."""
 
 ChannelIndex = int
 """Position of an input channel within its subtask, 0 .. channels - 1."""
@@ -63,6 +66,29 @@ class StreamCorrupt(TidegateError):
 
     code = "stream-corrupt"
     exit_code = 4
+
+
+class AbandonedIds:
+    """Checkpoints that the coordinator gave up before any barrier of theirs came here.
+
+    They are remembered instead of moving the handler's newest id forward: an older checkpoint may still be alive (F07).
+    """
+
+    def __init__(self) -> None:
+        self._ids: set[CheckpointId] = set()
+
+    def __contains__(self, checkpoint: CheckpointId) -> bool:
+        return checkpoint in self._ids
+
+    def add(self, checkpoint: CheckpointId) -> None:
+        """Remember it; beyond the bound the oldest is forgotten, whose barriers then align for nobody, harmlessly."""
+        self._ids.add(checkpoint)
+        if len(self._ids) > CHECKPOINTS_TRACKED_MAX:
+            self._ids.remove(min(self._ids))
+
+    def forget_up_to(self, newest: CheckpointId) -> None:
+        """Ids that are no longer above the newest are refused by comparison alone."""
+        self._ids = {checkpoint for checkpoint in self._ids if checkpoint > newest}
 
 
 class BarrierHandler(Protocol):

@@ -9,10 +9,11 @@ Rules
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
 
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.handler import (
+    CHECKPOINTS_TRACKED_MAX,
+    AbandonedIds,
     Abort,
     AbortReason,
     Action,
@@ -23,17 +24,15 @@ from tidegate.task.barriers.handler import (
 )
 from tidegate.task.elements import Barrier
 
-CHECKPOINTS_TRACKED_MAX: Final = 50
-"""More pending ids than this and the oldest is dropped (B20; Flink's value)."""
-
 
 class _Pending:
-    __slots__ = ("aborted", "barrier", "channels", "start_delay_ms", "started_ms")
+    """A checkpoint that some channels have still to deliver; `barrier` is None while only cancellations came."""
 
-    def __init__(self, barrier: Barrier | None, now_ms: int, *, aborted: bool) -> None:
+    __slots__ = ("aborted", "barrier", "channels", "start_delay_ms")
+
+    def __init__(self, barrier: Barrier | None, start_delay_ms: int, *, aborted: bool) -> None:
         self.barrier = barrier
-        self.started_ms = now_ms
-        self.start_delay_ms = start_delay_ms(barrier, now_ms) if barrier else 0
+        self.start_delay_ms = start_delay_ms
         self.channels: set[ChannelIndex] = set()
         self.aborted = aborted
 
@@ -46,73 +45,81 @@ class Tracker:
         self.latest = CheckpointId(0)
         self._pending: OrderedDict[CheckpointId, _Pending] = OrderedDict()
         self._closed: set[ChannelIndex] = set()
+        self._abandoned = AbandonedIds()
 
-    def is_blocked(self, channel: ChannelIndex) -> bool:
+    def is_blocked(self, channel: ChannelIndex) -> bool:  # noqa: ARG002  # signature of BarrierHandler
         """Never (B14)."""
         return False
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """B15-B21."""
         checkpoint = barrier.checkpoint
+        self._check_open(channel, f"barrier of checkpoint {checkpoint}")
         entry = self._pending.get(checkpoint)
         if entry is None:
             if checkpoint <= self.latest:
                 return []
-            self.latest = checkpoint
-            entry = self._pending[checkpoint] = _Pending(barrier, now_ms, aborted=False)
-            if len(self._pending) > CHECKPOINTS_TRACKED_MAX:
-                self._pending.popitem(last=False)
+            aborted = checkpoint in self._abandoned
+            entry = self._append(checkpoint, _Pending(barrier, start_delay_ms(barrier, now_ms), aborted=aborted))
         elif channel in entry.channels:
             raise StreamCorrupt(f"channel {channel}: second barrier of checkpoint {checkpoint}")
         entry.channels.add(channel)
-        if entry.barrier is None:
-            entry.barrier = barrier
-        return self._complete(checkpoint, now_ms)
+        return self._complete(checkpoint)
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """B22-B26."""
-        entry = self._pending.get(checkpoint)
-        if entry is None and checkpoint <= self.latest:
-            return []
+        """B22-B26. An old id that is no longer pending takes still older ones with it and is ignored otherwise."""
+        self._check_open(channel, f"cancellation of checkpoint {checkpoint}")
         actions = self._abort_older(checkpoint)
+        entry = self._pending.get(checkpoint)
         if entry is None:
-            self.latest = checkpoint
-            entry = self._pending[checkpoint] = _Pending(None, 0, aborted=False)
+            if checkpoint <= self.latest:
+                return actions
+            entry = self._append(checkpoint, _Pending(None, 0, aborted=checkpoint in self._abandoned))
         entry.channels.add(channel)
         if not entry.aborted:
             entry.aborted = True
             actions.append(Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM))
-        return actions + self._complete(checkpoint, 0)
+        return actions + self._complete(checkpoint)
 
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
-        """B42: the closed channel counts for every pending checkpoint; the newest complete one takes the rest along."""
+    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:  # noqa: ARG002  # as above
+        """B42: the closed channel counts for every pending checkpoint, as if it had delivered them in order."""
+        self._check_open(channel, "end of input")
         self._closed.add(channel)
-        for checkpoint in reversed(list(self._pending)):
-            actions = self._complete(checkpoint, now_ms)
-            if actions or checkpoint not in self._pending:
-                return actions
-        return []
+        actions: list[Action] = []
+        for checkpoint in list(self._pending):
+            if checkpoint in self._pending:
+                actions += self._complete(checkpoint)
+        return actions
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
         """Keep counting it, but never trigger it; the coordinator knows, so nothing is reported."""
         entry = self._pending.get(checkpoint)
-        if entry is None and checkpoint > self.latest:
-            self.latest = checkpoint
-            self._pending[checkpoint] = _Pending(None, 0, aborted=True)
-        elif entry is not None:
+        if entry is not None:
             entry.aborted = True
+        elif checkpoint > self.latest:
+            self._abandoned.add(checkpoint)
         return []
+
+    def _check_open(self, channel: ChannelIndex, what: str) -> None:
+        if channel in self._closed:
+            raise StreamCorrupt(f"channel {channel}: {what} behind its end of input")
+
+    def _append(self, checkpoint: CheckpointId, entry: _Pending) -> _Pending:
+        """B18, B20."""
+        self.latest = checkpoint
+        self._abandoned.forget_up_to(checkpoint)
+        self._pending[checkpoint] = entry
+        if len(self._pending) > CHECKPOINTS_TRACKED_MAX:
+            self._pending.popitem(last=False)
+        return entry
 
     def _abort_older(self, checkpoint: CheckpointId) -> list[Action]:
         """B23: every pending id below leaves the queue; each is reported once."""
-        actions: list[Action] = []
-        for older in [pending for pending in self._pending if pending < checkpoint]:
-            if not self._pending.pop(older).aborted:
-                actions.append(Abort(older, AbortReason.CANCELLED_UPSTREAM))
-        return actions
+        popped = [(older, self._pending.pop(older)) for older in list(self._pending) if older < checkpoint]
+        return [Abort(older, AbortReason.CANCELLED_UPSTREAM) for older, entry in popped if not entry.aborted]
 
-    def _complete(self, checkpoint: CheckpointId, now_ms: int) -> list[Action]:
-        """B17: a full count takes the entry and all earlier ones out of the queue."""
+    def _complete(self, checkpoint: CheckpointId) -> list[Action]:
+        """B17: a full count takes the entry and all earlier ones out of the queue. There is no alignment (B12)."""
         entry = self._pending[checkpoint]
         if len(entry.channels | self._closed) < self.channels:
             return []
@@ -120,5 +127,4 @@ class Tracker:
             self._pending.popitem(last=False)
         if entry.aborted or entry.barrier is None:
             return []
-        alignment_ms = 0 if self.channels == 1 else max(0, now_ms - entry.started_ms)
-        return [Notify(entry.barrier, alignment_ms, entry.start_delay_ms)]
+        return [Notify(entry.barrier, 0, entry.start_delay_ms)]
