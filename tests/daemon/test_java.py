@@ -71,6 +71,17 @@ def test_home_of_a_linked_java_is_where_the_link_leads(bare: Path) -> None:
     assert java_home() == bare / "real"
 
 
+def test_stand_in_made_for_spark_hides_no_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_CACHE", str(bare / "cache"))
+    program = fake_java(bare / "path", "25.0.2")
+    with (bare / "path" / "release").open("a") as release:
+        release.write('MODULES="java.base"\n')
+    home = set_java_home()
+    assert home.parent == bare / "cache"
+    assert find_java() == program
+    assert java_home() == home
+
+
 def test_error_names_what_was_found_and_the_remedy(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(bare / "path", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.daemon.java_wrapper import lacks_vector_module, write_wrapped_home
+from tidegate.daemon.java_wrapper import is_wrapped_home, lacks_vector_module, write_wrapped_home
 from tidegate.errors import TidegateError
 
 VERSION_MIN = 17
@@ -99,7 +99,7 @@ def _major(found: re.Match[str]) -> int:
 
 def _candidates() -> Iterator[tuple[str, Path]]:
     home = os.environ.get("JAVA_HOME")
-    if home:
+    if home and not is_wrapped_home(Path(home)):  # a stand-in of ours would hide which Java it stands for
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     on_path = shutil.which("java")
     if on_path is not None:

