@@ -113,12 +113,16 @@ class SlotLoop:
 
     def on_completed(self, completed: Completed) -> None:
         """The coordinator's notice of phase four (C01): sinks may forget what is confirmed."""
+        if completed.attempt != self._attempt:
+            return
         for task in self.tasks:
             for sink in task.sinks.values():
                 sink.completed(completed.checkpoint, completed.released)
 
     def on_abandoned(self, abandoned: Abandoned) -> None:
         """Stop waiting for the checkpoint and drop what was gathered for it."""
+        if abandoned.attempt != self._attempt:
+            return
         for task in self.tasks:
             task.abandon(abandoned.checkpoint)
             self._pending.pop((task.subtask, abandoned.checkpoint), None)

@@ -14,7 +14,7 @@ from tidegate.ids import CheckpointId, OperatorName, SubtaskId
 from tidegate.plan.graph import Vertex
 from tidegate.task.barriers.handler import Abort, AbortReason, BarrierHandler, Notify, start_delay_ms
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Control
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, EndOfInput
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Capture, Failure, Operator, Sink, Source
 
@@ -70,6 +70,7 @@ class VertexTask:
         self._host = host
         self._handler = handler
         self._turn_of = 0
+        self._open_inputs = len(inputs)
 
     @property
     def writable(self) -> bool:
@@ -99,10 +100,8 @@ class VertexTask:
         return False
 
     def trigger(self, barrier: Barrier) -> None:
-        """Inject a barrier at a source (F05); behind a final one the source is silent."""
-        if self.source_stopped:
-            return
-        self.source_stopped = barrier.final
+        """Inject a barrier at a source (F05); behind a final one no rows follow, but a repeated final one may."""
+        self.source_stopped = self.source_stopped or barrier.final
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
     def abandon(self, checkpoint: CheckpointId) -> None:
@@ -144,7 +143,7 @@ class VertexTask:
             self.outputs[edge].emit(result)
 
     def _on_control(self, channel: int, control: Control) -> None:
-        """B02: barriers are handled and passed on, cancellations are swallowed here and sent anew."""
+        """B02: all are handled; barriers leave with their snapshot, cancellations anew, the end behind every input's."""
         assert self._handler is not None
         now_ms = self._host.now_ms()
         if isinstance(control, Barrier):
@@ -158,6 +157,11 @@ class VertexTask:
                 self._checkpoint(action)
             elif isinstance(action, Abort):
                 self._give_up(action)
+        if isinstance(control, EndOfInput):
+            self._open_inputs -= 1
+            if not self._open_inputs:
+                for output in self.outputs.values():
+                    output.broadcast(control)
 
     def _give_up(self, abort: Abort) -> None:
         self._host.decline(self.subtask, abort.checkpoint, abort.reason)
