@@ -82,6 +82,11 @@ def find_rooms_imported(text: str) -> set[str]:
     return rooms
 
 
+def check_rooms(text: str, room: str, allowed: frozenset[str]) -> list[str]:
+    """Only the allowed rooms are imported."""
+    return [f"{room} must not import {other}" for other in sorted(find_rooms_imported(text) - allowed)]
+
+
 def find_imports(tree: ast.AST) -> Iterator[str]:
     """Full names of all imported modules, `from tidegate import plan` included as `tidegate.plan`."""
     for node in ast.walk(tree):

@@ -34,7 +34,11 @@ def complaints(files: Iterable[Path], rule: Callable[[str], list[str]]) -> list[
     found = []
     for file in files:
         text = file.read_text(encoding="utf-8")
-        found += [f"{file.relative_to(ROOT)}: {complaint}" for complaint in rule(text)]
+        try:
+            said = rule(text)
+        except SyntaxError as error:
+            said = [f"line {error.lineno}: does not parse: {error.msg}"]
+        found += [f"{file.relative_to(ROOT)}: {complaint}" for complaint in said]
     return found
 
 
