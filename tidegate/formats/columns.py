@@ -1,4 +1,4 @@
-"""How a data type of a pipeline looks as a Polars column."""
+"""Column types of a pipeline as Polars types: what a frame between operators looks like."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 
-_SCALARS: dict[str, pl.DataType] = {
+TIMESTAMP = pl.Datetime("us", "UTC")
+_POLARS: dict[str, pl.DataType] = {
     "boolean": pl.Boolean(),
     "tinyint": pl.Int8(),
     "smallint": pl.Int16(),
@@ -17,17 +18,16 @@ _SCALARS: dict[str, pl.DataType] = {
     "string": pl.String(),
     "binary": pl.Binary(),
     "date": pl.Date(),
-    "timestamp": pl.Datetime("us", "UTC"),
+    "timestamp": TIMESTAMP,
     "interval": pl.Duration("us"),
     "void": pl.Null(),
 }
 
 
 def polars_type(kind: DataType) -> pl.DataType:
-    """The Polars type that holds every value of `kind`."""
-    if kind.kind == "array":
-        assert kind.element is not None
+    """The Polars type of a column; `interval` and `void` exist only inside expressions."""
+    if kind.kind == "array" and kind.element is not None:
         return pl.List(polars_type(kind.element))
     if kind.kind == "struct":
-        return pl.Struct({name: polars_type(part) for name, part in kind.fields})
-    return _SCALARS[kind.kind]
+        return pl.Struct([pl.Field(name, polars_type(field)) for name, field in kind.fields])
+    return _POLARS[kind.kind]

@@ -75,3 +75,90 @@ def columns_of(expression: Expression | None) -> frozenset[str]:
         case Cast(operand=operand):
             return columns_of(operand)
     return frozenset()
+
+
+_INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
+_WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
+_OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
+_FALLIBLE = frozenset(
+    {"/", "%", "div", "pmod", "[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
+    | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "elt", "last_day", "date_trunc"}
+)
+
+
+def cast_can_fail(source: DataType, target: DataType) -> bool:
+    """Whether some value of `source` has no counterpart in `target` (in ANSI mode that fails the record)."""
+    before, after = source.kind, target.kind
+    if source == target or before in ("void", "boolean"):
+        return False
+    if before == "array" and source.element is not None and target.element is not None:
+        return cast_can_fail(source.element, target.element)
+    if after == "string":
+        return before == "binary"
+    if before == "string":
+        return after != "binary"
+    if after in _INTEGRAL:
+        return before == "timestamp" and after != "bigint" or _WIDTH.get(before, 0) > _WIDTH[after]
+    return after == "timestamp" and before in _WIDTH
+
+
+def can_fail(expression: Expression) -> bool:
+    """Whether evaluation may fail for some record; a cheap over-estimate that never says no wrongly."""
+    match expression:
+        case Field(base=base):
+            return can_fail(base)
+        case Cast(operand=operand, type=target, attempt=attempt):
+            return can_fail(operand) or (not attempt and cast_can_fail(operand.type, target))
+        case Call(function=function, arguments=arguments):
+            own = function in _FALLIBLE or (
+                function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments)
+            )
+            return own or any(map(can_fail, arguments))
+    return False
+
+
+MAX_TEXT_CHARACTERS = 120
+_INFIX = frozenset({"+", "-", "*", "/", "%", "div", "=", "<", "<=", ">", ">=", "<=>", "and", "or", "&", "|", "^", "||"})
+
+
+def text_of(expression: Expression) -> str:
+    """The expression as text for messages, cut to `MAX_TEXT_CHARACTERS`; not meant to be parsed again."""
+    text = _text(expression, 12)
+    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
+
+
+def _text(expression: Expression, depth: int) -> str:
+    if depth == 0:
+        return "…"
+
+    def inner(one: Expression) -> str:
+        text = _text(one, depth - 1)
+        return f"({text})" if isinstance(one, Call) and one.function in _INFIX else text
+
+    match expression:
+        case Literal(value=value, type=kind):
+            return _literal_text(value, kind)
+        case Column(name=name):
+            return name
+        case Field(base=base, name=name):
+            return f"{inner(base)}.{name}"
+        case Cast(operand=operand, type=target, attempt=attempt):
+            return f"{'try_cast' if attempt else 'cast'}({_text(operand, depth - 1)} as {target})"
+        case Call(function="negative", arguments=(operand,)):
+            return f"-{inner(operand)}"
+        case Call(function="[]", arguments=(base, index)):
+            return f"{inner(base)}[{_text(index, depth - 1)}]"
+        case Call(function=function, arguments=(left, right)) if function in _INFIX:
+            return f"{inner(left)} {function} {inner(right)}"
+        case Call(function=function, arguments=arguments):
+            return f"{function}({', '.join(_text(one, depth - 1) for one in arguments)})"
+
+
+def _literal_text(value: bool | int | float | str | None, kind: DataType) -> str:
+    if value is None:
+        return "NULL"
+    if kind.kind == "string":
+        return "'" + str(value).replace("'", "''") + "'"
+    if kind.kind == "interval":
+        return f"interval {int(value) / 1_000_000:g} seconds"
+    return str(value).lower() if kind.kind == "boolean" else str(value)

@@ -1,0 +1,111 @@
+"""Typed expression -> `Compiled`: columns, literals and the nodes that choose what is evaluated.
+
+The functions are in the modules imported below, one per group; each registers itself in `COMPILERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.formats.columns import polars_type
+from tidegate.operators.expressions import arithmetic, comparisons, numbers, texts
+from tidegate.operators.expressions.casts import compile_cast
+from tidegate.operators.expressions.compiled import COMPILERS, Compiled, Failure, compiles
+from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Literal
+
+GROUPS = (arithmetic, comparisons, numbers, texts)
+
+
+def compile_expression(expression: Expression) -> Compiled:
+    """Compile a typed expression; it must come from `parse_expression`."""
+    match expression:
+        case Literal(value=value, type=kind):
+            return Compiled(_literal(value, kind), expression)
+        case Column(name=name):
+            return Compiled(_column(name), expression)
+        case Field(base=base, name=name):
+            inner = compile_expression(base)
+            return Compiled(inner.value.struct.field(name), expression, inner.failures)
+        case Cast(operand=operand):
+            return compile_cast(expression, compile_expression(operand))
+        case Call(function=function, arguments=arguments):
+            return COMPILERS[function](expression, [compile_expression(argument) for argument in arguments])
+
+
+def _literal(value: bool | int | float | str | None, kind: DataType) -> pl.Expr:
+    if kind.kind == "binary" and isinstance(value, str):
+        return pl.lit(bytes.fromhex(value))
+    if kind.kind in ("date", "timestamp", "interval") and value is not None:
+        return pl.lit(value, pl.Int32() if kind.kind == "date" else pl.Int64()).cast(polars_type(kind))
+    return pl.lit(value, polars_type(kind))
+
+
+def _column(name: str) -> pl.Expr:
+    if name == "*" or (name.startswith("^") and name.endswith("$")):  # Polars reads these as patterns
+        return pl.selectors.by_name(name).as_expr()
+    return pl.col(name)
+
+
+@compiles("and", "or")
+def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """The right side is not evaluated where the left side decides."""
+    left, right = arguments
+    decides = call.function == "or"
+    value = left.value | right.value if decides else left.value & right.value
+    undecided = left.value.ne_missing(decides)
+    return Compiled(value, call, (*left.failures, *(failure.guarded(undecided) for failure in right.failures)))
+
+
+@compiles("case")
+def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Condition, value, ..., default: only the taken branch is evaluated, and no condition behind it."""
+    conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
+    failures: list[Failure] = []
+    open_yet: pl.Expr | None = None
+    value = values[-1].value
+    for condition, branch in zip(conditions, values, strict=False):
+        here = condition.value.eq_missing(True)
+        failures += _guard_all(condition.failures, open_yet)
+        failures += _guard_all(branch.failures, here if open_yet is None else open_yet & here)
+        open_yet = ~here if open_yet is None else open_yet & ~here
+    failures += _guard_all(values[-1].failures, open_yet)
+    for condition, branch in reversed(list(zip(conditions, values, strict=False))):
+        value = pl.when(condition.value).then(branch.value).otherwise(value)
+    return Compiled(value, call, tuple(failures))
+
+
+def _guard_all(failures: Sequence[Failure], guard: pl.Expr | None) -> Sequence[Failure]:
+    return failures if guard is None else [failure.guarded(guard) for failure in failures]
+
+
+@compiles("coalesce")
+def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    failures: list[Failure] = []
+    open_yet: pl.Expr | None = None
+    for argument in arguments:
+        failures += _guard_all(argument.failures, open_yet)
+        missing = argument.value.is_null()
+        open_yet = missing if open_yet is None else open_yet & missing
+    return Compiled(pl.coalesce(*(argument.value for argument in arguments)), call, tuple(failures))
+
+
+@compiles("in")
+def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compared from the left until one is equal; NULL when none is and one was NULL."""
+    subject, *choices = arguments
+    value: pl.Expr = subject.value == choices[0].value
+    open_yet = subject.value.is_not_null()
+    failures = list(subject.failures)
+    for index, choice in enumerate(choices):
+        failures += _guard_all(choice.failures, open_yet)
+        if index:
+            value = value | (subject.value == choice.value)
+        if any(later.failures for later in choices[index + 1 :]):
+            open_yet = open_yet & (subject.value == choice.value).ne_missing(True)
+    plain = [choice.constant for choice in choices]
+    if len(choices) > 2 and None not in plain and subject.type.kind in ("string", "int", "bigint"):
+        value = subject.value.is_in(pl.Series(plain, dtype=polars_type(subject.type)).implode())
+    return Compiled(value, call, tuple(failures))

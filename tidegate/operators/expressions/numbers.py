@@ -1,0 +1,88 @@
+"""Functions of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from tidegate.formats.columns import polars_type
+from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
+from tidegate.plan.expression import Call
+
+_EXACT = float(1 << 52)  # beyond it a double has no digits behind the point
+
+
+@compiles("round")
+def _round(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    digits = int(arguments[1].constant or 0)
+    if call.type.kind in ("float", "double"):
+        rounded = round_half_up(value.cast(pl.Float64), digits)
+        return strict(call, arguments[:1], rounded.cast(polars_type(call.type)))
+    return strict(call, arguments[:1], value)
+
+
+def round_half_up(value: pl.Expr, digits: int) -> pl.Expr:
+    """Round as Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
+
+    A double is a tie exactly when it is the double nearest to the tie's decimal, which one correctly rounded
+    division of two whole numbers yields.
+    """
+    size = value.abs()
+    if digits >= 0:
+        power = float(10**digits)
+        scaled = size * power
+        whole = scaled.floor()
+        rounded = (whole + (size >= (whole + 0.5) / power).cast(pl.Float64)) / power
+    else:
+        power = float(10**-digits)
+        scaled = size / power
+        whole = scaled.floor()
+        rounded = (whole + (size >= (whole + 0.5) * power).cast(pl.Float64)) * power
+    signed = pl.when(value < 0).then(-rounded).otherwise(rounded)
+    return pl.when(scaled < _EXACT).then(signed).otherwise(value)
+
+
+@compiles("floor", "ceil")
+def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    if arguments[0].type.kind not in ("float", "double"):
+        return strict(call, arguments, value.cast(pl.Int64))
+    whole = value.cast(pl.Float64)
+    return strict(call, arguments, saturated_bigint(whole.floor() if call.function == "floor" else whole.ceil()))
+
+
+def saturated_bigint(value: pl.Expr) -> pl.Expr:
+    """Java's conversion of a whole double to long: NaN is 0, what is too large is the largest."""
+    limit = float(1 << 63)
+    fitting = value.cast(pl.Int64, strict=False)
+    return (
+        pl.when(value.is_nan())
+        .then(pl.lit(0, pl.Int64))
+        .when(value >= limit)
+        .then(pl.lit((1 << 63) - 1, pl.Int64))
+        .when(value < -limit)
+        .then(pl.lit(-(1 << 63), pl.Int64))
+        .otherwise(fitting)
+    )
+
+
+_PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {"sqrt": pl.Expr.sqrt}
+
+
+@compiles(*_PLAIN)
+def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, _PLAIN[call.function](arguments[0].value))
+
+
+@compiles("greatest", "least")
+def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """NULL is left out; compared pairwise because Polars' own horizontal functions leave NaN out too."""
+    greatest = call.function == "greatest"
+    value = arguments[0].value
+    for argument in arguments[1:]:
+        other = argument.value
+        better = other > value if greatest else other < value
+        value = pl.when(value.is_null() | better.fill_null(False)).then(other).otherwise(value)
+    return eager(call, arguments, value)
