@@ -38,11 +38,11 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: bytes of the keys and values of those records."""
     bad_records: dict[OperatorName, dict[str, int]] = {}
     """Counter: records left out, by operator and kind of reason (a word from a small set, never the record's text)."""
-    busy_ms: float = 0.0
+    busy_seconds: float = 0.0
     """Counter: time the loop spent working."""
-    backpressured_ms: float = 0.0
+    backpressured_seconds: float = 0.0
     """Counter: time it waited for room at a sink or a channel."""
-    idle_ms: float = 0.0
+    idle_seconds: float = 0.0
     """Counter: time it waited for input."""
     queued_batches: int = 0
     """Gauge: batches waiting in the slot's queues."""

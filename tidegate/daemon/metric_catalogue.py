@@ -1,0 +1,151 @@
+"""The names of all metrics, as one table: the registry and the page `docs/operations.md` are both made from it.
+
+`python -m tidegate.daemon.metric_catalogue` prints the table of the page. Rules: one prefix, base units, `_total` on
+counters, every label from a bounded set. The registry is filled by tidegate.daemon.metrics.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class MetricKind(StrEnum):
+    """What a sample of the metric means."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class MetricSpec(msgspec.Struct, frozen=True):
+    """One metric family. Every one has the label `pipeline` in front of `labels`."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds in seconds, of a histogram."""
+
+
+SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+
+CATALOGUE: Final[Mapping[str, MetricSpec]] = {
+    spec.name: spec
+    for spec in (
+        MetricSpec("tidegate_records_in_total", _C, "Records read by a source.", ("step", "subtask")),
+        MetricSpec("tidegate_bytes_in_total", _C, "Bytes of keys and values read by a source.", ("step", "subtask")),
+        MetricSpec(
+            "tidegate_records_out_total",
+            _C,
+            "Records produced by a sink, those of transactions that were aborted later included.",
+            ("step", "subtask"),
+        ),
+        MetricSpec("tidegate_bytes_out_total", _C, "Bytes of keys and values produced by a sink.", ("step", "subtask")),
+        MetricSpec(
+            "tidegate_records_committed_total",
+            _C,
+            "Records of a sink whose commit a completed checkpoint has decided: each counts once.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_bad_records_total",
+            _C,
+            "Records that could not be decoded or evaluated and were left out, by kind of reason.",
+            ("step", "subtask", "reason"),
+        ),
+        MetricSpec(
+            "tidegate_source_lag_records",
+            _G,
+            "Offsets between the source's own position and the last stable offset of the partition.",
+            ("topic", "partition"),
+        ),
+        MetricSpec(
+            "tidegate_source_position_offset",
+            _G,
+            "Next offset that the source will read, ahead of the consumer group's mirrored offset.",
+            ("topic", "partition"),
+        ),
+        MetricSpec(
+            "tidegate_time_seconds_total",
+            _C,
+            "Time a slot's loop spent busy, backpressured or idle; the rates are the three ratios.",
+            ("subtask", "state"),
+        ),
+        MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
+        MetricSpec("tidegate_state_keys", _G, "Keys held in keyed state.", ("step", "subtask")),
+        MetricSpec(
+            "tidegate_state_bytes", _G, "Bytes of state of a step in the newest completed checkpoint.", ("step",)
+        ),
+        MetricSpec(
+            "tidegate_checkpoints_total", _C, "Checkpoints that ended, by result (completed, failed).", ("result",)
+        ),
+        MetricSpec("tidegate_checkpoint_failures_total", _C, "Checkpoints that were given up, by reason.", ("reason",)),
+        MetricSpec(
+            "tidegate_checkpoint_duration_seconds",
+            _H,
+            "Duration of completed checkpoints: phase total is trigger to journal entry, the others are the slowest "
+            "subtask's.",
+            ("phase",),
+            SECONDS_BUCKETS,
+        ),
+        MetricSpec("tidegate_checkpoint_last_id", _G, "Id of the newest completed checkpoint, 0 before the first."),
+        MetricSpec("tidegate_checkpoint_last_duration_seconds", _G, "Duration of the newest completed checkpoint."),
+        MetricSpec(
+            "tidegate_checkpoint_size_bytes",
+            _G,
+            "Bytes of state in the newest completed checkpoint, by kind of snapshot.",
+            ("kind",),
+        ),
+        MetricSpec(
+            "tidegate_checkpoint_last_success_timestamp_seconds",
+            _G,
+            "Unix time of the newest completed checkpoint, 0 before the first.",
+        ),
+        MetricSpec(
+            "tidegate_transactions_total",
+            _C,
+            "Kafka transactions that ended, by result (committed, aborted, lost, salvaged).",
+            ("result",),
+        ),
+        MetricSpec(
+            "tidegate_transaction_commit_seconds",
+            _H,
+            "Time to end a transaction with commit, retries included.",
+            (),
+            SECONDS_BUCKETS,
+        ),
+        MetricSpec(
+            "tidegate_transaction_oldest_open_age_seconds",
+            _G,
+            "Age of the oldest transaction that is not ended, 0 when there is none.",
+        ),
+        MetricSpec(
+            "tidegate_restarts_total", _C, "Attempts that failed and were followed by another, by cause.", ("cause",)
+        ),
+        MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),
+        MetricSpec("tidegate_pipeline_state", _G, "1 for the state the pipeline is in, 0 for all others.", ("state",)),
+        MetricSpec("tidegate_uptime_seconds", _G, "Time since this daemon started."),
+        MetricSpec("tidegate_build_info", _G, "Always 1; the labels tell what is running.", ("version", "python")),
+    )
+}
+
+
+def render_metrics_table() -> str:
+    """The table of `docs/operations.md`, one line per metric, without a newline at the end."""
+    lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+    for spec in CATALOGUE.values():
+        labels = ", ".join(f"`{label}`" for label in ("pipeline", *spec.labels))
+        lines.append(f"| `{spec.name}` | {spec.kind.value} | {labels} | {spec.help} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_metrics_table() + "\n")

@@ -1,0 +1,295 @@
+"""The figures of one pipeline: fed by reports and events, read by Prometheus, the status page and the terminal.
+
+All counting is per report or per event, never per record. Slots report cumulative counts of their attempt; the
+differences are added here, so the exported counters only grow, through any number of attempts. Names and labels are
+in tidegate.daemon.metric_catalogue. One registry per object: nothing is global. Every method may be called from any
+thread and returns at once.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.checkpoint_summary import PHASES, derive_committed
+from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
+from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
+from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
+from tidegate.ids import Attempt, TopicPartition
+from tidegate.task.report import SlotReport
+
+RATE_WINDOW_SECONDS: Final = 5.0
+STEPS_MAX: Final = 1000
+REASONS_MAX: Final = 50
+PARTITIONS_MAX: Final = 20_000
+
+
+class TransactionResult(StrEnum):
+    """How a transaction ended."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    LOST = "lost"
+    """The broker had timed it out although a checkpoint had decided to commit it."""
+    SALVAGED = "salvaged"
+    """A lost one whose records were produced and committed again."""
+
+
+class PipelineMetrics:
+    """See the module. `wall` gives Unix seconds, `elapsed` monotonic seconds."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        version: str,
+        wall: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self._version = version
+        self._wall = wall
+        self._elapsed = elapsed
+        self._started_at = elapsed()
+        self._lock = threading.Lock()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._attempt = Attempt(0)
+        self.current_state = (PipelineState.STARTING, "")
+        """State and reason; replaced as a whole, so probes read it without waiting for anybody."""
+        self._reports: dict[int, ReportCounts] = {}
+        self._windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
+        self._bad_records = self._committed = self._failed = self._restarts = 0
+        self._lags: dict[TopicPartition, int] = {}
+        self._exported: set[TopicPartition] = set()
+        self._last: tuple[CompletedCheckpoint, int, float] | None = None
+        self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
+        self._register()
+
+    def _register(self) -> None:
+        makers: dict[MetricKind, Callable[..., Counter | Gauge | Histogram]] = {
+            MetricKind.COUNTER: Counter,
+            MetricKind.GAUGE: Gauge,
+            MetricKind.HISTOGRAM: Histogram,
+        }
+        for spec in CATALOGUE.values():
+            more = {"buckets": spec.buckets} if spec.kind is MetricKind.HISTOGRAM else {}
+            metric = makers[spec.kind](spec.name, spec.help, ("pipeline", *spec.labels), registry=self.registry, **more)
+            match metric:
+                case Counter():
+                    self._counters[spec.name] = metric
+                case Gauge():
+                    self._gauges[spec.name] = metric
+                case Histogram():
+                    self._histograms[spec.name] = metric
+        ProcessCollector(registry=self.registry)
+        self._gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
+        self._gauge("tidegate_build_info", self._version, platform.python_version()).set(1)
+        self._gauge("tidegate_transaction_oldest_open_age_seconds").set(0)
+        self._gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(0)
+        self._gauge("tidegate_checkpoint_last_id").set(0)
+        for result in ("completed", "failed"):
+            self._counter("tidegate_checkpoints_total", result).inc(0)
+        for transaction_result in TransactionResult:
+            self._counter("tidegate_transactions_total", transaction_result.value).inc(0)
+        self.state(PipelineState.STARTING)
+
+    # -- what slots report -------------------------------------------------------------------------------------------
+
+    def slot_report(self, attempt: Attempt, subtask: int, report: SlotReport) -> None:
+        """Take the counts of slot `subtask`. Reports of attempts older than the newest known are ignored.
+
+        The first report of a newer attempt counts from zero. Within an attempt a value below an earlier one is a late
+        report and adds nothing.
+        """
+        with self._lock:
+            if attempt < self._attempt:
+                return
+            if attempt > self._attempt:
+                self._begin_attempt(attempt)
+            counts = self._reports.setdefault(subtask, ReportCounts())
+            self._add_records(counts, str(subtask), report)
+            self._add_times(counts, str(subtask), report)
+            for step, keys in report.state_keys.items():
+                self._gauge("tidegate_state_keys", self._steps.of(step), str(subtask)).set(keys)
+            self._gauge("tidegate_queue_batches", str(subtask)).set(report.queued_batches)
+            for lag in report.lags:
+                self._set_lag(TopicPartition(lag.topic, lag.partition), lag.lag_records, lag.position)
+            for window in self._windows.values():
+                window.observe(self._elapsed())
+
+    def _add_records(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:
+        for name, per_step in (
+            ("records_in", report.records_in),
+            ("bytes_in", report.bytes_in),
+            ("records_out", report.records_out),
+            ("bytes_out", report.bytes_out),
+        ):
+            for step, value in per_step.items():
+                added = counts.advance((name, step), value)
+                self._counter(f"tidegate_{name}_total", self._steps.of(step), subtask).inc(added)
+                if name in self._windows:
+                    self._windows[name].total += int(added)
+        for step, reasons in report.bad_records.items():
+            for reason, value in reasons.items():
+                added = counts.advance(("bad_records", step, reason), value)
+                labels = (self._steps.of(step), subtask, self._reasons.of(reason))
+                self._counter("tidegate_bad_records_total", *labels).inc(added)
+                self._bad_records += int(added)
+
+    def _add_times(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:
+        for state, seconds in (
+            ("busy", report.busy_seconds),
+            ("backpressured", report.backpressured_seconds),
+            ("idle", report.idle_seconds),
+        ):
+            self._counter("tidegate_time_seconds_total", subtask, state).inc(counts.advance(("time", state), seconds))
+
+    def lag(self, topic: str, partition: int, records: int, position: int | None = None) -> None:
+        """How far the source is behind the last stable offset, for callers that know it otherwise than by a report."""
+        with self._lock:
+            self._set_lag(TopicPartition(topic, partition), records, position)
+
+    def _set_lag(self, where: TopicPartition, records: int, position: int | None) -> None:
+        self._lags[where] = records
+        if where not in self._exported:
+            if len(self._exported) >= PARTITIONS_MAX:
+                return  # counted in the sum; more series than this would make every scrape slow
+            self._exported.add(where)
+        labels = (where.topic, str(where.partition))
+        self._gauge("tidegate_source_lag_records", *labels).set(records)
+        if position is not None:
+            self._gauge("tidegate_source_position_offset", *labels).set(position)
+
+    # -- what the daemon tells ---------------------------------------------------------------------------------------
+
+    def attempt_started(self, attempt: Attempt) -> None:
+        """From now on older attempts' reports are ignored, and gauges of slots start empty."""
+        with self._lock:
+            if attempt > self._attempt:
+                self._begin_attempt(attempt)
+
+    def _begin_attempt(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._reports.clear()
+        self._lags.clear()
+        self._exported.clear()
+        for name in ("state_keys", "queue_batches", "source_lag_records", "source_position_offset"):
+            self._gauges[f"tidegate_{name}"].clear()
+        self._gauge("tidegate_attempt").set(attempt)
+
+    def state(self, state: PipelineState, reason: str = "") -> None:
+        """The pipeline is in `state` now; `reason` is for people and goes to the status and the readiness probe."""
+        with self._lock:
+            self.current_state = (state, reason)
+            for each in PipelineState:
+                self._gauge("tidegate_pipeline_state", each.value).set(each is state)
+
+    def restarted(self, cause: str) -> None:
+        """An attempt has failed and another follows; `cause` is the code of the error."""
+        with self._lock:
+            self._restarts += 1
+            self._counter("tidegate_restarts_total", self._reasons.of(cause)).inc()
+
+    def checkpoint_completed(self, checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> None:
+        """The journal has the checkpoint; `phases` are seconds by name of PHASES (see `derive_phases`)."""
+        unknown = phases.keys() - set(PHASES)
+        if unknown:
+            raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
+        duration = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
+        state_bytes: dict[str, int] = {}
+        for handle in checkpoint.states:
+            state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
+        committed = derive_committed(checkpoint)
+        with self._lock:
+            self._last = (checkpoint, sum(committed.values()), self._elapsed())
+            self._committed += sum(committed.values())
+            self._counter("tidegate_checkpoints_total", "completed").inc()
+            for phase, seconds in {"total": duration, **phases}.items():
+                self._histogram("tidegate_checkpoint_duration_seconds", phase).observe(seconds)
+            self._gauge("tidegate_checkpoint_last_id").set(checkpoint.id)
+            self._gauge("tidegate_checkpoint_last_duration_seconds").set(duration)
+            self._gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
+            self._gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(checkpoint.completed_at_ms / 1000)
+            for sink, records in committed.items():
+                self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
+            for step, size in state_bytes.items():
+                self._gauge("tidegate_state_bytes", self._steps.of(step)).set(size)
+
+    def checkpoint_failed(self, reason: str) -> None:
+        """A checkpoint was given up; `reason` is an AbortReason, not free text."""
+        with self._lock:
+            self._failed += 1
+            self._counter("tidegate_checkpoints_total", "failed").inc()
+            self._counter("tidegate_checkpoint_failures_total", self._reasons.of(reason)).inc()
+
+    def transactions_ended(self, result: TransactionResult, seconds: Sequence[float]) -> None:
+        """Transactions that have ended with the same result; for each the time its end took, retries included."""
+        with self._lock:
+            self._counter("tidegate_transactions_total", result.value).inc(len(seconds))
+            if result is TransactionResult.COMMITTED:
+                for each in seconds:
+                    self._histogram("tidegate_transaction_commit_seconds").observe(each)
+
+    def oldest_transaction(self, opened_at_ms: int | None) -> None:
+        """When the oldest transaction that is not ended was opened (Unix ms); None when there is none."""
+        gauge = self._gauge("tidegate_transaction_oldest_open_age_seconds")
+        if opened_at_ms is None:
+            gauge.set_function(lambda: 0.0)
+        else:
+            gauge.set_function(lambda: max(0.0, self._wall() - opened_at_ms / 1000))
+
+    # -- what people read --------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Status:
+        """The figures of this moment."""
+        with self._lock:
+            now = self._elapsed()
+            records_in, records_out = self._windows["records_in"], self._windows["records_out"]
+            return Status(
+                pipeline=self._pipeline,
+                version=self._version,
+                state=self.current_state[0],
+                reason=self.current_state[1],
+                attempt=self._attempt,
+                uptime_seconds=now - self._started_at,
+                records_in=records_in.total,
+                records_out=records_out.total,
+                records_in_per_second=records_in.rate(now),
+                records_out_per_second=records_out.rate(now),
+                records_committed=self._committed,
+                bad_records=self._bad_records,
+                lag_records=sum(self._lags.values()) if self._lags else None,
+                last_checkpoint=self._checkpoint_status(now),
+                failed_checkpoints=self._failed,
+                restarts=self._restarts,
+            )
+
+    def _checkpoint_status(self, now: float) -> CheckpointStatus | None:
+        if self._last is None:
+            return None
+        checkpoint, records, seen_at = self._last
+        return CheckpointStatus(
+            id=checkpoint.id,
+            age_seconds=now - seen_at,
+            duration_seconds=(checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000,
+            size_bytes=checkpoint.size_bytes,
+            records_committed=records,
+        )
+
+    def _counter(self, name: str, *labels: str) -> Counter:
+        return self._counters[name].labels(self._pipeline, *labels)
+
+    def _gauge(self, name: str, *labels: str) -> Gauge:
+        return self._gauges[name].labels(self._pipeline, *labels)
+
+    def _histogram(self, name: str, *labels: str) -> Histogram:
+        return self._histograms[name].labels(self._pipeline, *labels)

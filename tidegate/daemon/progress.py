@@ -1,0 +1,124 @@
+"""The display on a terminal: three lines under the log that say how the pipeline is doing. Elsewhere nothing is drawn.
+
+Display and log share one console, so that log lines scroll above and never through the display; the log therefore
+goes through `TerminalLogHandler` while a display may run.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.daemon.checkpoint_summary import render_duration, render_size
+from tidegate.daemon.status import PipelineState, Status
+
+REFRESH_S: Final = 0.5
+STOP_TIMEOUT_S: Final = 2.0
+STATE_STYLES: Final = {
+    PipelineState.STARTING: "cyan",
+    PipelineState.RESTORING: "cyan",
+    PipelineState.RUNNING: "green",
+    PipelineState.RESTARTING: "yellow",
+    PipelineState.STOPPING: "cyan",
+    PipelineState.FINISHED: "green",
+    PipelineState.FAILED: "red",
+}
+LEVEL_STYLES: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "bold red"}
+
+
+def open_console(stream: TextIO | None = None) -> Console | None:
+    """The console to draw on: standard error when it is a terminal that can move its cursor, else None."""
+    console = Console(file=stream if stream is not None else sys.stderr)
+    return console if console.is_terminal and not console.is_dumb_terminal else None
+
+
+class TerminalLogHandler(logging.Handler):
+    """Prints log lines above the display, warnings and errors in colour; a line is never wrapped or interpreted."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record; failures go where the standard library reports failures of handlers."""
+        try:
+            text = Text(self.format(record), style=LEVEL_STYLES.get(record.levelno, ""), no_wrap=True)
+            self._console.print(text, soft_wrap=True)
+        except (OSError, ValueError, TypeError, LookupError):  # terminal gone, arguments do not fit the message
+            self.handleError(record)
+
+
+class ProgressDisplay:
+    """Draws `snapshot()` twice a second on a thread of its own; without a console `start` and `stop` do nothing."""
+
+    def __init__(self, console: Console | None, snapshot: Callable[[], Status]) -> None:
+        self._console = console
+        self._snapshot = snapshot
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to draw."""
+        if self._console is None or self._thread is not None:
+            return
+        self._thread = threading.Thread(target=self._run, args=(self._console,), name="progress", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Draw the last state once more, leave it on the screen, give the cursor back; within STOP_TIMEOUT_S."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def _run(self, console: Console) -> None:
+        # Standard output is left alone: what a command prints there may be somebody's input.
+        with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+            while True:
+                ended = self._ended.wait(REFRESH_S)
+                live.update(render_status(self._snapshot()), refresh=True)
+                if ended:
+                    return
+
+
+def render_status(status: Status) -> Table:
+    """The display: one line of state, one of flow, one of checkpoints."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
+    state.append(f"  attempt {status.attempt}, {_count(status.restarts, 'restart')}", style="default not bold")
+    if status.reason:
+        state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
+    grid.add_row(status.pipeline, state)
+    lag = "unknown" if status.lag_records is None else f"{status.lag_records:,}"
+    bad = f"   bad {status.bad_records:,}" if status.bad_records else ""
+    grid.add_row(
+        "records",
+        f"in {status.records_in_per_second:,.0f}/s   out {status.records_out_per_second:,.0f}/s   "
+        f"committed {status.records_committed:,}   lag {lag}{bad}",
+    )
+    grid.add_row("checkpoint", _checkpoint_text(status))
+    return grid
+
+
+def _checkpoint_text(status: Status) -> str:
+    last = status.last_checkpoint
+    failed = f"   failed {status.failed_checkpoints}" if status.failed_checkpoints else ""
+    if last is None:
+        return f"none yet{failed}"
+    return (
+        f"{last.id}   {render_duration(last.age_seconds)} ago   took {render_duration(last.duration_seconds)}   "
+        f"{render_size(last.size_bytes)}   {last.records_committed:,} records{failed}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,66 @@
+"""Small accounts behind the metrics: counts that restart with every attempt, rates over a window, bounded labels.
+
+Pure: time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Final
+
+SAMPLE_SECONDS: Final = 0.25
+OTHER: Final = "other"
+
+
+class ReportCounts:
+    """The highest value seen of every count of one slot in one attempt."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, float] = {}
+
+    def advance(self, name: Hashable, value: float) -> float:
+        """What `value` adds to the highest seen so far: never negative."""
+        before = self._seen.get(name, 0)
+        self._seen[name] = max(before, value)
+        return max(0, value - before)
+
+
+class CounterWindow:
+    """A growing total and its rate over the last `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.total = 0
+        self._seconds = seconds
+        self._samples: deque[tuple[float, int]] = deque(maxlen=int(seconds / SAMPLE_SECONDS) + 2)
+
+    def observe(self, now: float) -> None:
+        """Remember the total at `now`; closer than SAMPLE_SECONDS to the last sample it changes nothing."""
+        if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
+            self._samples.append((now, self.total))
+
+    def rate(self, now: float) -> float:
+        """Units per second since the newest sample that is at least a window old, or the oldest there is."""
+        while len(self._samples) > 1 and now - self._samples[1][0] >= self._seconds:
+            self._samples.popleft()
+        if not self._samples:
+            return 0.0
+        since, before = self._samples[0]
+        return (self.total - before) / max(now - since, SAMPLE_SECONDS)
+
+
+class LabelBound:
+    """Lets the first `limit` values of a label through; all later ones become `other`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def of(self, value: str) -> str:
+        """The label value to export for `value`."""
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(value)
+        return value

@@ -1,0 +1,64 @@
+"""What the daemon says about its pipeline to people: the state it is in, and a snapshot of the figures that matter.
+
+Plain values; made by tidegate.daemon.metrics, shown by the terminal display and by `/status`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.ids import Attempt, CheckpointId
+
+
+class PipelineState(StrEnum):
+    """Where a pipeline is in its life."""
+
+    STARTING = "starting"
+    """The process, Spark and the control server come up."""
+    RESTORING = "restoring"
+    """Transactions of the past are ended, state and positions are restored, slots are deployed."""
+    RUNNING = "running"
+    """Records flow."""
+    RESTARTING = "restarting"
+    """An attempt has failed; the restart strategy waits before the next."""
+    STOPPING = "stopping"
+    """The final checkpoint is taken and committed."""
+    FINISHED = "finished"
+    """Everything is committed; the daemon ends with exit code 0."""
+    FAILED = "failed"
+    """The daemon gives up; the reason is in the status and the log."""
+
+
+class CheckpointStatus(msgspec.Struct, frozen=True):
+    """The newest completed checkpoint of this daemon."""
+
+    id: CheckpointId
+    age_seconds: float
+    duration_seconds: float
+    size_bytes: int
+    records_committed: int
+
+
+class Status(msgspec.Struct, frozen=True):
+    """One look at the pipeline. Rates are over the last few seconds, counts since this daemon started."""
+
+    pipeline: str
+    version: str
+    state: PipelineState
+    reason: str
+    """Why it is in that state, for a person; may be empty."""
+    attempt: Attempt
+    uptime_seconds: float
+    records_in: int
+    records_out: int
+    records_in_per_second: float
+    records_out_per_second: float
+    records_committed: int
+    bad_records: int
+    lag_records: int | None
+    """Sum over all partitions; None until the first report."""
+    last_checkpoint: CheckpointStatus | None
+    failed_checkpoints: int
+    restarts: int
