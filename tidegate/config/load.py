@@ -61,7 +61,9 @@ class LoadedPipeline:
         return _display(path, self.values)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> Problem:
-        """A problem at a path."""
+        """A problem at a path; the index of a list that the file writes as a single value is left out."""
+        while path and isinstance(path[-1], int) and path not in self.places:
+            path = path[:-1]
         return self._problem(path, _mark(self.places, path, at_key), message, remedy)
 
     def problem_inside(self, path: Path, text: str, line: int, column: int, message: str, remedy: str) -> Problem:

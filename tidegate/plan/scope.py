@@ -1,0 +1,127 @@
+"""Who reads whom: names of sources, steps and sinks resolved, cycles found, everything in topological order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.config.errors import Problem
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
+from tidegate.config.suggest import derive_suggestion
+from tidegate.config.values import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A source, step or sink as the file declares it, and where."""
+
+    name: str
+    path: Path
+    settings: SourceSettings | StepSettings | SinkSettings
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it reads, as written."""
+        return () if isinstance(self.settings, SourceSettings) else self.settings.from_
+
+    def input_path(self, index: int) -> Path:
+        """Where the n-th input is written; the list's place serves when `from` is a single name."""
+        return (*self.path, "from", index)
+
+
+@dataclass(slots=True)
+class Scope:
+    """Everything declared, in topological order. `unusable`: names whose meaning is unknown because of a problem."""
+
+    declared: dict[str, Declared] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unusable: set[str] = field(default_factory=set)
+
+
+def derive_scope(loaded: LoadedPipeline) -> Scope:
+    """All names of a pipeline. Broken parts (reported by the loader already) cause no further problems."""
+    scope = Scope(unusable=set(loaded.broken))
+    found = _declare(loaded, scope)
+    edges = {name: _inputs(one, found, loaded, scope) for name, one in found.items()}
+    order = _order(edges)
+    for name in [name for name in found if name not in order]:
+        scope.unusable.add(name)
+    for cycle in _cycles({name: edges[name] for name in found if name not in order}):
+        path = (*found[cycle[0]].path, "from")
+        message = f"these steps read each other: {' -> '.join([*cycle, cycle[0]])}"
+        scope.problems.append(loaded.problem(path, message, "a pipeline goes one way: break the circle"))
+    scope.declared = {name: found[name] for name in order}
+    return scope
+
+
+def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
+    settings = loaded.settings
+    everything = [Declared(name, ("sources", name), source) for name, source in settings.sources.items()]
+    everything += [
+        Declared(step.name, ("steps", index), step)
+        for index, step in zip(loaded.step_indices, settings.steps, strict=True)
+    ]
+    everything += [Declared(name, ("sinks", name), sink) for name, sink in settings.sinks.items()]
+    found: dict[str, Declared] = {}
+    for one in everything:
+        earlier = found.setdefault(one.name, one)
+        if earlier is not one:
+            line = loaded.position(earlier.path)[0]
+            is_step = isinstance(one.settings, StepSettings)
+            message = f"the name `{one.name}` is taken, in line {line}"
+            path = (*one.path, "name") if is_step else one.path
+            scope.problems.append(
+                loaded.problem(path, message, "names are identity: choose another", at_key=not is_step)
+            )
+    return found
+
+
+def _inputs(one: Declared, found: Mapping[str, Declared], loaded: LoadedPipeline, scope: Scope) -> list[str]:
+    known = [name for name, other in found.items() if not isinstance(other.settings, SinkSettings)]
+    inputs: list[str] = []
+    for index, name in enumerate(one.inputs):
+        if name in known:
+            inputs.append(name)
+            continue
+        scope.unusable.add(one.name)
+        if name in found:
+            problem = (f"`{name}` is a sink: nothing can be read from it", "read what the sink reads")
+        elif name in scope.unusable or "" in scope.unusable:
+            continue
+        else:
+            others = [other for other in known if other != one.name]
+            problem = (f"there is no source or step `{name}`", derive_suggestion(name, others))
+        scope.problems.append(loaded.problem(one.input_path(index), *problem))
+    return inputs
+
+
+def _order(edges: Mapping[str, list[str]]) -> list[str]:
+    """Kahn's algorithm, stable in the order of the file; what lies on or behind a cycle is left out."""
+    waiting = {name: set(inputs) for name, inputs in edges.items()}
+    order: list[str] = []
+    while ready := [name for name, inputs in waiting.items() if not inputs]:
+        order += ready
+        for name in ready:
+            del waiting[name]
+        for inputs in waiting.values():
+            inputs.difference_update(ready)
+    return order
+
+
+def _cycles(edges: Mapping[str, list[str]]) -> list[list[str]]:
+    """One cycle through each group of names that read each other, beginning with the first in the file."""
+    cycles: list[list[str]] = []
+    seen: set[str] = set()
+    for start in edges:
+        trail: list[str] = []
+        name: str | None = start
+        while name is not None and name not in seen:
+            seen.add(name)
+            trail.append(name)
+            name = next((below for below in edges[name] if below in edges), None)
+        if name in trail:
+            cycle = trail[trail.index(name) :]
+            first = min(range(len(cycle)), key=lambda place: list(edges).index(cycle[place]))
+            cycles.append([*cycle[first:], *cycle[:first]][::-1])
+    return [[cycle[-1], *cycle[:-1]] for cycle in cycles]
