@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from tidegate.errors import AttemptFailed
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+from tidegate.task.elements import Batch, Control, Element
 
 HEADER: Final = struct.Struct("!IBIQ")
 BODY_BYTES_MAX: Final = 1 << 30
@@ -76,15 +76,26 @@ def encode_element(element: Element) -> tuple[Kind, bytes]:
 
 
 def decode_element(frame: Frame) -> Element:
-    """Inverse of `encode_element`. Raises ChannelBroken for a kind that is not an element."""
+    """Inverse of `encode_element`. Raises ChannelBroken for a kind that is not an element and for a spoilt body."""
     if frame.kind is Kind.BATCH:
         import polars as pl
 
-        return Batch(pl.read_ipc_stream(io.BytesIO(frame.body)), len(frame.body))
+        try:
+            return Batch(pl.read_ipc_stream(io.BytesIO(frame.body)), len(frame.body))
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise _spoilt(frame, error) from error
     if frame.kind is Kind.CONTROL:
-        control: Barrier | CancelMarker | EndOfInput = _decode_control(frame.body)
+        try:
+            control: Control = _decode_control(frame.body)
+        except msgspec.MsgspecError as error:
+            raise _spoilt(frame, error) from error
         return control
     raise ChannelBroken(f"frame of kind {frame.kind.name} where an element was expected")
+
+
+def _spoilt(frame: Frame, error: Exception) -> ChannelBroken:
+    what = f"a {frame.kind.name} frame of {len(frame.body)} bytes"
+    return ChannelBroken(f"edge {frame.channel}: {what} cannot be decoded: {error}", edge=frame.channel)
 
 
 class FrameReader:
@@ -104,7 +115,9 @@ class FrameReader:
             end = at + HEADER.size + length
             if len(self._buffer) < end:
                 break
-            yield Frame(Kind(kind), channel, sequence, bytes(self._buffer[at + HEADER.size : end]))
+            with memoryview(self._buffer) as whole:  # one copy instead of two: bodies are large
+                body = bytes(whole[at + HEADER.size : end])
+            yield Frame(Kind(kind), channel, sequence, body)
             at = end
         del self._buffer[:at]
 

@@ -1,4 +1,4 @@
-"""Properties of both barrier handlers over random channels and interleavings (F07, F13, F14, F16, F19, F20, B14, B34)."""
+"""Properties of both barrier handlers over random channels and interleavings (F07, F13, F16, F19, F20)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def before_barrier(case: Case, checkpoint: int) -> set[Record]:
 
 def delivered_everywhere(case: Case) -> list[int]:
     """Checkpoints whose barrier comes on every channel."""
-    ids = [{item.checkpoint for item in items if isinstance(item, Barrier)} for items in case.channels]
+    ids: list[set[int]] = [
+        {int(item.checkpoint) for item in items if isinstance(item, Barrier)} for items in case.channels
+    ]
     return sorted(set.intersection(*ids))
 
 
