@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from functools import lru_cache
+from typing import Protocol, TypedDict
 
 import msgspec
 import polars as pl
@@ -21,16 +22,43 @@ class OutputRecord(TypedDict, total=False):
     value: bytes | None
 
 
+class SinkFormat(Protocol):
+    """What of a sink's plan matters here: the fields of `tidegate.plan.graph.SinkOperator` with the same names."""
+
+    @property
+    def format(self) -> str:
+        """`json` or `raw`."""
+
+    @property
+    def columns(self) -> tuple[tuple[str, DataType], ...]:
+        """What is written, in order."""
+
+    @property
+    def key(self) -> str | None:
+        """Column whose text is the record key."""
+
+    @property
+    def timestamp(self) -> str | None:
+        """Column that becomes the record timestamp."""
+
+
 class Encoded(msgspec.Struct, frozen=True):
     """Records of one batch in row order."""
 
     records: list[OutputRecord]
+    size_bytes: int
+    """Of all keys and values."""
     timestamps_ms: list[int | None] | None = None
     """Milliseconds since 1970 for each record (None: the time of sending); None when the sink sets no timestamps."""
 
 
+def encode_records(frame: pl.DataFrame, sink: SinkFormat) -> Encoded:
+    """One record per row; the encoder of a sink is made once and kept."""
+    return _encoder(sink.format, sink.columns, sink.key, sink.timestamp).encode(frame)
+
+
 class RecordEncoder:
-    """Made once per sink: `RecordEncoder(sink.format, sink.columns, sink.key, sink.timestamp, input_columns)`."""
+    """The expressions that make keys, values and timestamps of one sink."""
 
     def __init__(
         self,
@@ -59,14 +87,25 @@ class RecordEncoder:
         if self._timestamp is not None:
             parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
         encoded = frame.select(parts)
-        values = encoded["value"].to_list()
+        values = encoded["value"]
+        size_bytes = int(values.bin.size().sum())
         records: list[OutputRecord]
         if self._key is None:
-            records = [{"value": value} for value in values]
+            records = [{"value": value} for value in values.to_list()]
         else:
-            keys = encoded["key"].to_list()
-            records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
-        return Encoded(records, encoded["timestamp"].to_list() if self._timestamp is not None else None)
+            keys = encoded["key"]
+            size_bytes += int(keys.bin.size().sum())
+            pairs = zip(keys.to_list(), values.to_list(), strict=True)
+            records = [{"key": key, "value": value} for key, value in pairs]
+        timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None
+        return Encoded(records, size_bytes, timestamps)
+
+
+@lru_cache(maxsize=256)
+def _encoder(
+    format_name: str, columns: tuple[tuple[str, DataType], ...], key: str | None, timestamp: str | None
+) -> RecordEncoder:
+    return RecordEncoder(format_name, columns, key, timestamp)
 
 
 def key_bytes(key: pl.Expr, kind: pl.DataType) -> pl.Expr:

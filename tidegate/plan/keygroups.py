@@ -11,9 +11,11 @@ Polars is imported where it runs: the driver imports this package too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from tidegate.datatypes import DataType
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,13 +31,21 @@ def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int)
 
 
 def key_groups_of_keys(
-    rows: Iterable[Sequence[Any]], schema: dict[str, pl.DataType], max_parallelism: int
-) -> pl.Series:
-    """As `key_group_of`, for keys held as Python values (one sequence per key, values in the order of `schema`)."""
+    keys: Sequence[tuple[Any, ...]], kinds: Sequence[DataType], max_parallelism: int
+) -> Sequence[int]:
+    """As `key_group_of`, for keys held as plain values: a date as days, a timestamp as microseconds since 1970."""
     import polars as pl
 
-    frame = pl.DataFrame(list(rows), schema=schema, orient="row")
-    return key_group_of(frame, list(schema), max_parallelism)
+    if not keys:
+        return []
+    plain = {"string": pl.String, "binary": pl.Binary, "boolean": pl.Boolean}
+    frame = pl.DataFrame(
+        [
+            pl.Series(f"key{i}", column, dtype=plain.get(kind.kind, pl.Int64))
+            for i, (kind, column) in enumerate(zip(kinds, zip(*keys, strict=True), strict=True))
+        ]
+    )
+    return key_group_of(frame, frame.columns, max_parallelism).to_list()
 
 
 def _canonical(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -56,8 +66,10 @@ def _counted(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
     import polars as pl
 
     text = key.bin.encode("hex") if kind == pl.Binary else _canonical(key, kind)
-    return pl.when(text.is_null()).then(pl.lit("-:")).otherwise(
-        pl.concat_str([text.str.len_bytes().cast(pl.String), pl.lit(":"), text])
+    return (
+        pl.when(text.is_null())
+        .then(pl.lit("-:"))
+        .otherwise(pl.concat_str([text.str.len_bytes().cast(pl.String), pl.lit(":"), text]))
     )
 
 

@@ -1,0 +1,148 @@
+"""Running totals per key: state access by batch, one pass over the rows for each function.
+
+The rows of a batch are numbered by key; the accumulators of these keys are fetched once, moved row by row in
+`running.py`, and put back once. A row that overflows a sum fails as a whole and leaves the state untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.formats.columns import polars_type
+from tidegate.operators.base import system_columns
+from tidegate.operators.failures import RecordFailure
+from tidegate.operators.running import Aggregate, AggregateOverflow
+from tidegate.plan.graph import AggregateOperator
+from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
+from tidegate.state.memory import MemoryState
+from tidegate.state.snapshot import StateField, StateShape
+
+STATE_NAME = "totals"
+_PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
+
+
+class AggregateRuntime:
+    """`max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+
+    def __init__(self, operator: AggregateOperator, max_parallelism: int) -> None:
+        kinds = dict(operator.output)
+        self._keys = list(operator.keys)
+        self._each = operator.emit == "each"
+        self._output = [name for name, _ in operator.output]
+        self._aggregates = [Aggregate(name, call) for name, call in operator.aggregates]
+        self._initial = [initial for aggregate in self._aggregates for initial in aggregate.initial]
+        self._failures: list[RecordFailure] = []
+        key_types = [kinds[key] for key in self._keys]
+        shape = StateShape(
+            keys=tuple(StateField(key, kind) for key, kind in zip(self._keys, key_types, strict=True)),
+            values=tuple(
+                StateField(f"{aggregate.name}.{part}", kind, nullable)
+                for aggregate in self._aggregates
+                for part, kind, nullable in aggregate.parts
+            ),
+            key_hash=KEY_HASH,
+            max_parallelism=max_parallelism,
+        )
+        self._state = MemoryState(
+            operator.name, STATE_NAME, shape, lambda keys: key_groups_of_keys(keys, key_types, max_parallelism)
+        )
+
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
+        if not frame.height:
+            return None
+        keys = self._key_values(frame)
+        inputs = [self._values(frame, aggregate) for aggregate in self._aggregates]
+        try:
+            results, numbers = self._run(keys, inputs)
+        except AggregateOverflow:
+            frame, results, numbers = self._run_by_row(frame, keys, inputs)
+        output = self._with_results(frame, results)
+        if self._each:
+            return output if output.height else None
+        lasts = sorted(dict(zip(numbers, range(len(numbers)), strict=True)).values())
+        return output[lasts] if lasts else None
+
+    def take_failures(self) -> list[RecordFailure]:
+        """See OperatorRuntime."""
+        taken, self._failures = self._failures, []
+        return taken
+
+    def capture(self) -> Callable[[], bytes]:
+        """See OperatorRuntime."""
+        return self._state.capture()
+
+    def restore(self, files: Sequence[bytes], key_groups: range) -> None:
+        """See OperatorRuntime."""
+        self._state.restore(files, key_groups)
+
+    @property
+    def state_keys(self) -> int:
+        """See OperatorRuntime."""
+        return len(self._state)
+
+    def _key_values(self, frame: pl.DataFrame) -> list[Any]:
+        columns = [_plain(frame[key]) for key in self._keys]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
+        return None if aggregate.argument is None else _plain(frame[aggregate.argument])
+
+    def _run(self, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]) -> tuple[list[list[Any]], list[int]]:
+        """Results per aggregate and key numbers; the state moves only if no aggregate raises AggregateOverflow."""
+        index = dict.fromkeys(keys)
+        distinct = list(index)
+        index.update(zip(distinct, range(len(distinct)), strict=True))
+        numbers: list[Any] = list(map(index.__getitem__, keys))
+        initial = tuple(self._initial)
+        found = [initial if value is None else value for value in self._state.get_many(distinct)]
+        accumulators = list(map(list, zip(*found, strict=True)))
+        results = []
+        position = 0
+        for aggregate, values in zip(self._aggregates, inputs, strict=True):
+            end = position + len(aggregate.parts)
+            results.append(aggregate.run(numbers, values, accumulators[position:end]))
+            position = end
+        self._state.put_many(distinct, zip(*accumulators, strict=True))
+        return results, numbers
+
+    def _run_by_row(
+        self, frame: pl.DataFrame, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]
+    ) -> tuple[pl.DataFrame, list[list[Any]], list[int]]:
+        """The slow way round an overflow: every row is a batch of its own, so a failing one leaves no trace."""
+        results: list[list[Any]] = [[] for _ in self._aggregates]
+        kept: list[int] = []
+        for row, key in enumerate(keys):
+            try:
+                ones, _ = self._run([key], [None if values is None else [values[row]] for values in inputs])
+            except AggregateOverflow as overflow:
+                self._failures.append(RecordFailure(row, overflow.message))
+                continue
+            kept.append(row)
+            for result, one in zip(results, ones, strict=True):
+                result.extend(one)
+        index = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return frame[kept], results, [index[keys[row]] for row in kept]
+
+    def _with_results(self, frame: pl.DataFrame, results: Sequence[Sequence[Any]]) -> pl.DataFrame:
+        columns = [_column(a.name, a.result, values) for a, values in zip(self._aggregates, results, strict=True)]
+        by_name = {column.name: column for column in columns}
+        names = self._output + system_columns(frame)
+        return pl.DataFrame([by_name[name] if name in by_name else frame[name] for name in names])
+
+
+def _plain(column: pl.Series) -> list[Any]:
+    """Values as they are kept in the state: dates as days, timestamps as microseconds since 1970."""
+    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
+    return values
+
+
+def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
+    physical = _PHYSICAL.get(kind.kind)
+    if physical is None:
+        return pl.Series(name, values, dtype=polars_type(kind))
+    return pl.Series(name, values, dtype=physical).cast(polars_type(kind))

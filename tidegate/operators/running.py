@@ -1,0 +1,169 @@
+"""Running aggregate functions, with Spark's results (ANSI mode), a column of values at a time.
+
+Each function keeps one *accumulator* per key, an immutable value or None, in a list indexed by the number of the
+key in the batch. `run` goes through the rows in order, moves the accumulators and returns the result after each row.
+NULLs do not count for sum, min, max, avg and count(x); first and last take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.errors import TidegateError
+from tidegate.plan.expression import AggregateCall
+
+_BIGINT_MAX = 2**63 - 1
+_BIGINT_MIN = -(2**63)
+
+Numbers = Sequence[int]
+"""For each row the number of its key in the batch."""
+
+Run = Callable[[Numbers, Sequence[Any], list[Any]], list[Any]]
+
+
+class AggregateOverflow(TidegateError):
+    """A sum left the range of bigint; the batch is then processed row by row."""
+
+    code = "aggregate-overflow"
+
+
+def run_count_all(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> list[Any]:  # noqa: ARG001  # one signature
+    """count(*); `values` is not looked at. New keys begin with 0."""
+    results: list[Any] = []
+    append = results.append
+    for number in numbers:
+        counts[number] = count = counts[number] + 1
+        append(count)
+    return results
+
+
+def run_count(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> list[Any]:
+    """count(x): rows that are not NULL."""
+    results: list[Any] = []
+    for number, value in zip(numbers, values, strict=True):
+        if value is not None:
+            counts[number] += 1
+        results.append(counts[number])
+    return results
+
+
+def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
+    """Sum of numbers, exact for integers of any size; NULL until the first value."""
+    results: list[Any] = []
+    append = results.append
+    for number, value in zip(numbers, values, strict=True):
+        total = sums[number]
+        if value is not None:
+            sums[number] = total = value if total is None else total + value
+        append(total)
+    return results
+
+
+def run_bigint_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
+    """As `run_sum`. Raises AggregateOverflow when a result is no bigint; the accumulators are then spoilt."""
+    results = run_sum(numbers, values, sums)
+    known = results if None not in results else [total for total in results if total is not None]
+    if known and (max(known) > _BIGINT_MAX or min(known) < _BIGINT_MIN):
+        raise AggregateOverflow("ARITHMETIC_OVERFLOW: the sum leaves the range of bigint")
+    return results
+
+
+def run_min(numbers: Numbers, values: Sequence[Any], lows: list[Any]) -> list[Any]:
+    """Smallest value; NaN is greater than every number (only NaN differs from itself)."""
+    results: list[Any] = []
+    for number, value in zip(numbers, values, strict=True):
+        low = lows[number]
+        if value is not None and (low is None or value < low or low != low):  # the last is true for NaN alone
+            lows[number] = low = value
+        results.append(low)
+    return results
+
+
+def run_max(numbers: Numbers, values: Sequence[Any], highs: list[Any]) -> list[Any]:
+    """Greatest value; NaN is greater than every number."""
+    results: list[Any] = []
+    for number, value in zip(numbers, values, strict=True):
+        high = highs[number]
+        if value is not None and (high is None or value > high or value != value):  # the last is true for NaN alone
+            highs[number] = high = value
+        results.append(high)
+    return results
+
+
+def run_last(numbers: Numbers, values: Sequence[Any], lasts: list[Any]) -> list[Any]:
+    """The row's own value, NULL included."""
+    for number, value in zip(numbers, values, strict=True):
+        lasts[number] = value
+    return list(values)
+
+
+def run_first(numbers: Numbers, values: Sequence[Any], firsts: list[Any]) -> list[Any]:
+    """The key's first value, NULL included; UNSEEN marks a key without rows."""
+    results: list[Any] = []
+    for number, value in zip(numbers, values, strict=True):
+        first = firsts[number]
+        if first is UNSEEN:
+            firsts[number] = first = value
+        results.append(first)
+    return results
+
+
+def divide_average(total: float | None, count: int) -> float | None:
+    """The average from a sum of doubles and a count; NULL without values."""
+    return None if total is None else total / count
+
+
+class _Unseen:
+    def __repr__(self) -> str:
+        return "UNSEEN"
+
+
+UNSEEN = _Unseen()
+"""Accumulator of `first` for a new key; it never gets into the state."""
+
+
+class Aggregate:
+    """One aggregate function of a step: its accumulators and how to run over them.
+
+    `parts` are the stored accumulators (name suffix, type, nullable); avg has two, the others one.
+    """
+
+    def __init__(self, name: str, call: AggregateCall) -> None:
+        self.name = name
+        self.result = call.type
+        self.argument = getattr(call.argument, "name", None)
+        self._function = call.function
+        self.parts, self.initial = _parts_of(call)
+        self._run = _run_of(call)
+
+    def run(self, numbers: Numbers, values: Sequence[Any] | None, accumulators: list[list[Any]]) -> list[Any]:
+        """Results after each row; moves `accumulators`, one list per part. `values` is None for count(*)."""
+        if self._function == "avg":
+            assert values is not None
+            totals = run_sum(numbers, [None if v is None else float(v) for v in values], accumulators[0])
+            counts = run_count(numbers, values, accumulators[1])
+            return list(map(divide_average, totals, counts))
+        return self._run(numbers, () if values is None else values, accumulators[0])
+
+
+def _parts_of(call: AggregateCall) -> tuple[list[tuple[str, DataType, bool]], list[Any]]:
+    match call.function:
+        case "count":
+            return [("count", BIGINT, False)], [0]
+        case "avg":
+            return [("sum", DOUBLE, True), ("count", BIGINT, False)], [None, 0]
+        case "first":
+            return [("first", call.type, True)], [UNSEEN]
+        case "sum" | "min" | "max" | "last":
+            return [(call.function, call.type, True)], [None]
+    raise ValueError(f"unknown aggregate function {call.function!r}")
+
+
+def _run_of(call: AggregateCall) -> Run:
+    if call.function == "count":
+        return run_count_all if call.argument is None else run_count
+    if call.function == "sum":
+        return run_bigint_sum if call.type == BIGINT else run_sum
+    return {"min": run_min, "max": run_max, "first": run_first, "last": run_last, "avg": run_sum}[call.function]

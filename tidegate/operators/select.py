@@ -1,0 +1,22 @@
+"""Computes new columns from old ones, all at once."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tidegate.operators.base import Stateless, system_columns
+from tidegate.operators.expressions import compile_projection
+from tidegate.plan.graph import SelectOperator
+
+
+class SelectRuntime(Stateless):
+    """A row of which one expression cannot be evaluated fails as a whole."""
+
+    def __init__(self, operator: SelectOperator) -> None:
+        super().__init__()
+        self._projection = compile_projection(operator.columns)
+
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        """See OperatorRuntime."""
+        result, self._failures = self._projection.apply(frame, keep=system_columns(frame))
+        return result if result.height else None
