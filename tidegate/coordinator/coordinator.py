@@ -1,0 +1,445 @@
+"""The checkpoint coordinator of one attempt: events in, instructions out.
+
+No clock, thread, file or random number: time comes with the events, and whoever drives this calls `handle`, carries
+out the instructions in order, and calls again at `next_deadline_ms`. A checkpoint goes through
+
+    trigger (C01) -> acks -> one journal append at a time, in id order -> commit -> completion notice
+
+Words are in `events.py`, the refusals in `triggers.py`, one pending checkpoint in `pending.py`, prepared transactions
+in `ledger.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.events import (
+    FINAL,
+    FORCED,
+    PERIODIC,
+    AckOutcome,
+    AckReceived,
+    AckRefused,
+    AppendCheckpoint,
+    AttemptEnded,
+    CheckpointFailure,
+    CheckpointProperties,
+    CommitTransactions,
+    DeclineReceived,
+    DiscardStates,
+    Event,
+    FailAttempt,
+    FinishPipeline,
+    Instruction,
+    Journaled,
+    JournalFailed,
+    NotifyAborted,
+    NotifyCompleted,
+    OpenTransaction,
+    SendTrigger,
+    StopPipeline,
+    SubtaskRunning,
+    Tick,
+    TransactionsEnded,
+    TriggerFailed,
+    TriggerRefusal,
+    TriggerRefused,
+    TriggerRequested,
+)
+from tidegate.coordinator.ledger import TransactionLedger
+from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
+from tidegate.coordinator.story import Story
+from tidegate.coordinator.triggers import (
+    ACTIVE,
+    PHASES,
+    Cause,
+    CheckpointSettings,
+    Phase,
+    TriggerFacts,
+    decide_refusal,
+    earliest_trigger_ms,
+    is_crowded,
+)
+from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
+from tidegate.ids import Attempt, CheckpointId, SubtaskId
+
+RECENT_MAX: Final = 64
+DOUBTFUL_MAX: Final = 10_000
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The attempt that is coordinated."""
+
+    attempt: Attempt
+    sources: frozenset[SubtaskId]
+    """Subtasks that are triggered (C12)."""
+    subtasks: frozenset[SubtaskId]
+    """All subtasks, sources included: all must ack, all are notified."""
+    first_checkpoint: CheckpointId
+    reserved_to: CheckpointId
+    retained: tuple[CompletedCheckpoint, ...] = ()
+    """The checkpoints that the journal retains, oldest first; their state is never discarded here."""
+    carried: tuple[Committable, ...] = ()
+    """Committables of the restored checkpoint that recovery has not ended; usually none."""
+
+
+class Coordinator:
+    """See the module. One thread at a time. Raises ProtocolBroken for what cannot happen."""
+
+    def __init__(self, settings: CheckpointSettings, job: Job) -> None:
+        self._settings = settings
+        self._job = job
+        self._subtasks = tuple(sorted(job.subtasks))
+        self._phase = Phase.STARTING
+        self._running: set[SubtaskId] = set()
+        self._story = Story()
+        self._ledger = TransactionLedger(job.carried, self._story)
+        self._next_id = job.first_checkpoint
+        self._reserved_to = job.reserved_to
+        self._pending: dict[CheckpointId, PendingCheckpoint] = {}
+        self._appending: CompletedCheckpoint | None = None
+        self._unended: dict[CheckpointId, tuple[PendingCheckpoint, CompletedCheckpoint]] = {}
+        self._retained = job.retained
+        self._recent: dict[CheckpointId, CheckpointFailure | None] = {}
+        self._doubtful: tuple[StateHandle, ...] = ()
+        self._open_until_ms: dict[SubtaskId, int] = {}
+        self._next_trigger_ms: int | None = None
+        self._last_completed_ms: int | None = None
+        self._failures_in_a_row = 0
+        self._out: list[Instruction] = []
+
+    @property
+    def phase(self) -> Phase:
+        """Where the attempt stands."""
+        return self._phase
+
+    @property
+    def under_way(self) -> tuple[CheckpointId, ...]:
+        """Checkpoints that are triggered and not decided, ascending."""
+        return tuple(sorted(self._pending))
+
+    def handle(self, event: Event) -> tuple[Instruction, ...]:
+        """Take one event; the instructions are to be carried out in order."""
+        self._out = []
+        if isinstance(event, AttemptEnded):
+            self._on_ended()
+            return tuple(self._out)
+        self._expire(event.now_ms)
+        self._dispatch(event)
+        self._check_transactions(event.now_ms)
+        self._start_append(event.now_ms)
+        self._run_timer(event.now_ms)
+        return tuple(self._out)
+
+    def next_deadline_ms(self) -> int | None:
+        """When a Tick is due at the latest; None while only other events can change anything."""
+        if self._phase not in ACTIVE:
+            return None
+        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.phase is PendingPhase.WAITING]
+        risk = self._transaction_deadline_ms()
+        if risk is not None:
+            deadlines.append(risk[0])
+        if self._next_trigger_ms is not None and self._phase is Phase.RUNNING and not self._crowded():
+            deadlines.append(max(self._next_trigger_ms, earliest_trigger_ms(self._settings, self._last_completed_ms)))
+        return min(deadlines, default=None)
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case SubtaskRunning():
+                self._on_running(event)
+            case TriggerRequested():
+                self._trigger(FINAL if event.final else FORCED, event.now_ms)
+            case TriggerFailed():
+                self._give_up_if_waiting(event.checkpoint, CheckpointFailure.TRIGGER_FAILED, event.detail)
+            case AckReceived():
+                self._on_ack(event.ack, event.now_ms)
+            case DeclineReceived():
+                self._on_decline(event)
+            case Journaled():
+                self._on_journaled(event)
+            case JournalFailed():
+                self._on_journal_failed(event)
+            case TransactionsEnded():
+                self._ledger.ended(event.ended)
+                self._notify_completed(event.now_ms)
+            case OpenTransaction():
+                self._on_open_transaction(event)
+            case Tick() | AttemptEnded():
+                pass  # time alone is looked at before and after every event; the end of the attempt in `handle`
+
+    def _move(self, cause: Cause) -> None:
+        after = PHASES.get((self._phase, cause))
+        if after is None:
+            raise self._story.broken(f"attempt {self._job.attempt} is {self._phase.name} when {cause}")
+        self._story.tell(f"attempt {self._job.attempt}: {cause}")
+        self._phase = after
+
+    # Triggering
+
+    def _on_running(self, event: SubtaskRunning) -> None:
+        if event.subtask not in self._job.subtasks:
+            raise self._story.broken(f"{event.subtask} is running, but it is no subtask of this attempt")
+        self._running.add(event.subtask)
+        if self._phase is Phase.STARTING and self._running == self._job.subtasks:
+            self._move(Cause.ALL_RUNNING)
+            self._next_trigger_ms = event.now_ms + self._settings.interval_ms
+
+    def _run_timer(self, now_ms: int) -> None:
+        """The periodic trigger. Intervals that pass while others are under way make one trigger, not several (C25)."""
+        due_ms = self._next_trigger_ms
+        if due_ms is None or self._phase is not Phase.RUNNING or now_ms < due_ms or self._crowded():
+            return
+        if now_ms < earliest_trigger_ms(self._settings, self._last_completed_ms):
+            return
+        on_beat_ms = due_ms + self._settings.interval_ms
+        self._next_trigger_ms = on_beat_ms if on_beat_ms > now_ms else now_ms + self._settings.interval_ms
+        self._trigger(PERIODIC, now_ms)
+
+    def _trigger(self, properties: CheckpointProperties, now_ms: int) -> None:
+        refusal = self._refusal(properties, now_ms)
+        if refusal is not None:
+            self._out.append(TriggerRefused(refusal, properties.final))
+            return
+        checkpoint = self._next_id
+        self._next_id = CheckpointId(checkpoint + 1)
+        if properties.final:
+            self._move(Cause.FINAL_TRIGGERED)
+        self._pending[checkpoint] = PendingCheckpoint(
+            checkpoint, self._job.attempt, properties, now_ms, self._job.subtasks
+        )
+        self._story.tell(f"trigger of {checkpoint} at {now_ms}")
+        sources = tuple(sorted(self._job.sources))
+        self._out.append(SendTrigger(self._job.attempt, checkpoint, now_ms, sources, properties))
+
+    def _refusal(self, properties: CheckpointProperties, now_ms: int) -> TriggerRefusal | None:
+        facts = TriggerFacts(
+            phase=self._phase,
+            under_way=len(self._pending),
+            unended=len(self._unended),
+            last_completed_ms=self._last_completed_ms,
+            sources_running=self._job.sources <= self._running,
+            all_running=self._job.subtasks <= self._running,
+            next_id=self._next_id,
+            reserved_to=self._reserved_to,
+        )
+        return decide_refusal(self._settings, facts, properties, now_ms)
+
+    def _crowded(self) -> bool:
+        return is_crowded(self._settings, len(self._pending), len(self._unended))
+
+    # Acks and declines
+
+    def _on_ack(self, ack: Ack, now_ms: int) -> None:
+        outcome = self._acknowledge(ack, now_ms)
+        if outcome is AckOutcome.SUCCESS:
+            return
+        self._story.tell(f"ack of {ack.subtask} for {ack.checkpoint}: {outcome.name}")
+        self._out.append(AckRefused(ack.checkpoint, ack.subtask, outcome))
+        newer = outcome is AckOutcome.STALE and ack.attempt > self._job.attempt
+        if outcome is not AckOutcome.DUPLICATE and not newer:
+            self._discard(ack.states)
+
+    def _acknowledge(self, ack: Ack, now_ms: int) -> AckOutcome:
+        if ack.attempt != self._job.attempt:
+            return AckOutcome.STALE
+        pending = self._pending.get(ack.checkpoint)
+        if pending is not None:
+            if pending.phase is PendingPhase.DISCARDED:  # C22
+                raise pending.story.broken(f"checkpoint {pending.id} was given up but is still under way")
+            outcome = pending.acknowledge(ack, now_ms)
+            if outcome is AckOutcome.SUCCESS:
+                self._ledger.prepared(ack)
+            return outcome
+        if ack.checkpoint in self._recent:
+            given_up = self._recent[ack.checkpoint] is not None
+            return AckOutcome.DISCARDED if given_up else AckOutcome.DUPLICATE
+        return AckOutcome.LATE
+
+    def _on_decline(self, event: DeclineReceived) -> None:
+        decline = event.decline
+        if decline.attempt == self._job.attempt and decline.subtask in self._job.subtasks:
+            detail = f"{decline.subtask}: {decline.reason}" + (f": {decline.detail}" if decline.detail else "")
+            self._give_up_if_waiting(decline.checkpoint, CheckpointFailure.DECLINED, detail)
+
+    # The journal and the commit
+
+    def _start_append(self, now_ms: int) -> None:
+        """One append at a time, the lowest id first."""
+        if self._appending is not None or self._phase not in ACTIVE:
+            return
+        ready = [p for p in self._pending.values() if p.phase is PendingPhase.ACKNOWLEDGED]
+        if not ready:
+            return
+        pending = min(ready, key=lambda p: p.id)
+        pending.move(PendingPhase.APPENDING)
+        self._appending = pending.complete(self._ledger.due(pending.id), now_ms)
+        self._out.append(AppendCheckpoint(self._appending))
+
+    def _appended(self, checkpoint: CheckpointId) -> tuple[PendingCheckpoint, CompletedCheckpoint]:
+        completed, self._appending = self._appending, None
+        if completed is None or completed.id != checkpoint:
+            expected = "none" if completed is None else f"checkpoint {completed.id}"
+            raise self._story.broken(f"the journal answers for checkpoint {checkpoint}, {expected} is being appended")
+        return self._pending[checkpoint], completed
+
+    def _on_journaled(self, event: Journaled) -> None:
+        if self._phase is Phase.ENDED:
+            return  # the next attempt's recovery ends the transactions
+        pending, completed = self._appended(event.checkpoint)
+        pending.move(PendingPhase.DECIDED)
+        pending.journaled_at_ms = event.now_ms
+        del self._pending[pending.id]
+        self._remember(pending.id, None)
+        self._reserved_to = event.reserved_to
+        self._last_completed_ms = event.now_ms
+        self._failures_in_a_row = 0
+        self._retained = (*self._retained, completed)[-self._settings.retained :]
+        self._ledger.decided(completed.committables, pending.acks.values())
+        for older in [p for p in self._pending.values() if p.id < pending.id]:
+            self._give_up(older, CheckpointFailure.SUBSUMED, f"checkpoint {pending.id}")
+        doubtful, self._doubtful = self._doubtful, ()
+        self._discard(doubtful)
+        self._unended[pending.id] = (pending, completed)
+        if not self._ledger.all_ended(completed.committables):
+            self._out.append(CommitTransactions(pending.id))
+        self._notify_completed(event.now_ms)
+
+    def _notify_completed(self, now_ms: int) -> None:
+        """Tell the subtasks of every checkpoint whose transactions are ended, oldest first (C12, C25)."""
+        for checkpoint in sorted(self._unended):
+            pending, completed = self._unended[checkpoint]
+            if not self._ledger.all_ended(completed.committables):
+                return
+            del self._unended[checkpoint]
+            report = pending.report(completed, now_ms)
+            released = self._ledger.take_released()
+            self._out.append(NotifyCompleted(self._job.attempt, completed, released, self._subtasks, report))
+            if completed.final and self._phase is Phase.FINISHING:
+                self._move(Cause.FINAL_COMPLETED)
+                self._out.append(FinishPipeline(checkpoint))
+
+    def _on_journal_failed(self, event: JournalFailed) -> None:
+        """The entry may exist all the same: its state stays until a later entry has taken the place."""
+        if self._phase is Phase.ENDED:
+            return
+        pending, _ = self._appended(event.checkpoint)
+        self._doubtful = (*self._doubtful, *pending.handles)[-DOUBTFUL_MAX:]
+        self._give_up(pending, CheckpointFailure.JOURNAL_FAILED, event.detail)
+        if not event.retriable:
+            self._stop(f"checkpoint {event.checkpoint} could not be written to the journal: {event.detail}")
+        elif not event.settled:
+            self._fail("journal-unsettled", event.detail)
+
+    # Giving up
+
+    def _expiry_ms(self, pending: PendingCheckpoint) -> int:
+        return pending.triggered_at_ms + self._settings.timeout_ms
+
+    def _expire(self, now_ms: int) -> None:
+        for pending in [p for _, p in sorted(self._pending.items()) if now_ms >= self._expiry_ms(p)]:
+            missing = ", ".join(map(str, sorted(pending.waiting)[:10]))
+            self._give_up_if_waiting(
+                pending.id,
+                CheckpointFailure.EXPIRED,
+                f"{self._settings.timeout_ms} ms have passed, no ack from {len(pending.waiting)} subtasks: {missing}",
+            )
+
+    def _give_up_if_waiting(self, checkpoint: CheckpointId, reason: CheckpointFailure, detail: str) -> None:
+        """Once all acks are in, nobody can decline and no time limit applies any more."""
+        pending = self._pending.get(checkpoint)
+        if pending is not None and pending.phase is PendingPhase.WAITING:
+            self._give_up(pending, reason, detail)
+
+    def _give_up(self, pending: PendingCheckpoint, reason: CheckpointFailure, detail: str) -> None:
+        pending.move(PendingPhase.DISCARDED)
+        del self._pending[pending.id]
+        self._remember(pending.id, reason)
+        self._story.tell(f"checkpoint {pending.id} given up: {reason.name} {detail}")
+        if reason is not CheckpointFailure.ATTEMPT_ENDED:
+            self._out.append(NotifyAborted(self._job.attempt, pending.id, reason, detail, self._subtasks))
+        self._discard(pending.handles)
+        if not reason.counts:
+            return
+        self._failures_in_a_row += 1
+        if pending.properties.final:
+            self._fail("final-checkpoint-failed", f"final checkpoint {pending.id}: {reason}: {detail}")
+        elif self._failures_in_a_row > self._settings.tolerable_failures:
+            self._fail(
+                "checkpoint-failures",
+                f"{self._failures_in_a_row} checkpoints in a row have failed (checkpoints.tolerable_failures is "
+                f"{self._settings.tolerable_failures}); the last, {pending.id}: {reason}: {detail}",
+            )
+
+    def _discard(self, handles: Iterable[StateHandle]) -> None:
+        """Never what a completed checkpoint, one under way, or one of unknown outcome needs (F27)."""
+        needed = {handle.path for completed in self._retained for handle in completed.states}
+        needed.update(handle.path for pending in self._pending.values() for handle in pending.handles)
+        needed.update(handle.path for handle in self._doubtful)
+        if self._appending is not None:
+            needed.update(handle.path for handle in self._appending.states)
+        garbage = tuple(handle for handle in handles if handle.path not in needed)
+        if garbage:
+            self._out.append(DiscardStates(garbage))
+
+    def _remember(self, checkpoint: CheckpointId, given_up: CheckpointFailure | None) -> None:
+        self._recent[checkpoint] = given_up
+        while len(self._recent) > RECENT_MAX:
+            del self._recent[min(self._recent)]
+
+    # The life of transactions and of the attempt
+
+    def _on_open_transaction(self, event: OpenTransaction) -> None:
+        if event.opened_at_ms is None:
+            self._open_until_ms.pop(event.subtask, None)
+        else:
+            self._open_until_ms[event.subtask] = event.opened_at_ms + event.timeout_ms
+
+    def _transaction_deadline_ms(self) -> tuple[int, str] | None:
+        """The first moment at which a transaction that no journal entry lists comes too near its time limit.
+
+        None while a decision is being written: it was in time when it began.
+        """
+        if self._appending is not None:
+            return None
+        limits = [(until, f"the open transaction of {subtask}") for subtask, until in self._open_until_ms.items()]
+        limits += [
+            (committable.opened_at_ms + committable.timeout_ms, f"transaction {committable.transactional_id}")
+            for committable in self._ledger.undecided
+        ]
+        if not limits:
+            return None
+        until_ms, which = min(limits)
+        return until_ms - self._settings.transaction_margin_ms, which
+
+    def _check_transactions(self, now_ms: int) -> None:
+        """Deciding later than this could commit a checkpoint whose records the broker has dropped. A new attempt
+        rewinds the sources to the last checkpoint, so nothing is lost.
+        """
+        risk = self._transaction_deadline_ms()
+        if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
+            margin_ms = self._settings.transaction_margin_ms
+            self._fail(
+                "transaction-timeout",
+                f"{risk[1]} would be aborted by the broker in {risk[0] + margin_ms - now_ms} ms and no checkpoint has "
+                "completed in time; look for the reason in the checkpoints before, or raise "
+                "`checkpoints.transaction_timeout`",
+            )
+
+    def _fail(self, cause: str, reason: str) -> None:
+        if self._phase in ACTIVE:
+            self._move(Cause.GAVE_UP)
+            self._out.append(FailAttempt(cause, reason))
+
+    def _stop(self, reason: str) -> None:
+        if self._phase in ACTIVE:
+            self._move(Cause.GAVE_UP)
+        self._out.append(StopPipeline(reason))
+
+    def _on_ended(self) -> None:
+        """What was not decided is given up; an append under way is left to the next attempt's takeover."""
+        self._move(Cause.ATTEMPT_ENDED)
+        for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
+            self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")

@@ -1,0 +1,84 @@
+"""Every prepared transaction of an attempt from its first ack until it is ended and its id is free again.
+
+Prepared transactions of a checkpoint that was given up still hold records that no source will send again in this
+attempt, so the next checkpoint that completes must list them; those of a decided checkpoint stay listed until they
+are known to be ended ("carried").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.coordinator.story import Story
+from tidegate.coordinator.types import Ack, Committable
+from tidegate.ids import CheckpointId, TransactionalId
+
+Key = tuple[TransactionalId, int, int]
+
+
+def key_of(committable: Committable) -> Key:
+    """One (producer id, epoch) is one transaction, for ever."""
+    return committable.transactional_id, committable.producer_id, committable.producer_epoch
+
+
+class TransactionLedger:
+    """See the module. Begins with what the restored checkpoint listed and recovery has not ended."""
+
+    def __init__(self, carried: Iterable[Committable], story: Story) -> None:
+        self._open: dict[Key, Committable] = {key_of(committable): committable for committable in carried}
+        self._listed: frozenset[Key] = frozenset(self._open)
+        self._ended: set[Key] = set()
+        self._unreleased: dict[Key, TransactionalId] = {}
+        self._story = story
+
+    def prepared(self, ack: Ack) -> None:
+        """Take in what an ack lists; repetitions change nothing. Raises ProtocolBroken for contradictions."""
+        for committable in ack.committables:
+            key = key_of(committable)
+            if committable.checkpoint > ack.checkpoint:
+                raise self._story.broken(
+                    f"the ack of {ack.subtask} for checkpoint {ack.checkpoint} lists {key} of the later checkpoint "
+                    f"{committable.checkpoint}"
+                )
+            if key in self._ended:
+                continue
+            if self._open.setdefault(key, committable) != committable:
+                raise self._story.broken(f"{ack.subtask} describes transaction {key} in two different ways")
+
+    def due(self, checkpoint: CheckpointId) -> tuple[Committable, ...]:
+        """What the entry of this checkpoint must list, each once, oldest checkpoint first."""
+        due = (committable for committable in self._open.values() if committable.checkpoint <= checkpoint)
+        return tuple(sorted(due, key=lambda c: (c.checkpoint, c.transactional_id, c.producer_id, c.producer_epoch)))
+
+    def decided(self, listed: Iterable[Committable], acks: Iterable[Ack]) -> None:
+        """The newest journal entry lists these; `acks` are those of its checkpoint.
+
+        A subtask that no longer repeats an ended transaction has heard of its end and never will repeat it.
+        """
+        self._listed = frozenset(map(key_of, listed))
+        repeated = {key_of(committable) for ack in acks for committable in ack.committables}
+        self._ended &= repeated
+
+    def ended(self, committables: Iterable[Committable]) -> None:
+        """The broker gave a definite answer. Repetitions change nothing."""
+        for key in map(key_of, committables):
+            if self._open.pop(key, None) is not None:
+                self._ended.add(key)
+                self._unreleased[key] = key[0]
+
+    def all_ended(self, committables: Iterable[Committable]) -> bool:
+        """Whether none of these waits for its end."""
+        return not any(key_of(committable) in self._open for committable in committables)
+
+    def take_released(self) -> frozenset[TransactionalId]:
+        """Ids of ended transactions that the newest entry does not list; each is told once."""
+        still_listed = {key[0] for key in self._listed}
+        free = {key: name for key, name in self._unreleased.items() if name not in still_listed}
+        for key in free:
+            del self._unreleased[key]
+        return frozenset(free.values())
+
+    @property
+    def undecided(self) -> tuple[Committable, ...]:
+        """Prepared, not ended, and not in the newest journal entry: the broker's timeout would lose them."""
+        return tuple(committable for key, committable in self._open.items() if key not in self._listed)

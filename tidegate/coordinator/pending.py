@@ -1,0 +1,124 @@
+"""One checkpoint that was triggered and is not decided yet (C02): who is missing, who has answered, with what."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tidegate.coordinator.events import AckOutcome, CheckpointProperties, CheckpointReport
+from tidegate.coordinator.story import Story
+from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
+
+
+class PendingPhase(StrEnum):
+    """The life of a pending checkpoint. See NEXT."""
+
+    WAITING = "waits for acks"
+    ACKNOWLEDGED = "all acks are in, waits for the journal"
+    APPENDING = "its journal entry is being written"
+    DECIDED = "it is in the journal"
+    DISCARDED = "it was given up"
+
+
+NEXT: dict[PendingPhase, frozenset[PendingPhase]] = {
+    PendingPhase.WAITING: frozenset({PendingPhase.ACKNOWLEDGED, PendingPhase.DISCARDED}),
+    PendingPhase.ACKNOWLEDGED: frozenset({PendingPhase.APPENDING, PendingPhase.DISCARDED}),
+    PendingPhase.APPENDING: frozenset({PendingPhase.DECIDED, PendingPhase.DISCARDED}),
+    PendingPhase.DECIDED: frozenset(),
+    PendingPhase.DISCARDED: frozenset(),
+}
+
+
+class PendingCheckpoint:
+    """See the module. Holds the three maps of C27; it is complete when `waiting` is empty."""
+
+    def __init__(
+        self,
+        checkpoint: CheckpointId,
+        attempt: Attempt,
+        properties: CheckpointProperties,
+        triggered_at_ms: int,
+        waiting: frozenset[SubtaskId],
+    ) -> None:
+        self.id = checkpoint
+        self.properties = properties
+        self.triggered_at_ms = triggered_at_ms
+        self.phase = PendingPhase.WAITING
+        self.waiting: set[SubtaskId] = set(waiting)
+        self.acks: dict[SubtaskId, Ack] = {}
+        self.states: dict[OperatorName, dict[SubtaskId, tuple[StateHandle, ...]]] = {}
+        self.story = Story()
+        self.acknowledged_at_ms = triggered_at_ms
+        self.journaled_at_ms = triggered_at_ms
+        self._attempt = attempt
+
+    def move(self, phase: PendingPhase) -> None:
+        """Raises ProtocolBroken when the table NEXT has no such step."""
+        if phase not in NEXT[self.phase]:
+            raise self.story.broken(f"checkpoint {self.id} cannot go from {self.phase.name} to {phase.name}")
+        self.story.tell(f"checkpoint {self.id}: {phase.name}")
+        self.phase = phase
+
+    def acknowledge(self, ack: Ack, now_ms: int) -> AckOutcome:
+        """Record an ack (C18-C21). On any other outcome than SUCCESS nothing has changed."""
+        if self.phase is PendingPhase.DISCARDED:
+            return AckOutcome.DISCARDED
+        if ack.subtask in self.acks:
+            return AckOutcome.DUPLICATE
+        if ack.subtask not in self.waiting:
+            return AckOutcome.UNKNOWN
+        self.waiting.remove(ack.subtask)
+        self.acks[ack.subtask] = ack
+        for handle in ack.states:
+            per_subtask = self.states.setdefault(handle.operator, {})
+            per_subtask[ack.subtask] = (*per_subtask.get(ack.subtask, ()), handle)
+        self.acknowledged_at_ms = now_ms
+        self.story.tell(f"ack of {ack.subtask} at {now_ms}, {len(self.waiting)} missing")
+        if not self.waiting:
+            self.move(PendingPhase.ACKNOWLEDGED)
+        return AckOutcome.SUCCESS
+
+    @property
+    def handles(self) -> tuple[StateHandle, ...]:
+        """All state that was acknowledged, ordered by operator and subtask."""
+        return tuple(
+            handle
+            for _, per_subtask in sorted(self.states.items())
+            for _, handles in sorted(per_subtask.items())
+            for handle in handles
+        )
+
+    def complete(self, committables: tuple[Committable, ...], now_ms: int) -> CompletedCheckpoint:
+        """The completed checkpoint (C03). Raises ProtocolBroken while acks are missing."""
+        if self.waiting:
+            raise self.story.broken(f"checkpoint {self.id} is completed while {len(self.waiting)} acks are missing")
+        return CompletedCheckpoint(
+            id=self.id,
+            attempt=self._attempt,
+            triggered_at_ms=self.triggered_at_ms,
+            completed_at_ms=now_ms,
+            positions=tuple(part for _, ack in sorted(self.acks.items()) for part in ack.positions),
+            states=self.handles,
+            committables=committables,
+            final=self.properties.final,
+        )
+
+    def report(self, completed: CompletedCheckpoint, ended_at_ms: int) -> CheckpointReport:
+        """Figures for the log and the metrics."""
+        acks = self.acks.values()
+        return CheckpointReport(
+            checkpoint=self.id,
+            final=self.properties.final,
+            triggered_at_ms=self.triggered_at_ms,
+            acknowledged_at_ms=self.acknowledged_at_ms,
+            journaled_at_ms=self.journaled_at_ms,
+            ended_at_ms=ended_at_ms,
+            size_bytes=completed.size_bytes,
+            records=sum(committable.records for committable in completed.committables),
+            transactions=len(completed.committables),
+            start_delay_ms=max((ack.start_delay_ms for ack in acks), default=0.0),
+            alignment_ms=max((ack.alignment_ms for ack in acks), default=0.0),
+            snapshot_ms=max((ack.snapshot_ms for ack in acks), default=0.0),
+            upload_ms=max((ack.upload_ms for ack in acks), default=0.0),
+            prepare_ms=max((ack.prepare_ms for ack in acks), default=0.0),
+        )

@@ -1,0 +1,123 @@
+"""When a checkpoint may begin: settings, the phases of an attempt, and the refusals C04-C10. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.events import CheckpointProperties, TriggerRefusal
+from tidegate.ids import CheckpointId
+
+UNENDED_MAX: Final = 16
+"""Decided checkpoints whose transactions may still wait for their end before no further checkpoint begins."""
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True):
+    """`checkpoints:` of the pipeline file, as far as the coordinator needs it. Raises ValueError for nonsense."""
+
+    interval_ms: int
+    timeout_ms: int
+    min_pause_ms: int = 0
+    max_concurrent: int = 1
+    tolerable_failures: int = 3
+    """This many failed checkpoints in a row are tolerated; one more ends the attempt."""
+    retained: int = 3
+    transaction_margin_ms: int = 10_000
+    """A transaction must be decided this long before the broker would abort it: room for journal, commit, clocks."""
+
+    def __post_init__(self) -> None:
+        if min(self.interval_ms, self.timeout_ms, self.max_concurrent, self.retained) < 1:
+            raise ValueError(f"interval, timeout, max_concurrent and retained must be at least 1: {self}")
+        if min(self.min_pause_ms, self.tolerable_failures, self.transaction_margin_ms) < 0:
+            raise ValueError(f"min_pause, tolerable_failures and transaction_margin must not be negative: {self}")
+
+    @property
+    def id_reserve(self) -> int:
+        """Checkpoint ids that may be used between two journal entries, for `Journal` (C10): more failures in a row
+        end the attempt before the ids are used up.
+        """
+        return self.tolerable_failures + self.max_concurrent + 2
+
+
+class Phase(StrEnum):
+    """The life of an attempt as the coordinator sees it."""
+
+    STARTING = "not all subtasks are running"
+    RUNNING = "periodic checkpoints"
+    FINISHING = "the final checkpoint is under way"
+    FINISHED = "the final checkpoint is complete and committed"
+    FAILED = "the attempt is to be ended"
+    ENDED = "all slots are gone"
+
+
+class Cause(StrEnum):
+    """What moves an attempt to another phase."""
+
+    ALL_RUNNING = "all subtasks are running"
+    FINAL_TRIGGERED = "the final checkpoint was triggered"
+    FINAL_COMPLETED = "the final checkpoint was committed"
+    GAVE_UP = "the coordinator gave the attempt up"
+    ATTEMPT_ENDED = "the slots have ended"
+
+
+PHASES: Final[dict[tuple[Phase, Cause], Phase]] = {
+    (Phase.STARTING, Cause.ALL_RUNNING): Phase.RUNNING,
+    (Phase.RUNNING, Cause.FINAL_TRIGGERED): Phase.FINISHING,
+    (Phase.FINISHING, Cause.FINAL_COMPLETED): Phase.FINISHED,
+    (Phase.STARTING, Cause.GAVE_UP): Phase.FAILED,
+    (Phase.RUNNING, Cause.GAVE_UP): Phase.FAILED,
+    (Phase.FINISHING, Cause.GAVE_UP): Phase.FAILED,
+    (Phase.STARTING, Cause.ATTEMPT_ENDED): Phase.ENDED,
+    (Phase.RUNNING, Cause.ATTEMPT_ENDED): Phase.ENDED,
+    (Phase.FINISHING, Cause.ATTEMPT_ENDED): Phase.ENDED,
+    (Phase.FINISHED, Cause.ATTEMPT_ENDED): Phase.ENDED,
+    (Phase.FAILED, Cause.ATTEMPT_ENDED): Phase.ENDED,
+}
+"""Every pair that is missing is impossible and raises ProtocolBroken."""
+
+ACTIVE: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.FINISHING})
+
+
+class TriggerFacts(msgspec.Struct, frozen=True):
+    """What the decision depends on."""
+
+    phase: Phase
+    under_way: int
+    """Triggered and not decided."""
+    unended: int
+    """Decided, transactions not ended."""
+    last_completed_ms: int | None
+    sources_running: bool
+    all_running: bool
+    next_id: CheckpointId
+    reserved_to: CheckpointId
+
+
+def decide_refusal(
+    settings: CheckpointSettings, facts: TriggerFacts, properties: CheckpointProperties, now_ms: int
+) -> TriggerRefusal | None:
+    """The first reason that applies, in the order of the contract; None when the checkpoint may begin."""
+    earliest_ms = earliest_trigger_ms(settings, facts.last_completed_ms)
+    checks = (
+        (facts.phase not in ACTIVE, TriggerRefusal.SHUT_DOWN),
+        (facts.phase is Phase.FINISHING and properties.forced, TriggerRefusal.SHUT_DOWN),
+        (facts.phase is Phase.FINISHING, TriggerRefusal.PERIODIC_OFF),
+        (not properties.forced and is_crowded(settings, facts.under_way, facts.unended), TriggerRefusal.TOO_MANY),
+        (not properties.forced and now_ms < earliest_ms, TriggerRefusal.TOO_SOON),
+        (not facts.sources_running, TriggerRefusal.SOURCE_NOT_RUNNING),
+        (not facts.all_running, TriggerRefusal.SUBTASK_NOT_RUNNING),
+        (facts.next_id > facts.reserved_to, TriggerRefusal.NO_ID),
+    )
+    return next((refusal for applies, refusal in checks if applies), None)
+
+
+def is_crowded(settings: CheckpointSettings, under_way: int, unended: int) -> bool:
+    """Whether a periodic checkpoint has to wait for others (C06)."""
+    return under_way >= settings.max_concurrent or unended >= UNENDED_MAX
+
+
+def earliest_trigger_ms(settings: CheckpointSettings, last_completed_ms: int | None) -> int:
+    """The end of the minimum pause (C07)."""
+    return 0 if last_completed_ms is None else last_completed_ms + settings.min_pause_ms
