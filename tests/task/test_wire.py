@@ -99,7 +99,7 @@ def test_a_body_that_cannot_be_decoded_breaks_the_channel(kind: Kind, body: byte
 
 def test_a_frame_is_a_header_of_17_bytes_and_its_body() -> None:
     header, body = write_frame(Kind.CONTROL, 258, 3, b"abc")
-    assert header.hex() == "0000000302000001020000000000000003"
+    assert header.hex(" ") == "00 00 00 03 02 00 00 01 02 00 00 00 00 00 00 00 03"
     assert body == b"abc"
 
 

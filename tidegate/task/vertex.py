@@ -143,7 +143,7 @@ class VertexTask:
             self.outputs[edge].emit(result)
 
     def _on_control(self, channel: int, control: Control) -> None:
-        """B02: all are handled; barriers leave with their snapshot, cancellations anew, the end behind every input's."""
+        """B02: barriers are passed on with their snapshot, cancellations sent anew, the end when all inputs ended."""
         assert self._handler is not None
         now_ms = self._host.now_ms()
         if isinstance(control, Barrier):

@@ -121,10 +121,10 @@ def before_barrier(case: Case, checkpoint: int) -> set[Record]:
 
 def delivered_everywhere(case: Case) -> list[int]:
     """Checkpoints whose barrier comes on every channel."""
-    ids: list[set[int]] = [
-        {int(item.checkpoint) for item in items if isinstance(item, Barrier)} for items in case.channels
-    ]
-    return sorted(set.intersection(*ids))
+    everywhere = set(range(1, CHECKPOINTS + 1))
+    for items in case.channels:
+        everywhere &= {item.checkpoint for item in items if isinstance(item, Barrier)}
+    return sorted(everywhere)
 
 
 def check_order_and_completeness(case: Case, result: Run) -> None:
