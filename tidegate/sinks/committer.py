@@ -1,0 +1,177 @@
+"""Ends the transactions of completed checkpoints, on the driver: the same code in normal life and in recovery.
+
+Only a `CommitPermit` makes it act, and only the journal makes permits. Read `outcome.py` for how an end is decided.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.ids import Attempt, TransactionalId
+from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.sinks.naming import derive_name
+from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
+
+if TYPE_CHECKING:
+    from tidegate.coordinator.permit import CommitPermit
+
+logger = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT_S: Final = 30.0
+MARKER_TIMEOUT_S: Final = 10.0
+"""How long markers may lag behind the coordinator's decision before we report what is missing."""
+MARKER_PAUSE_S: Final = 0.05
+REPORTED_PARTITIONS: Final = 20
+
+
+class Client(Protocol):
+    """What is used of TransactionClient."""
+
+    def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
+        """Commit all."""
+
+    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+        """Read the marker."""
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
+        """Ask the coordinator."""
+
+    def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
+        """All ids with the prefix."""
+
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> tuple[int, int]:
+        """Abort and shut out."""
+
+
+class Committer:
+    """Ends transactions through a client; keeps nothing between calls."""
+
+    def __init__(self, client: Client, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+
+    def commit(self, permit: CommitPermit) -> list[Outcome]:
+        """End every transaction of the permit; outcomes in its order.
+
+        STILL_OPEN means that the broker gave no final answer in time: call again with the same permit. Raises
+        TransactionLost or TransactionUndecidable for the first transaction that cannot be committed, after all others
+        have been tried.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        committables = permit.committables
+        answers = self._client.end_transactions(committables, timeout_s=self._timeout_s)
+        outcomes = []
+        trouble: TransactionLost | TransactionUndecidable | None = None
+        for committable, answer in zip(committables, answers, strict=True):
+            outcome = decide_from_answer(answer)
+            markers: list[Marker] = []
+            if outcome is None:
+                try:
+                    outcome, markers = self._settle(committable, deadline)
+                except BrokerUnavailable as error:
+                    logger.warning("transaction %s: %s", committable.transactional_id, error.message)
+                    outcome = Outcome.STILL_OPEN
+            outcomes.append(outcome)
+            if outcome in (Outcome.LOST, Outcome.UNDECIDABLE) and trouble is None:
+                trouble = self._explain(committable, answer, outcome, markers)
+        if trouble is not None:
+            raise trouble
+        return outcomes
+
+    def fence_leftovers(
+        self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
+    ) -> list[TransactionalId]:
+        """Abort every open transaction of older attempts of this pipeline, except `keep`; the ids that were fenced.
+
+        `keep` are the ids of committables that are not known to be ended. A zombie can open transactions on its own
+        old ids; it can never commit them, but they would hold readers back.
+        """
+        fenced = []
+        for listing in self._client.list_transactions(f"{pipeline}.", timeout_s=self._timeout_s):
+            name = derive_name(listing.transactional_id)
+            ours = name is not None and name.pipeline == pipeline and name.attempt < current
+            if ours and listing.state is CoordinatorState.ONGOING and listing.transactional_id not in keep:
+                self._client.fence(listing.transactional_id, timeout_s=self._timeout_s)
+                logger.info("aborted the open transaction of an older attempt: %s", listing.transactional_id)
+                fenced.append(listing.transactional_id)
+        return fenced
+
+    def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
+        """Read the markers of a refused transaction until they decide; still missing ones make it undecidable."""
+        deadline = max(deadline, time.monotonic() + MARKER_TIMEOUT_S)
+        while True:
+            markers = [
+                self._client.outcome(
+                    part,
+                    committable.producer_id,
+                    committable.producer_epoch,
+                    timeout_s=max(MARKER_PAUSE_S, deadline - time.monotonic()),
+                )
+                for part in committable.written
+            ]
+            outcome = decide_from_markers(markers)
+            if outcome is not Outcome.STILL_OPEN:
+                return outcome, markers
+            if time.monotonic() >= deadline:
+                return Outcome.UNDECIDABLE, markers
+            time.sleep(MARKER_PAUSE_S)
+
+    def _explain(
+        self, committable: Committable, answer: EndAnswer, outcome: Outcome, markers: Sequence[Marker]
+    ) -> TransactionLost | TransactionUndecidable:
+        """The error with everything that the person on call needs."""
+        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
+        place = (
+            f"sink {committable.sink}, checkpoint {committable.checkpoint}, subtask {committable.subtask}, "
+            f"{committable.records} records in {_ranges(committable)}"
+        )
+        state = "unknown" if description is None else f"{description.state.value} epoch {description.producer_epoch}"
+        broker = (
+            f"the coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
+        )
+        fields = {
+            "sink": committable.sink,
+            "checkpoint": committable.checkpoint,
+            "subtask": committable.subtask,
+            "transactional_id": committable.transactional_id,
+            "records": committable.records,
+        }
+        if outcome is Outcome.LOST:
+            return TransactionLost(
+                f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
+                f"output: {place}. {_why_aborted(committable)}; {broker}. The aborted records are still in the log and "
+                f"can be read with isolation.level=read_uncommitted at these offsets until retention removes them. "
+                f"Raise checkpoints.transaction_timeout above the longest time this pipeline may be down, then restore "
+                f"from an older checkpoint or produce these records again by hand.",
+                **fields,
+            )
+        found = ", ".join(
+            f"{part.partition}: {marker.value}" for part, marker in zip(committable.written, markers, strict=False)
+        )
+        return TransactionUndecidable(
+            f"nothing at the broker says whether a transaction of a completed checkpoint was committed: {place}. "
+            f"{broker}; markers in the partitions: {found or 'none read'}. Was a topic deleted, or records removed? "
+            f"Compare the output at these offsets with what is expected before the pipeline is started again.",
+            **fields,
+        )
+
+
+def _ranges(committable: Committable) -> str:
+    parts = [f"{w.partition} offsets {w.start_offset}..{w.end_offset - 1}" for w in committable.written]
+    more = len(parts) - REPORTED_PARTITIONS
+    return ", ".join(parts[:REPORTED_PARTITIONS]) + (f" and {more} more partitions" if more > 0 else "")
+
+
+def _why_aborted(committable: Committable) -> str:
+    opened = datetime.fromtimestamp(committable.opened_at_ms / 1000, UTC)
+    limit = datetime.fromtimestamp((committable.opened_at_ms + committable.timeout_ms) / 1000, UTC)
+    return (
+        f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so it "
+        f"was timed out after {limit:%Y-%m-%dT%H:%M:%SZ}, or somebody initialised its transactional id before"
+    )

@@ -1,0 +1,35 @@
+"""What can go wrong between a sink and Kafka, sorted by what another attempt can cure."""
+
+from __future__ import annotations
+
+from tidegate.errors import AttemptFailed, PipelineStopped
+
+
+class SinkFailed(AttemptFailed):
+    """A transaction could not be written or prepared whole; nothing of it is committed. Another attempt can help."""
+
+    code = "sink-failed"
+
+
+class BrokerUnavailable(AttemptFailed):
+    """The broker gave no final answer before the deadline."""
+
+    code = "broker-unavailable"
+
+
+class SinkRefused(PipelineStopped):
+    """The broker refuses what another attempt would try again: permission, settings, a record that is too large."""
+
+    code = "sink-refused"
+
+
+class TransactionLost(PipelineStopped):
+    """The broker aborted a transaction of a completed checkpoint: its records are missing from the output."""
+
+    code = "transaction-lost"
+
+
+class TransactionUndecidable(PipelineStopped):
+    """Nothing at the broker says whether a transaction of a completed checkpoint was committed."""
+
+    code = "transaction-undecidable"

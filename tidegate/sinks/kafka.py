@@ -1,0 +1,358 @@
+"""A sink subtask: writes rows into the transaction of the current checkpoint interval and prepares it at the barrier.
+
+Driven by the slot loop: no method but `close` blocks. What would block runs on four helper threads, which post their
+results and call `wake`: opening producers ahead of need, preparing (flush, then the proof of `proof.py`), dropping
+producers, and watching a full queue drain. Rows behind a barrier go to the next transaction only when the flush of
+the one before has ended: otherwise records of one key could overtake each other between two producers.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import Committable
+from tidegate.errors import TidegateError
+from tidegate.formats.records import Encoded
+from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.plan.graph import SinkOperator
+from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.naming import TransactionalName
+from tidegate.sinks.pool import IdPool, derive_pool_size
+from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
+from tidegate.sinks.threads import HelperThread
+from tidegate.sinks.transactions import TransactionClient
+from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
+from tidegate.task.ports import Prepared
+
+logger = logging.getLogger(__name__)
+
+QUEUED_BATCHES_MAX: Final = 4
+WARM_AHEAD: Final = 2
+PREPARE_TIMEOUT_S: Final = 120.0
+FLUSH_MARGIN_S: Final = 10.0
+CLOSE_TIMEOUT_S: Final = 5.0
+DRAIN_POLL_S: Final = 0.002
+DRAIN_S_MAX: Final = 1.0
+PROOF_AGE_S_MAX: Final = 600.0
+"""A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
+
+
+class _Barrier(msgspec.Struct, frozen=True):
+    checkpoint: CheckpointId
+    at: float
+
+
+class KafkaSink:
+    """One sink subtask of one attempt. Made, then `open`, then driven by one thread; `close` at the end.
+
+    `interval_ms` is the checkpoint interval (it sets the number of transactional ids). With `exactly_once` False there
+    is one plain idempotent producer, and prepare means that everything is delivered.
+    """
+
+    def __init__(
+        self,
+        operator: SinkOperator,
+        pipeline: str,
+        subtask: SlotIndex,
+        attempt: Attempt,
+        transaction_timeout_ms: int,
+        wake: Callable[[], None],
+        *,
+        exactly_once: bool = True,
+        interval_ms: int = 1000,
+    ) -> None:
+        self.records_written = 0
+        self._operator = operator
+        self._subtask = subtask
+        self._attempt = attempt
+        self._timeout_ms = transaction_timeout_ms
+        self._wake = wake
+        self._exactly_once = exactly_once
+        names = (
+            TransactionalName(pipeline, operator.name, subtask, attempt, index)
+            for index in range(derive_pool_size(interval_ms))
+        )
+        self._pool = IdPool([name.transactional_id for name in names] if exactly_once else [])
+        self._client: TransactionClient | None = None
+        self._queue: deque[Encoded | _Barrier] = deque()
+        self._place = 0
+        self._writer: Writer | None = None
+        self._warm: deque[Writer] = deque()
+        self._opening = 0
+        self._flushing = False
+        self._draining = False
+        self._closing = False
+        self._opened: deque[Writer] = deque()
+        self._flushed: deque[Writer] = deque()
+        self._results: deque[Prepared] = deque()
+        self._failures: deque[BaseException] = deque(maxlen=8)
+        self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
+        self._preparing_since_ms: dict[CheckpointId, int] = {}
+        self._proven: dict[tuple[int, TopicPartition], float] = {}
+        title = f"{operator.name}-{subtask}"
+        self._openers, self._preparers, self._droppers, self._drainers = (
+            HelperThread(f"sink-{role}-{title}", self._fail) for role in ("open", "prepare", "drop", "drain")
+        )
+
+    # -- driven by the slot loop ---------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start opening producers in the background."""
+        self._open_ahead()
+
+    def ready(self) -> bool:
+        """Whether there is room for another batch."""
+        return len(self._queue) < QUEUED_BATCHES_MAX
+
+    def write(self, rows: Encoded) -> None:
+        """Queue rows; never blocks. Call `turn` afterwards."""
+        if rows.records:
+            self._queue.append(rows)
+
+    def turn(self) -> bool:
+        """Hand queued rows to the client and look for errors; True when something moved. Raises SinkFailed."""
+        self._raise_failure()
+        progressed = self._take_results()
+        if self._writer is not None:
+            self._writer.poll()
+        while self._queue and not self._flushing:
+            head = self._queue[0]
+            if isinstance(head, _Barrier):
+                self._queue.popleft()
+                self._begin_prepare(head)
+                progressed = True
+                continue
+            writer = self._current_writer()
+            if writer is None:
+                break
+            done = writer.write(head, self._place)
+            progressed |= done > self._place
+            self.records_written += done - self._place
+            self._place = done
+            if done < len(head.records):
+                writer.poll()
+                self._watch_drain(writer)
+                break
+            self._queue.popleft()
+            self._place = 0
+        return progressed
+
+    def prepare(self, checkpoint: CheckpointId) -> None:
+        """The barrier: rows written so far belong to `checkpoint`; flushed and counted in the background."""
+        self._queue.append(_Barrier(checkpoint, time.monotonic()))
+
+    def poll_prepared(self) -> Sequence[Prepared]:
+        """The next finished prepare, one at a time: `unconfirmed` then never runs ahead of the checkpoint it goes with.
+
+        Raises SinkFailed, SinkRefused when one failed.
+        """
+        self._raise_failure()
+        if not self._results:
+            return ()
+        prepared = self._results.popleft()
+        self._preparing_since_ms.pop(prepared.checkpoint, None)
+        if prepared.committables:
+            self._unconfirmed[prepared.checkpoint] = prepared.committables
+        return (prepared,)
+
+    def unconfirmed(self) -> Sequence[Committable]:
+        """Committables up to the newest polled checkpoint that no `completed` has confirmed; every ack repeats them."""
+        return [committable for group in self._unconfirmed.values() for committable in group]
+
+    def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        """The checkpoint is in the journal, with all that was unconfirmed; `released` ids may be used again."""
+        for older in [known for known in self._unconfirmed if known <= checkpoint]:
+            del self._unconfirmed[older]
+        freed = [self._pool.released(transactional_id, checkpoint) for transactional_id in released]
+        if any(freed):
+            self._open_ahead()
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up. What was prepared for it stays prepared and unconfirmed for a later one."""
+        logger.debug("sink %s: checkpoint %d was given up", self._operator.name, checkpoint)
+
+    @property
+    def oldest_open_ms(self) -> int | None:
+        """When the oldest transaction that may still be open took its first record, ms since 1970; None without one."""
+        starts = [c.opened_at_ms for group in self._unconfirmed.values() for c in group]
+        starts += self._preparing_since_ms.values()
+        if self._writer is not None and self._writer.first_record_at_ms is not None:
+            starts.append(self._writer.first_record_at_ms)
+        return min(starts) if starts and self._exactly_once else None
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
+        self._closing = True
+        deadline = time.monotonic() + timeout_s
+        self._openers.stop()
+        self._preparers.stop()
+        self._drainers.stop()
+        ended = [
+            helper.join(max(0.0, deadline - time.monotonic()))
+            for helper in (self._openers, self._preparers, self._drainers)
+        ]
+        writers = [*self._warm, *self._opened, *self._flushed]
+        self._warm.clear()
+        self._opened.clear()
+        self._flushed.clear()
+        if self._writer is not None:
+            writers.append(self._writer)
+            self._writer = None
+        while writers:
+            self._drop(writers.pop())
+        self._droppers.stop()
+        ended.append(self._droppers.join(max(0.0, deadline - time.monotonic())))
+        if self._client is not None:
+            self._client.close()
+        if not all(ended):
+            logger.warning("sink %s: helper threads still run after %g s", self._operator.name, timeout_s)
+
+    # -- inside the loop thread ------------------------------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        if not self._failures:
+            return
+        failure = self._failures[0]
+        if isinstance(failure, TidegateError):
+            raise failure
+        raise SinkFailed(f"sink {self._operator.name}: {failure!r}", sink=self._operator.name) from failure
+
+    def _take_results(self) -> bool:
+        """What the helper threads have posted."""
+        progressed = False
+        while self._opened:
+            writer = self._opened.popleft()
+            self._opening -= 1
+            if self._exactly_once:
+                self._pool.opened(writer.transactional_id)
+            self._warm.append(writer)
+            progressed = True
+        while self._flushed:
+            writer = self._flushed.popleft()
+            self._flushing = False
+            if not self._exactly_once:
+                self._writer = writer
+            progressed = True
+        return progressed
+
+    def _current_writer(self) -> Writer | None:
+        if self._writer is None and self._warm:
+            self._writer = self._warm.popleft()
+            self._open_ahead()
+        return self._writer
+
+    def _open_ahead(self) -> None:
+        """Open producers until enough are warm or no id is free."""
+        wanted = WARM_AHEAD if self._exactly_once else int(self._writer is None)
+        while self._opening + len(self._warm) < wanted and not self._closing:
+            transactional_id = self._pool.take() if self._exactly_once else None
+            if self._exactly_once and transactional_id is None:
+                return
+            self._opening += 1
+            self._openers.submit(partial(self._open_writer, transactional_id))
+
+    def _begin_prepare(self, barrier: _Barrier) -> None:
+        writer = self._writer
+        if writer is None or not writer.produced:
+            self._results.append(Prepared(barrier.checkpoint, (), (time.monotonic() - barrier.at) * 1000))
+            return
+        if self._exactly_once:
+            self._pool.prepared(writer.transactional_id, barrier.checkpoint)
+            self._preparing_since_ms[barrier.checkpoint] = writer.first_record_at_ms or 0
+        self._writer = None
+        self._flushing = True
+        self._preparers.submit(partial(self._prepare, writer, barrier))
+
+    def _watch_drain(self, writer: Writer) -> None:
+        if not self._draining:
+            self._draining = True
+            self._drainers.submit(partial(self._drain, writer, writer.queued))
+
+    def _drop(self, writer: Writer) -> None:
+        """Destroying a producer takes 10 to 100 ms, so it happens on a thread of its own."""
+        self._droppers.submit(writer.discard)
+
+    # -- on the helper threads -------------------------------------------------------------------------------------
+
+    def _fail(self, error: BaseException) -> None:
+        self._failures.append(error)
+        self._wake()
+
+    def _stopping(self) -> bool:
+        return self._closing
+
+    def _open_writer(self, transactional_id: TransactionalId | None) -> None:
+        if self._closing:
+            return
+        if self._exactly_once and self._client is None:
+            self._client = TransactionClient(self._operator.kafka, OPEN_TIMEOUT_S)
+        properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
+        writer = Writer(self._operator.name, self._operator.topic, properties)
+        writer.open(self._client, self._stopping)
+        self._opened.append(writer)
+        self._wake()
+
+    def _prepare(self, writer: Writer, barrier: _Barrier) -> None:
+        properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)
+        limit_s = int(properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
+        undelivered = writer.flush(limit_s, self._stopping)
+        flushed = Flushed(
+            sink=self._operator.name,
+            subtask=self._subtask,
+            attempt=self._attempt,
+            checkpoint=barrier.checkpoint,
+            transactional_id=writer.transactional_id,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.producer_epoch,
+            produced=writer.produced,
+            undelivered=undelivered,
+            delivery_errors=writer.delivery_errors,
+            first_error=writer.first_error,
+            refused=writer.refused,
+        )
+        decide_flushed(flushed)
+        self._flushed.append(writer)
+        self._wake()
+        committables = () if self._client is None else (self._prove(flushed, self._client),)
+        self._results.append(Prepared(barrier.checkpoint, committables, (time.monotonic() - barrier.at) * 1000))
+        self._wake()
+        if self._exactly_once:
+            self._drop(writer)
+
+    def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
+        """Ask the broker whether the transaction is whole. Raises SinkFailed."""
+        view = client.prepared_view(
+            flushed.transactional_id, flushed.producer_id, flushed.producer_epoch, PREPARE_TIMEOUT_S
+        )
+        committable = decide_committable(flushed, view)
+        now = time.monotonic()
+        new = [
+            part
+            for part in committable.written
+            if now - self._proven.get((flushed.producer_id, part.partition), -PROOF_AGE_S_MAX) >= PROOF_AGE_S_MAX
+        ]
+        sequences = {
+            part.partition: client.first_sequence(
+                part.partition, part.start_offset, flushed.producer_id, flushed.producer_epoch, PREPARE_TIMEOUT_S
+            )
+            for part in new
+        }
+        decide_first_sequences(flushed, sequences)
+        self._proven.update({(flushed.producer_id, partition): now for partition in sequences})
+        return committable
+
+    def _drain(self, writer: Writer, full: int) -> None:
+        """Wake the loop when a quarter of a full queue has gone (or an error may be waiting for its poll)."""
+        deadline = time.monotonic() + DRAIN_S_MAX
+        while writer.queued > full * 3 // 4 and not self._closing and time.monotonic() < deadline:
+            time.sleep(DRAIN_POLL_S)
+        self._draining = False
+        self._wake()

@@ -1,0 +1,45 @@
+"""librdkafka properties of a sink's producers: defaults of ours, then the user's, then what the engine owns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.ids import TransactionalId
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "linger.ms": "5",
+    "batch.size": str(1 << 20),
+    "partitioner": "murmur2_random",  # as the Java clients: a key has the same partition from everywhere
+    "queue.buffering.max.messages": "100000",
+    "queue.buffering.max.kbytes": "16384",  # per open transaction; at most two are filled at a time
+    "message.timeout.ms": "120000",  # a broker may be away so long before the attempt fails
+    "log.connection.close": "false",
+}
+"""The user may change these."""
+
+LARGE_MESSAGE_BYTES: Final = 4 << 20
+"""From this `message.max.bytes` on the queue is sized after it, so that a few large records fit."""
+
+ENGINE_OWNED: Final[Mapping[str, str]] = {
+    "enable.idempotence": "true",
+    "acks": "all",
+}
+
+
+def derive_producer_properties(
+    user: Mapping[str, str], transactional_id: TransactionalId | None, transaction_timeout_ms: int
+) -> dict[str, str]:
+    """All properties of one producer; without a transactional id it is a plain idempotent one (at-least-once)."""
+    properties = {**DEFAULTS, **user}
+    large = int(properties.get("message.max.bytes", "1000000"))
+    if large >= LARGE_MESSAGE_BYTES and "queue.buffering.max.kbytes" not in user:
+        properties["queue.buffering.max.kbytes"] = str(4 * large // 1024)
+    properties |= ENGINE_OWNED
+    if transactional_id is not None:
+        properties["transactional.id"] = transactional_id
+        properties["transaction.timeout.ms"] = str(transaction_timeout_ms)
+        for name in ("message.timeout.ms", "delivery.timeout.ms"):
+            if name in properties:
+                properties[name] = str(min(int(properties[name]), transaction_timeout_ms))
+    return properties

@@ -1,0 +1,106 @@
+"""Whether a flushed transaction is whole, from what the broker says. Pure.
+
+Each of "flush returned 0", "no delivery error" and "the coordinator says Ongoing" was seen to be true with half of
+the records missing, so the leaders' own count must equal what was produced; and because a leader without state for a
+producer takes any first sequence, the first batch of a producer new to a partition must begin at sequence 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.sinks.facts import CoordinatorState, PreparedView
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """What the writer knows of its transaction after the flush."""
+
+    sink: OperatorName
+    subtask: SlotIndex
+    attempt: Attempt
+    checkpoint: CheckpointId
+    transactional_id: TransactionalId
+    producer_id: int
+    producer_epoch: int
+    produced: int
+    undelivered: int
+    """What flush returned."""
+    delivery_errors: int
+    first_error: str
+    refused: bool
+    """The first error is one that another attempt would meet again (record too large, no permission)."""
+
+
+def decide_flushed(flushed: Flushed) -> None:
+    """Raises SinkFailed (or SinkRefused) when the client itself knows that records are missing."""
+    if flushed.refused:
+        raise SinkRefused(
+            f"sink {flushed.sink}: the broker refuses a record: {flushed.first_error}; nothing of checkpoint "
+            f"{flushed.checkpoint} was committed. Change the topic's or the sink's settings, or the record",
+            sink=flushed.sink,
+            checkpoint=flushed.checkpoint,
+        )
+    if flushed.delivery_errors:
+        raise _failed(
+            flushed, f"{flushed.delivery_errors} records were not delivered, the first: {flushed.first_error}"
+        )
+    if flushed.undelivered:
+        raise _failed(flushed, f"{flushed.undelivered} of {flushed.produced} records were not delivered in time")
+
+
+def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
+    """The committable of a transaction that the broker has whole. Raises SinkFailed with what is wrong."""
+    description = view.description
+    if description is None:
+        raise _failed(flushed, "the coordinator does not know its id")
+    if (description.producer_id, description.producer_epoch) != (flushed.producer_id, flushed.producer_epoch):
+        raise _failed(
+            flushed,
+            f"another producer has taken its id: the coordinator has producer {description.producer_id} epoch "
+            f"{description.producer_epoch}, ours is {flushed.producer_id} epoch {flushed.producer_epoch}",
+        )
+    if description.state is not CoordinatorState.ONGOING:
+        raise _failed(
+            flushed, f"the coordinator says {description.state.value} (timed out after {description.timeout_ms} ms?)"
+        )
+    counted = sum(progress.records for progress in view.progress.values())
+    if counted != flushed.produced:
+        raise _failed(flushed, f"the brokers counted {counted} records, {flushed.produced} were produced")
+    return Committable(
+        sink=flushed.sink,
+        subtask=flushed.subtask,
+        attempt=flushed.attempt,
+        checkpoint=flushed.checkpoint,
+        transactional_id=flushed.transactional_id,
+        producer_id=flushed.producer_id,
+        producer_epoch=flushed.producer_epoch,
+        written=tuple(
+            WrittenRange(partition, progress.start_offset, view.end_offsets[partition], progress.records)
+            for partition, progress in sorted(view.progress.items())
+        ),
+        opened_at_ms=description.opened_at_ms,
+        timeout_ms=description.timeout_ms,
+    )
+
+
+def decide_first_sequences(flushed: Flushed, sequences: Mapping[TopicPartition, int | None]) -> None:
+    """Raises SinkFailed when the first batch in a partition is not the first one that was sent."""
+    for partition, sequence in sequences.items():
+        if sequence != 0:
+            found = "no batch of it" if sequence is None else f"sequence {sequence}"
+            raise _failed(flushed, f"{partition} begins with {found} instead of sequence 0: its first batch is missing")
+
+
+def _failed(flushed: Flushed, why: str) -> SinkFailed:
+    return SinkFailed(
+        f"sink {flushed.sink}, checkpoint {flushed.checkpoint}: transaction {flushed.transactional_id} cannot be "
+        f"prepared: {why}; it is dropped and the next attempt writes its records again",
+        sink=flushed.sink,
+        checkpoint=flushed.checkpoint,
+        transactional_id=flushed.transactional_id,
+    )

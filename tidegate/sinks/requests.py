@@ -1,0 +1,91 @@
+"""The requests that transactions.py sends. Versions are pinned where a newer one means something else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import TopicPartition
+
+
+def end_request(committable: Committable, commit: bool) -> Any:
+    """EndTxn, version 4 at most: 5 raises the epoch, so that a repeated one is refused."""
+    from kafka.protocol.producer.transaction import EndTxnRequest
+
+    return EndTxnRequest(
+        transactional_id=committable.transactional_id,
+        producer_id=committable.producer_id,
+        producer_epoch=committable.producer_epoch,
+        committed=commit,
+        max_version=4,
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition.partition)
+    return topics
+
+
+def producers_request(partitions: Iterable[TopicPartition]) -> Any:
+    """DescribeProducers for partitions of one leader."""
+    from kafka.protocol.admin.transactions import DescribeProducersRequest
+
+    topic = DescribeProducersRequest.TopicRequest
+    return DescribeProducersRequest(
+        topics=[topic(name=name, partition_indexes=parts) for name, parts in _by_topic(partitions).items()]
+    )
+
+
+def offsets_request(partitions: Iterable[TopicPartition], committed: bool) -> Any:
+    """ListOffsets of the latest offset: the last stable one, or the high watermark."""
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    part = topic.ListOffsetsPartition
+    return ListOffsetsRequest(
+        isolation_level=int(committed),
+        topics=[
+            topic(name=name, partitions=[part(partition_index=index, timestamp=-1) for index in parts])
+            for name, parts in _by_topic(partitions).items()
+        ],
+        min_version=2,
+    )
+
+
+def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
+    """A read-uncommitted fetch of one partition that does not wait; version 12 at most, because 13 wants topic ids."""
+    from kafka.protocol.consumer.fetch import FetchRequest
+
+    topic = FetchRequest.FetchTopic
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=[
+            topic(
+                topic=partition.topic,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=max_bytes,
+                    )
+                ],
+            )
+        ],
+        min_version=4,
+        max_version=12,
+    )

@@ -1,0 +1,215 @@
+"""One producer and its one transaction: open, write, flush. Never closed: `close()` would abort what is prepared.
+
+Traps of the client that this module keeps from everybody else: a fatal error comes out of `poll` and `flush` as
+KafkaException, or as SystemError where callbacks are pending; `flush() == 0` hides failed records; `produce_batch`
+goes on behind a refused record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tidegate.ids import TransactionalId
+from tidegate.sinks.errors import SinkFailed, SinkRefused
+
+if TYPE_CHECKING:
+    from tidegate.formats.records import Encoded
+    from tidegate.sinks.transactions import TransactionClient
+
+T = TypeVar("T")
+
+OPEN_TIMEOUT_S: Final = 120.0
+CALL_TIMEOUT_S: Final = 10.0
+FLUSH_SLICE_S: Final = 0.5
+RETRY_PAUSE_S: Final = 0.1
+
+# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+    }
+)
+"""Another attempt would meet the same."""
+
+
+class Writer:
+    """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
+
+    def __init__(self, sink: str, topic: str, properties: Mapping[str, str]) -> None:
+        self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.produced = 0
+        self.first_record_at_ms: int | None = None
+        self.delivery_errors = 0
+        self.first_error = ""
+        self.refused = False
+        self.partitions = 0
+        self._sink = sink
+        self._topic = topic
+        self._queue_max = int(properties["queue.buffering.max.messages"])
+        # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
+        config: dict[str, Any] = {**properties, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
+        try:
+            self._producer = Producer(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise SinkRefused(f"sink {sink}: the Kafka client refuses its settings: {error}", sink=sink) from error
+
+    def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
+        """Learn the topic, initialise the transactional id, begin. Raises SinkFailed, SinkRefused.
+
+        `list_topics()` without a topic first: otherwise every third initialisation waits for a timer of 500 ms.
+        Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
+        """
+        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        if client is not None:
+            self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
+            self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+            description = client.describe(self.transactional_id)
+            if description is None:
+                raise SinkFailed(
+                    f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
+                )
+            self.producer_id, self.producer_epoch = description.producer_id, description.producer_epoch
+        topics = self._patiently(
+            lambda: self._producer.list_topics(self._topic, timeout=CALL_TIMEOUT_S), deadline, stopping
+        )
+        topic = topics.topics[self._topic]
+        if topic.error is not None:
+            raise SinkRefused(
+                f"sink {self._sink}: topic {self._topic}: {topic.error.str()}; create it, or grant the permission",
+                sink=self._sink,
+                topic=self._topic,
+            )
+        self.partitions = len(topic.partitions)
+        if client is not None:
+            self._guard(self._producer.begin_transaction)
+
+    @property
+    def queued(self) -> int:
+        """Records that the client has not delivered yet; 0 once discarded. Safe from any thread."""
+        producer = getattr(self, "_producer", None)
+        return 0 if producer is None else len(producer)
+
+    def discard(self) -> None:
+        """Destroy the producer, which takes 10 to 100 ms; its transaction stays as it is at the broker.
+
+        Explicit, because the delivery callback makes a reference cycle: otherwise the producer and its threads would
+        live until the garbage collector runs, in whatever thread that is.
+        """
+        del self._producer
+
+    def write(self, rows: Encoded, start: int) -> int:
+        """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
+        room = self._queue_max - len(self._producer)
+        end = min(len(rows.records), start + room)
+        if end <= start:
+            return start
+        if self.first_record_at_ms is None:
+            self.first_record_at_ms = time.time_ns() // 1_000_000
+        done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
+        self.produced += done - start
+        return done
+
+    def poll(self) -> None:
+        """Serve delivery errors. Raises SinkFailed, SinkRefused for the first one."""
+        self._guard(lambda: self._producer.poll(0))
+        if self.delivery_errors:
+            kind = SinkRefused if self.refused else SinkFailed
+            raise kind(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
+
+    def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
+        """Wait until everything is delivered or has failed; the number of records that are neither."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
+            if not left or stopping() or time.monotonic() > deadline:
+                return left
+
+    def _write_batch(self, rows: Encoded, start: int, end: int) -> int:
+        whole = start == 0 and end == len(rows.records)
+        batch = rows.records if whole else rows.records[start:end]
+        taken = self._guard(lambda: self._producer.produce_batch(self._topic, cast("list[dict[str, Any]]", batch)))
+        if taken == len(batch):
+            return end
+        errors = [record.pop("_error", None) for record in batch]  # type: ignore[typeddict-item]  # the client adds it
+        first = next(index for index, error in enumerate(errors) if error is not None)
+        other = next((error for error in errors if error is not None and error.code() != KafkaError._QUEUE_FULL), None)
+        if other is not None:
+            raise self._failure(other)
+        if taken != first:
+            # Rows behind the first refused one were taken: sending it later would change the order.
+            raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
+        return start + first
+
+    def _write_each(self, rows: Encoded, start: int, end: int) -> int:
+        """The slow way: `produce_batch` knows no timestamps."""
+        assert rows.timestamps_ms is not None
+        for index in range(start, end):
+            record = rows.records[index]
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.get("value"),
+                    key=record.get("key"),
+                    timestamp=rows.timestamps_ms[index] or 0,
+                )
+            except BufferError:
+                return index
+            except (KafkaException, SystemError) as error:
+                raise self._failure(error.args[0] if error.args else error) from error
+        return end
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            return
+        if not self.delivery_errors:
+            self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()})"
+            self.refused = error.code() in _REFUSED
+        self.delivery_errors += 1
+
+    def _guard(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except (KafkaException, SystemError) as error:
+            raise self._failure(error.args[0] if error.args else error) from error
+
+    def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
+        """Repeat what a broker restart makes fail."""
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                reason = error.args[0]
+                passing = reason.retriable() or reason.code() in (
+                    KafkaError._TRANSPORT,
+                    KafkaError._TIMED_OUT,
+                    KafkaError._ALL_BROKERS_DOWN,
+                    KafkaError._RESOLVE,
+                )
+                if not passing or stopping() or time.monotonic() > deadline:
+                    raise self._failure(reason) from error
+                time.sleep(RETRY_PAUSE_S)
+
+    def _failure(self, reason: object) -> SinkFailed | SinkRefused:
+        """The error of this sink for what the client raised."""
+        text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
+        if self.first_error:
+            text += f"; first delivery error: {self.first_error}"
+        refused = isinstance(reason, KafkaError) and reason.code() in _REFUSED
+        kind = SinkRefused if refused else SinkFailed
+        return kind(f"sink {self._sink}, topic {self._topic}: {text}", sink=self._sink, topic=self._topic)
