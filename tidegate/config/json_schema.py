@@ -1,0 +1,40 @@
+"""JSON Schema of the pipeline file for editors, made from the models."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from pydantic.json_schema import PydanticJsonSchemaWarning
+
+from tidegate.config.models import PipelineSettings
+from tidegate.config.properties import OWNED_KAFKA, read_kafka_properties
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def derive_json_schema() -> dict[str, Any]:
+    """The schema, by the words of the file. It knows the shape; `tidegate validate` knows the meaning as well."""
+    with warnings.catch_warnings():
+        # Defaults that are values of our own (`20 in 10m`) have no JSON form; the reference tells them.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
+        schema = PipelineSettings.model_json_schema(by_alias=True, mode="validation")
+    schema["$schema"] = DIALECT
+    schema["title"] = "Tidegate pipeline"
+    names = sorted(
+        name
+        for name, entry in read_kafka_properties().items()
+        if name not in OWNED_KAFKA and entry.alias_of not in OWNED_KAFKA and entry.type != "see dedicated API"
+    )
+    for part in (schema, *schema["$defs"].values()):
+        if "kafka" in part.get("properties", {}):
+            part["properties"]["kafka"]["propertyNames"] = {"enum": names}
+        for words in part.get("properties", {}).values():
+            _without_defaults_in_ms(words)
+    return schema
+
+
+def _without_defaults_in_ms(words: dict[str, Any]) -> None:
+    """Defaults of durations are kept in milliseconds, which the file does not take."""
+    if words.get("type") == "string" and isinstance(words.get("default"), int):
+        del words["default"]

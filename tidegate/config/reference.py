@@ -1,0 +1,141 @@
+"""The reference of the pipeline file (`docs/pipeline.md`), generated from the models."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from tidegate.config.fields import Check, GiveUp
+from tidegate.config.models import (
+    CheckpointSettings,
+    HttpSettings,
+    LoggingSettings,
+    PipelineSettings,
+    RestartSettings,
+    RuntimeSettings,
+    Settings,
+    SinkSettings,
+    SourceSettings,
+    StateSettings,
+    StepSettings,
+)
+from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK
+from tidegate.config.units import render_duration
+
+SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
+    "The file": ("", PipelineSettings),
+    "Checkpoints": ("checkpoints", CheckpointSettings),
+    "State": ("state", StateSettings),
+    "Restart": ("restart", RestartSettings),
+    "Runtime": ("runtime", RuntimeSettings),
+    "HTTP": ("http", HttpSettings),
+    "Logging": ("logging", LoggingSettings),
+    "Sources": ("sources.<name>", SourceSettings),
+    "Steps": ("steps[]", StepSettings),
+    "Sinks": ("sinks.<name>", SinkSettings),
+}
+
+_HEAD = """\
+# The pipeline file
+
+<!-- Generated: `tidegate schema --format markdown > docs/pipeline.md`. Do not edit. -->
+
+One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a sample,
+`tidegate validate FILE` checks a file without a broker (with `--connect` against the real one), `tidegate explain FILE`
+shows the graph and where each setting came from, and `tidegate schema` prints a JSON Schema for editors:
+
+```yaml
+# yaml-language-server: $schema=tidegate.schema.json
+```
+
+- YAML 1.2: `no` and `on` are words, `010` is ten. Unknown and repeated keys are refused.
+- `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
+  from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
+  and Spark properties only.
+- Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
+- Names of sources, steps and sinks share one name space. A step's name is the name of its state: do not rename a step
+  with `aggregate` once it has run.
+- Columns that begin with `__` belong to Tidegate.
+- Types: `boolean tinyint smallint int bigint float double string binary date timestamp`, `array<...>` and
+  `struct<name: type, ...>`; synonyms `byte short integer long real`.
+- Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
+  cannot be compared exactly.
+- A raw source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset
+  bigint`; a raw sink writes the column `value`.
+- Several names in `from` are a union: all of them must have the same columns with the same types.
+"""
+
+
+def render_reference() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for title, (path, model) in SECTIONS.items():
+        parts.append(_section(title, path, model))
+    parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
+    parts.append(_owned("Spark properties that belong to Tidegate", OWNED_SPARK))
+    return "\n".join(parts)
+
+
+def _section(title: str, path: str, model: type[Settings]) -> str:
+    lines = [f"## {title}", "", (model.__doc__ or "").split("`LATER`")[0].strip(), ""]
+    lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, info in model.model_fields.items():
+        key = f"{path}.{info.alias or name}".lstrip(".")
+        cells = (f"`{key}`", _kind(name, info), _default(name, info), info.description or "")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    if model.LATER:
+        lines += ["", "Not supported yet: " + ", ".join(f"`{word}`" for word in sorted(model.LATER)) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(name: str, info: FieldInfo) -> str:
+    schema = next((item.schema for item in info.metadata if isinstance(item, Check)), None)
+    if schema is None:
+        return _shape(info.annotation)
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    if name.endswith("_ms"):
+        return "duration"
+    if "maximum" in schema:
+        return f"{schema['minimum']} to {schema['maximum']}"
+    return _shape(info.annotation)
+
+
+def _shape(annotation: Any) -> str:
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return next(_shape(part) for part in typing.get_args(annotation) if part is not type(None))
+    if origin is typing.Annotated:
+        annotation = typing.get_args(annotation)[0]
+        return _shape(annotation)
+    if origin is tuple:
+        return "name or list"
+    if origin is dict or annotation is dict:
+        return "mapping"
+    if origin is list:
+        return "list"
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return "see below"
+    return "text"
+
+
+def _default(name: str, info: FieldInfo) -> str:
+    value = info.default
+    if value is PydanticUndefined:
+        return "required"
+    if name.endswith("_ms"):
+        return f"`{render_duration(value)}`"
+    if isinstance(value, GiveUp):
+        return f"`{value.failures} in {render_duration(value.within_ms)}`"
+    return f"`{value}`" if isinstance(value, str | int) else ""
+
+
+def _owned(title: str, owned: Mapping[str, tuple[str, str]]) -> str:
+    lines = [f"## {title}", "", "| property | reason | instead |", "| --- | --- | --- |"]
+    lines += [f"| `{name}` | {reason} | {remedy} |" for name, (reason, remedy) in sorted(owned.items())]
+    return "\n".join(lines) + "\n"
