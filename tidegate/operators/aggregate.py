@@ -15,13 +15,14 @@ from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
 from tidegate.operators.base import system_columns
 from tidegate.operators.failures import RecordFailure
-from tidegate.operators.running import Aggregate, AggregateOverflow
+from tidegate.operators.running import Aggregate
 from tidegate.plan.graph import AggregateOperator
 from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
 from tidegate.state.memory import MemoryState
 from tidegate.state.snapshot import StateField, StateShape
 
 STATE_NAME = "totals"
+OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"
 _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
@@ -34,7 +35,7 @@ class AggregateRuntime:
         self._each = operator.emit == "each"
         self._output = [name for name, _ in operator.output]
         self._aggregates = [Aggregate(name, call) for name, call in operator.aggregates]
-        self._initial = [initial for aggregate in self._aggregates for initial in aggregate.initial]
+        self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
         self._failures: list[RecordFailure] = []
         key_types = [kinds[key] for key in self._keys]
         shape = StateShape(
@@ -59,13 +60,12 @@ class AggregateRuntime:
         inputs = [self._values(frame, aggregate) for aggregate in self._aggregates]
         try:
             results, numbers = self._run(keys, inputs)
-        except AggregateOverflow:
+        except OverflowError:
             frame, results, numbers = self._run_by_row(frame, keys, inputs)
+            if not frame.height:
+                return None
         output = self._with_results(frame, results)
-        if self._each:
-            return output if output.height else None
-        lasts = sorted(dict(zip(numbers, range(len(numbers)), strict=True)).values())
-        return output[lasts] if lasts else None
+        return output if self._each else output[_last_rows(numbers)]
 
     def take_failures(self) -> list[RecordFailure]:
         """See OperatorRuntime."""
@@ -92,47 +92,51 @@ class AggregateRuntime:
     def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
         return None if aggregate.argument is None else _plain(frame[aggregate.argument])
 
-    def _run(self, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]) -> tuple[list[list[Any]], list[int]]:
-        """Results per aggregate and key numbers; the state moves only if no aggregate raises AggregateOverflow."""
-        index = dict.fromkeys(keys)
-        distinct = list(index)
-        index.update(zip(distinct, range(len(distinct)), strict=True))
-        numbers: list[Any] = list(map(index.__getitem__, keys))
-        initial = tuple(self._initial)
-        found = [initial if value is None else value for value in self._state.get_many(distinct)]
+    def _run(self, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]) -> tuple[list[pl.Series], list[int]]:
+        """Result columns and key numbers; the state moves only if nothing overflows. Raises OverflowError."""
+        index: dict[Any, int] = {}
+        number_of = index.setdefault
+        numbers = [number_of(key, len(index)) for key in keys]
+        initial = self._initial
+        found = [initial if value is None else value for value in self._state.get_many(index)]
         accumulators = list(map(list, zip(*found, strict=True)))
         results = []
         position = 0
         for aggregate, values in zip(self._aggregates, inputs, strict=True):
             end = position + len(aggregate.parts)
-            results.append(aggregate.run(numbers, values, accumulators[position:end]))
+            result = aggregate.run(numbers, values, accumulators[position:end])
+            results.append(_column(aggregate.name, aggregate.result, result))
             position = end
-        self._state.put_many(distinct, zip(*accumulators, strict=True))
+        self._state.put_many(index, zip(*accumulators, strict=True))
         return results, numbers
 
     def _run_by_row(
         self, frame: pl.DataFrame, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]
-    ) -> tuple[pl.DataFrame, list[list[Any]], list[int]]:
+    ) -> tuple[pl.DataFrame, list[pl.Series], list[int]]:
         """The slow way round an overflow: every row is a batch of its own, so a failing one leaves no trace."""
-        results: list[list[Any]] = [[] for _ in self._aggregates]
+        rows: list[list[pl.Series]] = []
         kept: list[int] = []
         for row, key in enumerate(keys):
             try:
-                ones, _ = self._run([key], [None if values is None else [values[row]] for values in inputs])
-            except AggregateOverflow as overflow:
-                self._failures.append(RecordFailure(row, overflow.message))
+                results, _ = self._run([key], [None if values is None else [values[row]] for values in inputs])
+            except OverflowError:
+                self._failures.append(RecordFailure(row, OVERFLOW))
                 continue
             kept.append(row)
-            for result, one in zip(results, ones, strict=True):
-                result.extend(one)
+            rows.append(results)
+        columns = [pl.concat(parts) for parts in zip(*rows, strict=True)] if rows else []
         index = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        return frame[kept], results, [index[keys[row]] for row in kept]
+        return frame[kept], columns, [index[keys[row]] for row in kept]
 
-    def _with_results(self, frame: pl.DataFrame, results: Sequence[Sequence[Any]]) -> pl.DataFrame:
-        columns = [_column(a.name, a.result, values) for a, values in zip(self._aggregates, results, strict=True)]
-        by_name = {column.name: column for column in columns}
+    def _with_results(self, frame: pl.DataFrame, results: Sequence[pl.Series]) -> pl.DataFrame:
+        by_name = {column.name: column for column in results}
         names = self._output + system_columns(frame)
         return pl.DataFrame([by_name[name] if name in by_name else frame[name] for name in names])
+
+
+def _last_rows(numbers: Sequence[int]) -> list[int]:
+    """The last row of each key, in order."""
+    return sorted(dict(zip(numbers, range(len(numbers)), strict=True)).values())
 
 
 def _plain(column: pl.Series) -> list[Any]:
@@ -142,7 +146,13 @@ def _plain(column: pl.Series) -> list[Any]:
 
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
+    """A column of results. Raises OverflowError for a sum that is no bigint."""
     physical = _PHYSICAL.get(kind.kind)
-    if physical is None:
-        return pl.Series(name, values, dtype=polars_type(kind))
-    return pl.Series(name, values, dtype=physical).cast(polars_type(kind))
+    try:
+        if physical is None:
+            return pl.Series(name, values, dtype=polars_type(kind))
+        return pl.Series(name, values, dtype=physical).cast(polars_type(kind))
+    except TypeError as error:  # what Polars makes of an integer that does not fit: no check of our own per row
+        if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
+            raise OverflowError(OVERFLOW) from error
+        raise

@@ -11,22 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
-from tidegate.errors import TidegateError
 from tidegate.plan.expression import AggregateCall
-
-_BIGINT_MAX = 2**63 - 1
-_BIGINT_MIN = -(2**63)
 
 Numbers = Sequence[int]
 """For each row the number of its key in the batch."""
 
 Run = Callable[[Numbers, Sequence[Any], list[Any]], list[Any]]
-
-
-class AggregateOverflow(TidegateError):
-    """A sum left the range of bigint; the batch is then processed row by row."""
-
-    code = "aggregate-overflow"
 
 
 def run_count_all(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> list[Any]:  # noqa: ARG001  # one signature
@@ -58,15 +48,6 @@ def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[An
         if value is not None:
             sums[number] = total = value if total is None else total + value
         append(total)
-    return results
-
-
-def run_bigint_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
-    """As `run_sum`. Raises AggregateOverflow when a result is no bigint; the accumulators are then spoilt."""
-    results = run_sum(numbers, values, sums)
-    known = results if None not in results else [total for total in results if total is not None]
-    if known and (max(known) > _BIGINT_MAX or min(known) < _BIGINT_MIN):
-        raise AggregateOverflow("ARITHMETIC_OVERFLOW: the sum leaves the range of bigint")
     return results
 
 
@@ -164,6 +145,5 @@ def _parts_of(call: AggregateCall) -> tuple[list[tuple[str, DataType, bool]], li
 def _run_of(call: AggregateCall) -> Run:
     if call.function == "count":
         return run_count_all if call.argument is None else run_count
-    if call.function == "sum":
-        return run_bigint_sum if call.type == BIGINT else run_sum
-    return {"min": run_min, "max": run_max, "first": run_first, "last": run_last, "avg": run_sum}[call.function]
+    runs = {"sum": run_sum, "min": run_min, "max": run_max, "first": run_first, "last": run_last, "avg": run_sum}
+    return runs[call.function]
