@@ -6,6 +6,7 @@ credits the other. All calls come from the slot's one thread.
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 from collections import deque
@@ -29,9 +30,13 @@ from tidegate.task.wire import (
     write_frame,
 )
 
+logger = logging.getLogger(__name__)
+
 CONNECT_TIMEOUT_S: Final = 10.0
 RECEIVE_BYTES: Final = 1 << 20
 SEND_PARTS_MAX: Final = 64
+HELLO_BYTES_MAX: Final = 4096
+"""More than this without a hello is no slot."""
 
 
 class PeerLost(AttemptFailed):
@@ -144,7 +149,11 @@ class _Sender(_Connection):
 
 
 class _Receiver(_Connection):
-    """From one other slot: fills input channels, grants credits. Unknown until its hello frame."""
+    """From one other slot: fills input channels, grants credits. Unknown until its hello frame.
+
+    Whatever goes wrong before the hello is a stranger's matter (a port scan, a zombie of an older attempt): its
+    connection is closed and the attempt goes on.
+    """
 
     def __init__(self, transport: DataTransport, sock: socket.socket) -> None:
         super().__init__(transport, sock)
@@ -156,6 +165,16 @@ class _Receiver(_Connection):
     def name(self) -> str:
         return "an unknown sender" if self._sender is None else f"slot {self._sender}"
 
+    def on_event(self, mask: int) -> None:
+        try:
+            super().on_event(mask)
+            self._check_greeting()
+        except (ChannelBroken, PeerLost) as error:
+            if self._sender is not None:
+                raise
+            logger.warning("data connection refused: %s", error.message)
+            self._transport.drop(self)
+
     def on_frame(self, frame: Frame) -> None:
         if self._sender is None:
             self._on_hello(frame)
@@ -166,22 +185,21 @@ class _Receiver(_Connection):
             raise ChannelBroken(f"{self.name} sends on edge {frame.channel}, which does not lead here")
         channel.push(decode_element(frame))
 
+    def _check_greeting(self) -> None:
+        if self._sender is None and self.reader.pending_bytes > HELLO_BYTES_MAX:
+            raise ChannelBroken(f"{self.reader.pending_bytes} bytes without a hello")
+
     def _on_hello(self, frame: Frame) -> None:
+        if frame.kind is not Kind.HELLO:
+            raise ChannelBroken(f"a {frame.kind.name} frame came before the hello")
         try:
-            hello = msgspec.json.decode(frame.body, type=ChannelHello) if frame.kind is Kind.HELLO else None
-        except msgspec.DecodeError:
-            hello = None
-        if hello is None or not self._transport.admits(hello):
-            self._transport.refuse(self)
-            return
+            hello = msgspec.json.decode(frame.body, type=ChannelHello)
+        except msgspec.DecodeError as error:
+            raise ChannelBroken(f"the hello cannot be read: {error}") from error
+        if not self._transport.admits(hello):
+            raise ChannelBroken(f"hello of attempt {hello.attempt}, slot {hello.sender}: not of this attempt")
         self._sender = hello.sender
         self._inputs = self._transport.inputs_from(hello.sender)
-
-    def on_end(self) -> None:
-        if self._sender is None:  # a stranger that never said hello: a port scan, a zombie of an older attempt
-            self._transport.refuse(self)
-            return
-        super().on_end()
 
     def pump(self) -> bool:
         for edge, channel in self._inputs.items():
@@ -214,7 +232,10 @@ class DataTransport:
         inputs: dict[tuple[int, int], InputChannel],
         outputs: Mapping[int, Mapping[int, RemoteOutput]],
     ) -> None:
-        """Connect to the slots we send to. `inputs` by (sender, edge), `outputs` by receiver and edge. Raises PeerLost."""
+        """Connect to the slots we send to: `inputs` by (sender, edge), `outputs` by receiver and edge.
+
+        Raises PeerLost.
+        """
         self._inputs = inputs
         for peer, channels in outputs.items():
             address = peers[peer]
@@ -236,14 +257,15 @@ class DataTransport:
         """Input channels by edge."""
         return {edge: channel for (slot, edge), channel in self._inputs.items() if slot == sender}
 
-    def refuse(self, connection: _Receiver) -> None:
+    def drop(self, connection: _Receiver) -> None:
         """Close a connection that is not ours."""
         self._connections.remove(connection)
         connection.close()
 
     def pump(self) -> bool:
         """Move what may leave into the sockets; True when frames left."""
-        return any([connection.pump() for connection in self._connections])
+        moved = [connection.pump() for connection in self._connections]  # every one, not up to the first that moved
+        return any(moved)
 
     def close(self) -> None:
         """Close every socket."""
@@ -253,7 +275,7 @@ class DataTransport:
         self.selector.unregister(self._listener)
         self._listener.close()
 
-    def _on_accept(self, mask: int) -> None:
+    def _on_accept(self, mask: int) -> None:  # noqa: ARG002  # the selector's callback
         try:
             sock, _ = self._listener.accept()
         except BlockingIOError:

@@ -104,6 +104,11 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
+    @property
+    def pending_bytes(self) -> int:
+        """Size of the unfinished rest."""
+        return len(self._buffer)
+
     def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
         """Raises ChannelBroken on an impossible header."""
         self._buffer += data
