@@ -94,6 +94,7 @@ class ControlLink:
         self._sock.close()
 
     def _serve(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
+        watched: list[socket.socket | int] = [self._sock, self._poke_read]
         heard = time.monotonic()
         beat_at = heard
         try:
@@ -105,7 +106,7 @@ class ControlLink:
                     self._sock.sendall(encode_message(heartbeat()))
                     beat_at = now + interval_s
                 wait = max(0.0, min(beat_at, heard + lease_s) - now)
-                readable, _, _ = select.select([self._sock, self._poke_read], [], [], wait)
+                readable, _, _ = select.select(watched, [], [], wait)
                 if self._poke_read in readable:
                     os.read(self._poke_read, 4096)
                 self._drain_outbox()

@@ -49,6 +49,8 @@ class SlotConnection:
         self.index: SlotIndex | None = None
         self.heard_at = heard_at
         self.stopped = False
+        self.closed = False
+        """The connection has ended: the process is gone or about to be."""
         self._writer = writer
 
     def __str__(self) -> str:
@@ -140,6 +142,8 @@ class ControlServer:
             if slot is not None:
                 self._report_lost(slot, f"its control connection ended ({type(error).__name__})")
         finally:
+            if slot is not None:
+                slot.closed = True
             writer.close()
 
     def _admits(self, hello: Hello) -> bool:

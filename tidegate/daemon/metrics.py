@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_summary import PHASES, derive_committed
@@ -90,6 +90,8 @@ class PipelineMetrics:
                     self._gauges[spec.name] = metric
                 case Histogram():
                     self._histograms[spec.name] = metric
+        # Process-wide in this library. Without it every counter has a second series that says when it was made.
+        disable_created_metrics()
         ProcessCollector(registry=self.registry)
         self._gauge("tidegate_uptime_seconds").set_function(lambda: self._elapsed() - self._started_at)
         self._gauge("tidegate_build_info", self._version, platform.python_version()).set(1)

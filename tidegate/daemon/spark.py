@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.speculation": "false",
     "spark.api.mode": "classic",  # Connect has no SparkContext
     "spark.ui.enabled": "false",
+    "spark.log.level": "FATAL",  # what fails is told by the daemon, once, without a Java stack trace
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "false",  # a fresh process per attempt: no thread or client survives
     "spark.python.task.killTimeout": "0ms",
@@ -209,10 +210,10 @@ class SparkJob:
     def _run(self) -> None:
         bootstrap = self._bootstrap
 
-        def slot(partitions: Iterator[int]) -> Iterator[int]:
+        def slot(partitions: Iterable[int]) -> Iterator[int]:
             from tidegate.daemon.worker import run_slot
 
-            return iter([run_slot(bootstrap, next(partitions))])
+            return iter([run_slot(bootstrap, next(iter(partitions)))])
 
         error: str | None = None
         try:

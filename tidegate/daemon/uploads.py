@@ -8,32 +8,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
 
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
-from tidegate.ids import Attempt
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import seal
+from tidegate.storage.names import state_name
 from tidegate.task.loop import Uploaded, UploadJob
 
 logger = logging.getLogger(__name__)
 
-STATE_PREFIX: Final = "states"
-
-
-def state_path(attempt: Attempt, job: UploadJob) -> str:
-    """Object name of one operator's state: unique per attempt, so a zombie's upload never touches ours."""
-    return f"{STATE_PREFIX}/{job.checkpoint:012d}/{attempt:06d}-{job.operator}-{job.subtask.index}.state"
-
-
 class Uploads:
     """Jobs in, results out; `wake` is called for every result."""
 
-    def __init__(self, storage: Storage, attempt: Attempt, wake: Callable[[], None]) -> None:
+    def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
         self.results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
         self._storage = storage
-        self._attempt = attempt
         self._wake = wake
         self._jobs: queue.SimpleQueue[UploadJob | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="uploads", daemon=True)
@@ -65,6 +55,6 @@ class Uploads:
 
     def _write(self, job: UploadJob) -> StateHandle:
         data = seal(job.capture())
-        path = state_path(self._attempt, job)
+        path = state_name(job.checkpoint, job.operator, job.subtask.index)
         self._storage.put(path, data)
         return StateHandle(job.operator, job.subtask.index, path, len(data), hashlib.sha256(data).hexdigest())

@@ -22,10 +22,15 @@ Capture = Callable[[], bytes]
 
 
 class Failure(Protocol):
-    """A record that could not be processed: its row in the input frame and why."""
+    """A record that could not be processed."""
 
-    row: int
-    reason: str
+    @property
+    def row(self) -> int:
+        """Index in the input frame."""
+
+    @property
+    def reason(self) -> str:
+        """Why, beginning with a word from a small set."""
 
 
 class Operator(Protocol):

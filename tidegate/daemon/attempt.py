@@ -1,0 +1,320 @@
+"""One attempt: from the Spark job that brings up the slots to the last slot's return.
+
+The event loop is the edge of the pure coordinator: what happens (a slot's message, a journal append that ended, a
+clock that reached a deadline) becomes an event, what the coordinator answers is carried out by `decisions.py`. Any
+failure ends the attempt; the daemon decides about another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import Final
+
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.events import (
+    AckReceived,
+    AttemptEnded,
+    DeclineReceived,
+    Event,
+    SubtaskRunning,
+    Tick,
+    TriggerRequested,
+)
+from tidegate.coordinator.recovery import RestorePlan
+from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
+from tidegate.daemon.decisions import Decisions, Services, wall_clock_ms
+from tidegate.daemon.logs import emit_slot_record
+from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.ids import OperatorName, SlotIndex, SubtaskId
+from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.task.messages import (
+    Acknowledged,
+    Declined,
+    Deploy,
+    Heartbeat,
+    LogRecord,
+    PeerAddress,
+    Running,
+    SlotFailed,
+    SlotMessage,
+    SlotSettings,
+    SourceFinished,
+    Stop,
+    Stopped,
+)
+
+logger = logging.getLogger(__name__)
+
+CAUSE_GRACE_S: Final = 0.3
+"""After a first failure: time for the real cause to arrive, since a lost slot makes its peers complain too."""
+RETURN_TIMEOUT_S: Final = 6.0
+CANCEL_TIMEOUT_S: Final = 20.0
+
+
+class SlotError(AttemptFailed):
+    """A slot gave up for a reason that another attempt may cure."""
+
+    code = "slot-failed"
+
+
+class SlotRefused(PipelineStopped):
+    """A slot met something that another attempt would meet again."""
+
+    code = "slot-refused"
+
+
+class DeploymentTimeout(AttemptFailed):
+    """Not all slots came up in time."""
+
+    code = "deployment-timeout"
+
+
+class AttemptRunner:
+    """See the module. `run` returns when the final checkpoint is complete and committed."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        restore: RestorePlan,
+        coordinator: Coordinator,
+        services: Services,
+        server: ControlServer,
+        settings: SlotSettings,
+        start_timeout_s: float,
+    ) -> None:
+        self.attempt = restore.attempt
+        self.running_since: float | None = None
+        self._plan = plan
+        self._restore = restore
+        self._coordinator = coordinator
+        self._services = services
+        self._server = server
+        self._settings = settings
+        self._start_timeout_s = start_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._token = secrets.token_hex(16)
+        self._slots: list[SlotConnection] = []
+        self._running: set[SlotIndex] = set()
+        self._unfinished = _bounded_sources(plan)
+        self._failures: list[TidegateError] = []
+        self._outcome: asyncio.Future[None] = self._loop.create_future()
+        self._job_ended: asyncio.Future[str | None] = self._loop.create_future()
+        self._all_running = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = False
+        self._decisions = Decisions(services, self._send_all, self.feed, self.fail, self._finish)
+
+    # -- life ------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Raises the error that ended the attempt."""
+        listener = Listener(self._on_registered, self._on_message, self._on_lost)
+        self._server.admit(self.attempt, self._token, listener)
+        bootstrap = SlotBootstrap(self._services.control_host, self._server.port, self.attempt, self._token)
+        job = self._services.spark.job(bootstrap, self._plan.parallelism, self._on_job_ended_in_thread)
+        job.start()
+        try:
+            starting = self._loop.call_later(self._start_timeout_s, self._on_start_timeout)
+            await self._outcome
+        finally:
+            starting.cancel()
+            self._ending = True
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._end_job(job.cancel)
+            self._server.dismiss()
+            await self._decisions.close()
+            self._coordinator.handle(AttemptEnded(wall_clock_ms()))
+
+    def request_final(self) -> None:
+        """Ask for the final checkpoint; the attempt ends when it is committed."""
+        self.feed(TriggerRequested(wall_clock_ms(), final=True))
+
+    def cancel(self) -> None:
+        """End the attempt at once, before it runs: there is nothing to save yet."""
+        self._finish()
+
+    @property
+    def is_running(self) -> bool:
+        """All slots are deployed."""
+        return self._all_running.is_set()
+
+    def fail(self, error: TidegateError) -> None:
+        """End the attempt; the most telling of the errors that arrive within the grace is its cause."""
+        if self._ending or self._outcome.done():
+            return
+        self._failures.append(error)
+        if len(self._failures) == 1:
+            self._loop.call_later(CAUSE_GRACE_S, self._conclude)
+
+    def feed(self, event: Event) -> None:
+        """Give the coordinator an event and carry its instructions out."""
+        if self._ending or self._outcome.done():
+            return
+        self._decisions.execute(self._coordinator.handle(event))
+        self._schedule()
+
+    def _conclude(self) -> None:
+        if not self._outcome.done():
+            self._outcome.set_exception(min(self._failures, key=_telling))
+
+    def _finish(self) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(None)
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline_ms = self._coordinator.next_deadline_ms()
+        if deadline_ms is None:
+            return
+        delay_s = max(0.0, (deadline_ms - wall_clock_ms()) / 1000)
+        self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(wall_clock_ms())))
+
+    async def _end_job(self, cancel: object) -> None:
+        """Tell the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
+        for slot in self._slots:
+            slot.send(Stop())
+        done, _ = await asyncio.wait([self._job_ended], timeout=RETURN_TIMEOUT_S)
+        if not done:
+            logger.warning("attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, RETURN_TIMEOUT_S)
+            assert callable(cancel)
+            await asyncio.to_thread(cancel)
+            done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
+            if not done:
+                logger.error("attempt %d: Spark has not ended the job; its slots are fenced off", self.attempt)
+        unreturned = [slot for slot in self._slots if not slot.stopped]
+        if unreturned and done:
+            await asyncio.wait_for(self._wait_returned(), RETURN_TIMEOUT_S)
+
+    async def _wait_returned(self) -> None:
+        """A failed barrier job ends at once in Spark's eyes, while slots that were told to stop are still closing."""
+        deadline = self._loop.time() + RETURN_TIMEOUT_S / 2
+        while any(not slot.stopped and not slot.closed for slot in self._slots) and self._loop.time() < deadline:
+            await asyncio.sleep(0.02)
+
+    # -- slots -----------------------------------------------------------------------------------------------------------
+
+    def _on_registered(self, slot: SlotConnection) -> None:
+        if self._ending:
+            slot.send(Stop())
+            return
+        slot.index = SlotIndex(len(self._slots))
+        self._slots.append(slot)
+        if len(self._slots) == self._plan.parallelism:
+            self._deploy()
+
+    def _deploy(self) -> None:
+        peers = tuple(PeerAddress(slot.hello.host, slot.hello.data_port) for slot in self._slots)
+        for slot, restore in zip(self._slots, self._restore.slots, strict=True):
+            logger.info("%s is deployed", slot)
+            slot.send(
+                Deploy(
+                    attempt=self.attempt,
+                    slot=restore.slot,
+                    token=self._token,
+                    plan=self._plan,
+                    peers=peers,
+                    settings=self._settings,
+                    partitions=restore.partitions,
+                    positions=restore.positions,
+                    states=restore.states,
+                )
+            )
+
+    def _on_message(self, slot: SlotConnection, message: SlotMessage) -> None:
+        assert slot.index is not None
+        now_ms = wall_clock_ms()
+        match message:
+            case Heartbeat(report=report):
+                self._services.metrics.slot_report(self.attempt, slot.index, report)
+            case Acknowledged(ack=ack):
+                self.feed(AckReceived(ack, now_ms))
+            case Declined(decline=decline):
+                self.feed(DeclineReceived(decline, now_ms))
+            case LogRecord():
+                emit_slot_record(message, self.attempt, slot.index)
+            case Running():
+                self._on_running(slot.index)
+            case SourceFinished(source=source):
+                self._on_source_finished(slot.index, source)
+            case SlotFailed():
+                self.fail(_slot_error(slot, message))
+            case Stopped():
+                slot.stopped = True
+            case _:
+                raise AttemptFailed(f"{slot} sent {type(message).__name__} out of turn")
+
+    def _on_running(self, index: SlotIndex) -> None:
+        self._running.add(index)
+        for vertex in self._plan.vertices:
+            self.feed(SubtaskRunning(SubtaskId(vertex.id, index), wall_clock_ms()))
+        if len(self._running) == self._plan.parallelism:
+            self.running_since = self._loop.time()
+            self._all_running.set()
+            self._services.on_running(self.attempt)
+
+    def _on_source_finished(self, index: SlotIndex, source: OperatorName) -> None:
+        """When every subtask of every source has reached its end, the final checkpoint ends the pipeline."""
+        if not self._unfinished:
+            return
+        self._unfinished.discard((source, index))
+        if not self._unfinished:
+            logger.info("all sources have reached their ends: final checkpoint")
+            self.request_final()
+
+    def _on_lost(self, slot: SlotConnection, error: SlotLost) -> None:
+        self.fail(error)
+
+    def _on_start_timeout(self) -> None:
+        if not self.is_running:
+            self.fail(
+                DeploymentTimeout(
+                    f"{len(self._running)} of {self._plan.parallelism} slots run after {self._start_timeout_s:.0f} s "
+                    f"({len(self._slots)} have registered); does the master offer enough free cores? "
+                    f"runtime.start_timeout sets the limit"
+                )
+            )
+
+    def _on_job_ended_in_thread(self, error: str | None) -> None:
+        self._loop.call_soon_threadsafe(self._on_job_ended, error)
+
+    def _on_job_ended(self, error: str | None) -> None:
+        self._job_ended.set_result(error)
+        if not self._ending:
+            self.fail(SparkJobEnded(f"the Spark job of the slots ended: {error or 'all slots returned unasked'}"))
+
+    def _send_all(self, message: object) -> None:
+        for slot in self._slots:
+            slot.send(message)  # type: ignore[arg-type]  # Decisions sends DriverMessage only
+
+
+def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
+    """All source subtasks when every source is bounded, else none: an unbounded pipeline never ends by itself."""
+    sources = [
+        node.operator for vertex in plan.vertices for node in vertex.nodes if isinstance(node.operator, SourceOperator)
+    ]
+    if any(source.until == "never" for source in sources):
+        return set()
+    return {(source.name, SlotIndex(slot)) for source in sources for slot in range(plan.parallelism)}
+
+
+def _telling(error: TidegateError) -> int:
+    """Rank of a cause: what needs a person first, a lost slot before those who miss it."""
+    if not error.retriable:
+        return 0
+    if isinstance(error, SlotLost):
+        return 1
+    if isinstance(error, SlotError) and error.fields.get("code") in {"peer-lost", "control-lost"}:
+        return 4
+    return 3 if isinstance(error, SparkJobEnded) else 2
+
+
+def _slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
+    if failed.traceback:
+        logger.error("%s failed:\n%s", slot, failed.traceback)
+    kind = SlotError if failed.retriable else SlotRefused
+    return kind(failed.message if not failed.retriable else f"{slot}: {failed.message}", code=failed.code)

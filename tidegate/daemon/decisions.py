@@ -1,0 +1,255 @@
+"""Carries out what the coordinator decides: triggers, the journal append, commits, notices, clean-up.
+
+Journal and state files are touched in one thread, transactions are ended in another (kafka_edge.py); each answer
+comes back to the coordinator as an event. Only a permit that the journal has just issued reaches the committer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from tidegate.coordinator.events import (
+    AckRefused,
+    AppendCheckpoint,
+    CommitTransactions,
+    DiscardStates,
+    Event,
+    FailAttempt,
+    FinishPipeline,
+    Instruction,
+    Journaled,
+    JournalFailed,
+    NotifyAborted,
+    NotifyCompleted,
+    SendTrigger,
+    StopPipeline,
+    TransactionsEnded,
+    TriggerRefused,
+)
+from tidegate.coordinator.journal import AppendUnsettled, Journal
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.checkpoint_summary import checkpoint_line
+from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
+from tidegate.daemon.spark import SparkHost
+from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.ids import Attempt, CheckpointId
+from tidegate.sinks.outcome import Outcome
+from tidegate.storage.base import Storage, StorageError
+from tidegate.task.elements import Barrier
+from tidegate.task.messages import Abandoned, Completed, DriverMessage, Trigger
+
+logger = logging.getLogger(__name__)
+
+COMMIT_RETRY_S: Final = 0.5
+CLOSE_TIMEOUT_S: Final = 10.0
+
+
+def wall_clock_ms() -> int:
+    """The driver's clock, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class CoordinatorFailed(AttemptFailed):
+    """The coordinator ends the attempt (too many failed checkpoints, a subtask that contradicts itself)."""
+
+    code = "checkpoints-failing"
+
+
+class CoordinatorStopped(PipelineStopped):
+    """The coordinator ends the pipeline."""
+
+    code = "coordinator-stopped"
+
+
+class Services:
+    """What an attempt uses and the daemon owns."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        storage: Storage,
+        journal: Journal,
+        journal_thread: ThreadPoolExecutor,
+        kafka: KafkaEdge,
+        spark: SparkHost,
+        metrics: PipelineMetrics,
+        control_host: str,
+        on_running: Callable[[Attempt], None],
+        on_completed: Callable[[CompletedCheckpoint], None],
+    ) -> None:
+        self.pipeline = pipeline
+        self.storage = storage
+        self.journal = journal
+        self.journal_thread = journal_thread
+        self.kafka = kafka
+        self.spark = spark
+        self.metrics = metrics
+        self.control_host = control_host
+        self.on_running = on_running
+        self.on_completed = on_completed
+
+
+class Decisions:
+    """See the module. One per attempt."""
+
+    def __init__(
+        self,
+        services: Services,
+        send_all: Callable[[DriverMessage], None],
+        feed: Callable[[Event], None],
+        fail: Callable[[TidegateError], None],
+        finish: Callable[[], None],
+    ) -> None:
+        self._services = services
+        self._send_all = send_all
+        self._feed = feed
+        self._fail = fail
+        self._finish = finish
+        self._permits: dict[CheckpointId, CommitPermit] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def execute(self, instructions: Sequence[Instruction]) -> None:
+        """Carry out in order; what takes time goes on in the background and answers with an event."""
+        for instruction in instructions:
+            match instruction:
+                case SendTrigger():
+                    barrier = Barrier(
+                        instruction.checkpoint, instruction.timestamp_ms, final=instruction.properties.final
+                    )
+                    self._send_all(Trigger(instruction.attempt, barrier))
+                case AppendCheckpoint(checkpoint=checkpoint):
+                    self._spawn(self._append(checkpoint))
+                case CommitTransactions(checkpoint=number):
+                    self._spawn(self._commit(self._permits.pop(number)))
+                case NotifyCompleted():
+                    self._completed(instruction)
+                case NotifyAborted():
+                    self._aborted(instruction)
+                case DiscardStates(handles=handles):
+                    self._spawn(self._discard([handle.path for handle in handles]))
+                case FailAttempt(reason=reason, cause=cause):
+                    self._fail(CoordinatorFailed(reason, cause=cause))
+                case StopPipeline(reason=reason):
+                    self._fail(CoordinatorStopped(reason))
+                case FinishPipeline():
+                    self._finish()
+                case TriggerRefused(refusal=refusal):
+                    logger.debug("no checkpoint: %s", refusal)
+                case AckRefused():
+                    logger.debug(
+                        "ack of %s for checkpoint %s: %s", instruction.subtask, instruction.checkpoint, instruction.outcome
+                    )
+
+    async def close(self) -> None:
+        """Wait for what is under way: an append or a commit that has begun is not torn in two."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+        for task in self._tasks:
+            task.cancel()
+
+    # -- journal ---------------------------------------------------------------------------------------------------------
+
+    async def _append(self, checkpoint: CompletedCheckpoint) -> None:
+        journal = self._services.journal
+        try:
+            appended = await self._in_journal_thread(lambda: journal.append_checkpoint(checkpoint))
+        except Superseded as error:
+            self._fail(error)
+            return
+        except (StorageError, AppendUnsettled) as error:
+            settled = not isinstance(error, AppendUnsettled)
+            logger.warning("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
+            self._feed(
+                JournalFailed(checkpoint.id, error.message, wall_clock_ms(), retriable=error.retriable, settled=settled)
+            )
+            return
+        self._permits[checkpoint.id] = appended.permit
+        self._feed(Journaled(checkpoint.id, appended.reserved_to, wall_clock_ms()))
+
+    async def _discard(self, paths: Sequence[str]) -> None:
+        def delete() -> None:
+            for path in paths:
+                self._services.storage.delete(path)
+
+        try:
+            await self._in_journal_thread(delete)
+        except StorageError as error:
+            logger.warning("state of a discarded checkpoint was not deleted: %s", error.message)
+
+    async def _clean_up(self) -> None:
+        try:
+            await self._in_journal_thread(self._services.journal.clean_up)
+        except StorageError as error:
+            logger.warning("old checkpoints were not cleaned up: %s", error.message)
+
+    # -- transactions ----------------------------------------------------------------------------------------------------
+
+    async def _commit(self, permit: CommitPermit) -> None:
+        """Until every transaction of the permit has a definite end: a broker that is down is waited for."""
+        started = time.monotonic()
+        while True:
+            try:
+                outcomes = await self._services.kafka.commit(permit)
+            except TidegateError as error:
+                if not error.retriable:
+                    self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])
+                    self._fail(error)
+                    return
+                logger.warning("checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message)
+                await asyncio.sleep(COMMIT_RETRY_S)
+                continue
+            if Outcome.STILL_OPEN not in outcomes:
+                break
+            logger.warning("checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint)
+            await asyncio.sleep(COMMIT_RETRY_S)
+        elapsed_s = time.monotonic() - started
+        self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * len(outcomes))
+        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, wall_clock_ms()))
+
+    # -- notices -----------------------------------------------------------------------------------------------------------
+
+    def _completed(self, notice: NotifyCompleted) -> None:
+        checkpoint, report = notice.checkpoint, notice.report
+        self._send_all(Completed(notice.attempt, checkpoint.id, notice.released))
+        phases = {
+            "start_delay": report.start_delay_ms / 1000,
+            "alignment": report.alignment_ms / 1000,
+            "snapshot": report.snapshot_ms / 1000,
+            "upload": report.upload_ms / 1000,
+            "prepare": report.prepare_ms / 1000,
+            "journal": (report.journaled_at_ms - report.acknowledged_at_ms) / 1000,
+            "commit": (report.ended_at_ms - report.journaled_at_ms) / 1000,
+        }
+        self._services.metrics.checkpoint_completed(checkpoint, phases)
+        logger.info("%s", checkpoint_line(checkpoint, phases))
+        self._services.on_completed(checkpoint)
+        self._spawn(self._clean_up())
+
+    def _aborted(self, notice: NotifyAborted) -> None:
+        self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))
+        self._services.metrics.checkpoint_failed(notice.reason.value)
+        detail = f" ({notice.detail})" if notice.detail else ""
+        logger.warning("checkpoint %d was given up: %s%s", notice.checkpoint, notice.reason.value, detail)
+
+    # -- tasks -------------------------------------------------------------------------------------------------------------
+
+    async def _in_journal_thread(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._services.journal_thread, call)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("internal error", exc_info=error)
+            self._fail(CoordinatorFailed(f"internal error: {type(error).__name__}: {error}", cause="internal"))

@@ -1,0 +1,253 @@
+"""Turns a Deploy message into running subtasks: channels, handlers, operators, sources, sinks, restored state.
+
+Imported only in the slot process: it pulls in Polars and the Kafka client.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.coordinator.types import SourcePositions, StateHandle
+from tidegate.daemon.nodes import SinkNode, SourceNode
+from tidegate.daemon.uploads import Uploads
+from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.operators.aggregate import AggregateRuntime
+from tidegate.operators.base import OperatorRuntime
+from tidegate.operators.filter import FilterRuntime
+from tidegate.operators.select import SelectRuntime
+from tidegate.operators.union import UnionRuntime
+from tidegate.plan.assignment import key_group_range
+from tidegate.plan.graph import (
+    AggregateOperator,
+    Edge,
+    FilterOperator,
+    Node,
+    SelectOperator,
+    SinkOperator,
+    SourceOperator,
+    UnionOperator,
+    Vertex,
+)
+from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.sinks.kafka import KafkaSink
+from tidegate.sources.kafka import KafkaSource
+from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.checksum import unseal
+from tidegate.storage.open import open_storage
+from tidegate.task.barriers.handler import choose_handler
+from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
+from tidegate.task.loop import Clock, SlotLoop
+from tidegate.task.messages import Deploy, SlotMessage
+from tidegate.task.outputs import EdgeOutput
+from tidegate.task.ports import Operator, Sink
+from tidegate.task.report import SlotReport
+from tidegate.task.vertex import VertexTask
+
+if TYPE_CHECKING:
+    from tidegate.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S: Final = 5.0
+SOURCE_TIMEOUT_S: Final = 60.0
+BAD_RECORDS_LOGGED: Final = 10
+"""Skipped records are logged with their place this often per reason, then at powers of ten."""
+
+
+class Deployment:
+    """The work of one slot. `open` builds and starts everything; `close` ends it."""
+
+    def __init__(
+        self, deploy: Deploy, clock: Clock, send: Callable[[SlotMessage], None], wake: Callable[[], None]
+    ) -> None:
+        self._deploy = deploy
+        self._clock = clock
+        self._send = send
+        self._wake = wake
+        self._storage: Storage = open_storage(deploy.settings.storage_url)
+        self.uploads = Uploads(self._storage, wake)
+        self.loop = SlotLoop(deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
+        self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
+        self._local_inputs: dict[tuple[int, int], InputChannel] = {}
+        self._inputs: dict[VertexId, list[InputChannel]] = {}
+        self._sources: list[SourceNode] = []
+        self._sinks: list[SinkNode] = []
+        self._stateful: dict[OperatorName, OperatorRuntime] = {}
+
+    def open(self) -> None:
+        """Build all subtasks of this slot, upstream channels first, and restore their state."""
+        plan = self._deploy.plan
+        for vertex in plan.vertices:
+            self._inputs[vertex.id] = [
+                self._input_channel(edge, sender) for edge in plan.inputs_of(vertex.id) for sender in self._senders(edge)
+            ]
+        for vertex in plan.vertices:
+            self.loop.tasks.append(self._build_task(vertex))
+        for source in self._sources:
+            source.wait_ready(SOURCE_TIMEOUT_S)
+
+    def report(self) -> SlotReport:
+        """Cumulative counts of this attempt; called from the control thread, reads only."""
+        counters = self.loop.counters
+        bad: dict[OperatorName, dict[str, int]] = {}
+        for (operator, reason), count in list(counters.bad_records.items()):
+            bad.setdefault(OperatorName(operator), {})[reason] = count
+        return SlotReport(
+            records_in={source.operator.name: source.records for source in self._sources},
+            bytes_in={source.operator.name: source.bytes for source in self._sources},
+            records_out={sink.operator.name: sink.records for sink in self._sinks},
+            bytes_out={sink.operator.name: sink.bytes for sink in self._sinks},
+            bad_records=bad,
+            busy_seconds=counters.busy_ms / 1000,
+            backpressured_seconds=counters.backpressured_ms / 1000,
+            idle_seconds=counters.idle_ms / 1000,
+            queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels),
+            state_keys={name: operator.state_keys for name, operator in self._stateful.items()},
+        )
+
+    def close(self) -> None:
+        """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
+        for source in self._sources:
+            source.close()
+        for sink in self._sinks:
+            sink.close()
+        self.uploads.close(CLOSE_TIMEOUT_S)
+
+    # -- channels ----------------------------------------------------------------------------------------------------
+
+    def _senders(self, edge: Edge) -> list[int]:
+        own = int(self._deploy.slot)
+        return list(range(self._deploy.plan.parallelism)) if edge.keys else [own]
+
+    def _input_channel(self, edge: Edge, sender: int) -> InputChannel:
+        channel = InputChannel()
+        where = self._local_inputs if sender == self._deploy.slot else self.remote_inputs
+        where[sender, edge.index] = channel
+        return channel
+
+    def _output(self, edge: Edge) -> EdgeOutput:
+        plan, own = self._deploy.plan, int(self._deploy.slot)
+        receivers = range(plan.parallelism) if edge.keys else [own]
+        channels: list[OutputChannel] = []
+        for receiver in receivers:
+            if receiver == own:
+                channels.append(LocalOutput(self._local_inputs[own, edge.index]))
+            else:
+                output = RemoteOutput(edge.index)
+                self.remote_outputs.setdefault(receiver, {})[edge.index] = output
+                channels.append(output)
+        return EdgeOutput(edge, channels, plan.max_parallelism)
+
+    # -- subtasks ------------------------------------------------------------------------------------------------------
+
+    def _build_task(self, vertex: Vertex) -> VertexTask:
+        plan = self._deploy.plan
+        operators: dict[int, Operator] = {}
+        sinks: dict[int, Sink] = {}
+        source: SourceNode | None = None
+        for index, node in enumerate(vertex.nodes):
+            match node.operator:
+                case SourceOperator() as spec:
+                    source = self._build_source(spec)
+                case SinkOperator() as spec:
+                    sinks[index] = self._build_sink(spec)
+                case _:
+                    operators[index] = self._build_operator(node)
+        inputs = self._inputs[vertex.id]
+        handler = None
+        if source is None:
+            handler = choose_handler(exactly_once=plan.exactly_once, unaligned=False, channels=len(inputs))
+        return VertexTask(
+            vertex,
+            SubtaskId(vertex.id, self._deploy.slot),
+            self.loop,
+            inputs=inputs,
+            handler=handler,
+            source=source,
+            operators=operators,
+            sinks=sinks,
+            outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+        )
+
+    def _build_source(self, spec: SourceOperator) -> SourceNode:
+        deploy = self._deploy
+        source = KafkaSource(
+            spec,
+            deploy.partitions.get(spec.name, ()),
+            positions_of(deploy, spec.name),
+            deploy.settings.group_id,
+            self._wake,
+        )
+        node = SourceNode(spec, source, self.loop.bad_record)
+        self._sources.append(node)
+        return node
+
+    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+        deploy = self._deploy
+        sink = KafkaSink(
+            spec,
+            deploy.plan.pipeline,
+            deploy.slot,
+            deploy.attempt,
+            deploy.settings.transaction_timeout_ms,
+            self._wake,
+            exactly_once=deploy.plan.exactly_once,
+            interval_ms=deploy.settings.checkpoint_interval_ms,
+        )
+        sink.open()
+        node = SinkNode(spec, sink)
+        self._sinks.append(node)
+        return node
+
+    def _build_operator(self, node: Node) -> OperatorRuntime:
+        """The operator with its part of the restored state: the key groups of this subtask."""
+        deploy = self._deploy
+        operator = _make_operator(node.operator, deploy.plan.max_parallelism)
+        handles = [handle for handle in deploy.states if handle.operator == node.operator.name]
+        if handles:
+            groups = key_group_range(deploy.slot, deploy.plan.parallelism, deploy.plan.max_parallelism)
+            operator.restore([self._read_state(handle) for handle in handles], groups)
+            logger.info("state of %s restored: %d keys", node.operator.name, operator.state_keys)
+        if isinstance(node.operator, AggregateOperator):
+            self._stateful[node.operator.name] = operator
+        return operator
+
+    def _read_state(self, handle: StateHandle) -> bytes:
+        data = self._storage.get(handle.path)
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != handle.sha256:
+            raise ObjectCorrupt(
+                f"{self._storage.location}/{handle.path} is not the file that the checkpoint wrote: "
+                f"{len(data)} bytes with sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}"
+            )
+        return unseal(handle.path, data)
+
+
+def _make_operator(spec: PlanOperator, max_parallelism: int) -> OperatorRuntime:
+    match spec:
+        case FilterOperator():
+            return FilterRuntime(spec)
+        case SelectOperator():
+            return SelectRuntime(spec)
+        case AggregateOperator():
+            return AggregateRuntime(spec, max_parallelism)
+        case UnionOperator():
+            return UnionRuntime(spec)
+    raise TypeError(f"{type(spec).__name__} is no operator of a slot's chain")
+
+
+def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions | None:
+    """The restored positions of one source, None on a fresh start."""
+    for positions in deploy.positions:
+        if positions.source == source:
+            return positions
+    return None
+
+
+def _log_bad_record(operator: OperatorName, where: str, count: int) -> None:
+    if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
+        logger.warning("skipped: %s (%d so far for this reason)", where, count)

@@ -1,0 +1,93 @@
+"""What runs beside the attempts, now and then: lag, mirrored offsets, and the janitor. Nothing here decides anything.
+
+A failure of one of these is logged and tried again at its next turn; the pipeline does not stop for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tidegate.coordinator.recovery import merge_positions
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.decisions import Services
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt, TopicPartition
+from tidegate.plan.graph import Plan
+
+logger = logging.getLogger(__name__)
+
+LAG_S: Final = 2.0
+MIRROR_S: Final = 5.0
+JANITOR_S: Final = 15.0
+
+
+class Housekeeping:
+    """Three periodic tasks that run while an attempt does."""
+
+    def __init__(self, plan: Plan, services: Services) -> None:
+        self._plan = plan
+        self._services = services
+        self._positions: dict[TopicPartition, int] = {}
+        self._mirrored: dict[TopicPartition, int] = {}
+        self._attempt = Attempt(0)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def resume(self, attempt: Attempt) -> None:
+        """An attempt runs."""
+        self._attempt = attempt
+        loop = asyncio.get_running_loop()
+        jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
+        if self._plan.exactly_once:
+            jobs.append((JANITOR_S, self._fence))
+        self._tasks = [loop.create_task(self._every(period, job)) for period, job in jobs]
+
+    def completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """Positions as of this checkpoint; the end of a pipeline mirrors them at once."""
+        for offsets, _ in merge_positions(checkpoint.positions).values():
+            self._positions.update(offsets)
+
+    def pause(self) -> None:
+        """The attempt has ended."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Mirror the last positions and end."""
+        self.pause()
+        if self._positions:
+            await self._quietly(self._mirror)
+
+    async def _every(self, period_s: float, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            await self._quietly(job)
+
+    async def _quietly(self, job: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await job()
+        except TidegateError as error:
+            logger.warning("%s", error.message)
+
+    async def _measure_lag(self) -> None:
+        """Against the last stable offset: what a read-committed reader could have read."""
+        positions = dict(self._positions)
+        if not positions:
+            return
+        ends = await self._services.kafka.stable_offsets(positions)
+        for part, end in ends.items():
+            position = positions[part]
+            self._services.metrics.lag(part.topic, part.partition, max(0, end - position), position)
+
+    async def _mirror(self) -> None:
+        positions = {part: offset for part, offset in self._positions.items() if self._mirrored.get(part) != offset}
+        if positions:
+            await self._services.kafka.mirror_offsets(self._plan.pipeline, positions)
+            self._mirrored.update(positions)
+
+    async def _fence(self) -> None:
+        """A zombie can open transactions on its own old ids; they would hold readers back until their timeout."""
+        await self._services.kafka.fence_leftovers(self._plan.pipeline, frozenset(), self._attempt)

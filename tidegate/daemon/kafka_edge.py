@@ -1,0 +1,115 @@
+"""The daemon's own conversations with Kafka, off the event loop: facts, commits, fencing, lag, mirrored offsets.
+
+Commits have a client and a thread of their own, so that nothing else ever waits in front of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.errors import PipelineStopped
+from tidegate.ids import Attempt, TopicPartition, TransactionalId
+from tidegate.sinks.committer import Committer
+from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.transactions import TransactionClient
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 30.0
+MIRROR_TIMEOUT_S: Final = 10.0
+
+
+class TopicMissing(PipelineStopped):
+    """A topic of the pipeline does not exist."""
+
+    code = "topic-missing"
+    exit_code = 2
+
+
+class KafkaEdge:
+    """Two clients, two threads: `commit` things and all the rest."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = dict(kafka)
+        self._commit_thread = ThreadPoolExecutor(1, "commit")
+        self._other_thread = ThreadPoolExecutor(1, "kafka")
+        self._commit_client: TransactionClient | None = None
+        self._other_client: TransactionClient | None = None
+
+    async def open(self) -> None:
+        """Connect both clients. Raises BrokerUnavailable."""
+        self._other_client = await self._on(self._other_thread, lambda: TransactionClient(self._kafka))
+        self._commit_client = await self._on(self._commit_thread, lambda: TransactionClient(self._kafka))
+
+    async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
+        """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
+        client = self._other
+        cluster = await self._on(self._other_thread, client.cluster_id)
+        found = await self._on(self._other_thread, lambda: client.topics(topics))
+        missing = sorted(set(topics) - found.keys())
+        if missing:
+            raise TopicMissing(
+                f"topic {', '.join(missing)} does not exist on {self._kafka.get('bootstrap.servers')}; create it (the "
+                f"pipeline never creates topics), or correct the name",
+                topics=missing,
+            )
+        return cluster, found
+
+    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+        """See Committer.commit."""
+        client = self._commit_client
+        assert client is not None
+        return await self._on(self._commit_thread, lambda: Committer(client).commit(permit))
+
+    async def fence_leftovers(
+        self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
+    ) -> list[TransactionalId]:
+        """See Committer.fence_leftovers."""
+        client = self._other
+        return await self._on(
+            self._other_thread, lambda: Committer(client).fence_leftovers(pipeline, keep, current)
+        )
+
+    async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Last stable offsets of source partitions, for the lag."""
+        client = self._other
+        return await self._on(self._other_thread, lambda: client.stable_offsets(partitions))
+
+    async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back."""
+        await self._on(self._other_thread, lambda: _mirror(self._kafka, group, offsets))
+
+    async def close(self) -> None:
+        """Close both clients; waits for the calls under way."""
+        for thread, client in ((self._commit_thread, self._commit_client), (self._other_thread, self._other_client)):
+            if client is not None:
+                await self._on(thread, client.close)
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _other(self) -> TransactionClient:
+        assert self._other_client is not None
+        return self._other_client
+
+    @staticmethod
+    async def _on(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(thread, call)
+
+
+def _mirror(kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    import confluent_kafka as ck
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(kafka))
+    wanted = [ck.TopicPartition(part.topic, part.partition, offset) for part, offset in sorted(offsets.items())]
+    request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
+    for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
+        future.result(MIRROR_TIMEOUT_S)

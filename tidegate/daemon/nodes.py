@@ -1,0 +1,111 @@
+"""Sources and sinks as the slot loop sees them, with their counts. Only in the slot process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.formats.records import RecordEncoder
+from tidegate.ids import CheckpointId, OperatorName, TransactionalId
+from tidegate.plan.graph import SinkOperator, SourceOperator
+from tidegate.task.ports import Prepared
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.sinks.kafka import KafkaSink
+    from tidegate.sources.kafka import KafkaSource
+
+BadRecord = Callable[[OperatorName, str, str, str], None]
+"""(operator, policy, where, reason)."""
+
+
+class SourceNode:
+    """A Kafka source: frames for the loop, unreadable records to the policy."""
+
+    def __init__(self, operator: SourceOperator, source: KafkaSource, bad_record: BadRecord) -> None:
+        self.operator = operator
+        self.records = 0
+        self.bytes = 0
+        self._source = source
+        self._bad_record = bad_record
+
+    def poll(self) -> pl.DataFrame | None:
+        """See ports.Source. Raises when a record is unreadable and the policy is to fail."""
+        batch = self._source.poll()
+        if batch is None:
+            return None
+        self.records += batch.records
+        self.bytes += batch.size_bytes
+        for failure in batch.failures:
+            where = f"source {self.operator.name}: {failure.partition} offset {failure.offset}: {failure.reason}"
+            self._bad_record(self.operator.name, self.operator.bad_records, where, failure.reason)
+        return batch.frame
+
+    def wait_ready(self, seconds: float) -> None:
+        """Until the positions are known: a barrier may come at once."""
+        self._source.wait_ready(seconds)
+
+    def positions(self) -> SourcePositions:
+        """See ports.Source."""
+        return self._source.positions()
+
+    @property
+    def finished(self) -> bool:
+        """See ports.Source."""
+        return self._source.finished
+
+    def close(self) -> None:
+        """See ports.Source."""
+        self._source.close()
+
+
+class SinkNode:
+    """A Kafka sink: encodes frames, counts them."""
+
+    def __init__(self, operator: SinkOperator, sink: KafkaSink) -> None:
+        self.operator = operator
+        self.records = 0
+        self.bytes = 0
+        self._sink = sink
+        self._encoder = RecordEncoder(operator.format, operator.columns, operator.key, operator.timestamp)
+
+    def ready(self) -> bool:
+        """See ports.Sink."""
+        return self._sink.ready()
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """See ports.Sink."""
+        encoded = self._encoder.encode(frame)
+        self.records += frame.height
+        self.bytes += encoded.size_bytes
+        self._sink.write(encoded)
+
+    def turn(self) -> bool:
+        """See ports.Sink."""
+        return self._sink.turn()
+
+    def prepare(self, checkpoint: CheckpointId) -> None:
+        """See ports.Sink."""
+        self._sink.prepare(checkpoint)
+
+    def poll_prepared(self) -> Sequence[Prepared]:
+        """See ports.Sink."""
+        return self._sink.poll_prepared()
+
+    def unconfirmed(self) -> Sequence[Committable]:
+        """See ports.Sink."""
+        return self._sink.unconfirmed()
+
+    def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        """See ports.Sink."""
+        self._sink.completed(checkpoint, released)
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        """See ports.Sink."""
+        self._sink.aborted(checkpoint)
+
+    def close(self) -> None:
+        """See ports.Sink."""
+        self._sink.close()

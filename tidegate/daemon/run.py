@@ -1,0 +1,71 @@
+"""`tidegate run FILE`: the command around the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from tidegate import __version__
+from tidegate.errors import TidegateError
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def run(file: Path) -> None:
+    """Run the pipeline of FILE until it ends, SIGTERM or SIGINT."""
+    sys.exit(run_pipeline(file))
+
+
+def run_pipeline(file: Path) -> int:
+    """Exit code of the daemon. Errors are told once, without a traceback."""
+    from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.http import HttpServer
+    from tidegate.daemon.logs import configure_logging, set_secrets
+    from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.daemon.progress import ProgressDisplay, TerminalLogHandler, open_console
+    from tidegate.plan.build import plan_file
+
+    try:
+        loaded, plan = plan_file(file, os.environ)
+    except ConfigErrors as errors:
+        for problem in errors.problems:
+            click.echo(str(problem), err=True)
+        return errors.exit_code
+    settings = loaded.settings
+    set_secrets(loaded.secrets.values)
+    console = open_console()
+    terminal = TerminalLogHandler(console) if console is not None else None
+    logs = configure_logging(
+        settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
+    )
+    metrics = PipelineMetrics(settings.name, __version__)
+    http = HttpServer(settings.http.host, settings.http.port, metrics)
+    display = ProgressDisplay(console, metrics.snapshot)
+    try:
+        http.start()
+        logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
+        from tidegate.daemon.service import Daemon
+
+        display.start()
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http)))
+    except TidegateError as error:
+        logger.error("%s", error.message, extra={"code": error.code})  # noqa: TRY400 - told once, without a traceback
+        return error.exit_code
+    finally:
+        display.stop()
+        http.stop()
+        logs.close()
+    return 0
+
+
+async def _serve(make_daemon: object) -> None:
+    """The daemon is made inside the loop: it owns events of it."""
+    assert callable(make_daemon)
+    await make_daemon().run()

@@ -1,0 +1,316 @@
+"""The daemon: one process, one pipeline. Brings everything up, runs attempts, ends cleanly.
+
+One asyncio loop carries the control server and the attempts; blocking things have threads of their own: Spark's
+session and job, the journal, Kafka, HTTP. SIGTERM and SIGINT ask for a final checkpoint; a second one ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import signal
+import socket
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import PipelineSettings
+from tidegate.config.secrets import reveal
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.restart import (
+    AttemptFailure,
+    GiveUp,
+    RestartHistory,
+    RestartSettings,
+    decide_restart,
+)
+from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.decisions import Services
+from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.http import HttpServer
+from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.recovery import make_coordinator, recover
+from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.ids import Attempt
+from tidegate.plan.graph import Plan
+from tidegate.storage.open import open_storage
+from tidegate.task.messages import SlotSettings
+
+logger = logging.getLogger(__name__)
+
+BEAT_S: Final = 0.2
+SPARK_STOP_TIMEOUT_S: Final = 15.0
+
+
+class GaveUp(TidegateError):
+    """The restart strategy allows no further attempt."""
+
+    code = "gave-up"
+    exit_code = 1
+
+
+class ShutdownIncomplete(TidegateError):
+    """The final checkpoint did not complete within the grace. Nothing is lost: the next start goes on from the last."""
+
+    code = "shutdown-incomplete"
+    exit_code = 6
+
+
+class JvmDied(TidegateError):
+    """Spark's driver JVM is gone; only a new process can open another session."""
+
+    code = "jvm-died"
+    exit_code = 1
+
+
+class Daemon:
+    """See the module. `run` returns when everything is committed, or raises what ended it."""
+
+    def __init__(self, loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, http: HttpServer) -> None:
+        self._settings = loaded.settings
+        self._plan = plan
+        self._metrics = metrics
+        self._http = http
+        self._work_dir = tempfile.TemporaryDirectory(prefix="tidegate-")
+        self._runner: AttemptRunner | None = None
+        self._stop_requested = asyncio.Event()
+        self._history = RestartHistory()
+        self._services = self._make_services(loaded)
+        runtime = self._settings.runtime
+        self._server = ControlServer(
+            _control_bind(self._services.control_host),
+            runtime.heartbeat_interval_ms / 1000,
+            runtime.heartbeat_timeout_ms / 1000,
+        )
+        self._housekeeping = Housekeeping(plan, self._services)
+
+    async def run(self) -> None:
+        """Until the pipeline has ended. Raises TidegateError."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        beating = loop.create_task(self._beat())
+        try:
+            self._metrics.state(PipelineState.STARTING)
+            await self._open()
+            await self._run_attempts()
+            self._metrics.state(PipelineState.FINISHED)
+        except TidegateError as error:
+            self._metrics.state(PipelineState.FAILED, error.message)
+            raise
+        finally:
+            await self._close()
+            beating.cancel()
+
+    # -- attempts --------------------------------------------------------------------------------------------------------
+
+    async def _run_attempts(self) -> None:
+        while not self._stop_requested.is_set():
+            started = time.monotonic()
+            try:
+                await self._run_attempt()
+                return
+            except TidegateError as error:
+                if self._stop_requested.is_set():
+                    raise ShutdownIncomplete(
+                        f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
+                        f"lost, the next start goes on from the last checkpoint"
+                    ) from error
+                await self._after_failure(error, started)
+
+    async def _run_attempt(self) -> None:
+        self._metrics.state(PipelineState.RESTORING)
+        recovered = await recover(self._plan, self._services)
+        attempt = recovered.restore.attempt
+        self._metrics.attempt_started(attempt)
+        checkpoints = self._settings.checkpoints
+        coordinator = make_coordinator(_checkpoint_settings(self._settings), recovered)
+        slot_settings = SlotSettings(
+            group_id=self._settings.name,
+            storage_url=str(checkpoints.directory),
+            transaction_timeout_ms=checkpoints.transaction_timeout_ms,
+            checkpoint_interval_ms=checkpoints.interval_ms,
+            heartbeat_interval_ms=self._settings.runtime.heartbeat_interval_ms,
+            lease_ms=self._settings.runtime.heartbeat_timeout_ms,
+            pipeline_log_level=logging.getLogger().level,
+        )
+        self._runner = AttemptRunner(
+            self._plan,
+            recovered.restore,
+            coordinator,
+            self._services,
+            self._server,
+            slot_settings,
+            self._settings.runtime.start_timeout_ms / 1000,
+        )
+        try:
+            if self._stop_requested.is_set():
+                return
+            await self._runner.run()
+        finally:
+            self._housekeeping.pause()
+
+    async def _after_failure(self, error: TidegateError, started: float) -> None:
+        """Wait as the restart strategy says, or raise."""
+        runner, now = self._runner, time.monotonic()
+        ran_ms = 0
+        if runner is not None and runner.running_since is not None:
+            ran_ms = int((now - runner.running_since) * 1000)
+        self._runner = None
+        if not self._services.spark.jvm_alive:
+            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
+        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message)
+        self._history, decision = decide_restart(
+            _restart_settings(self._settings), self._history, failure, random.random()
+        )
+        if isinstance(decision, GiveUp):
+            if not error.retriable:
+                raise error
+            raise GaveUp(decision.reason, cause=error.code) from error
+        self._metrics.restarted(error.code)
+        self._metrics.state(PipelineState.RESTARTING, error.message)
+        logger.warning(
+            "attempt failed after %.1f s: %s; another one in %.1f s", now - started, error.message, decision.delay_ms / 1000
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_requested.wait(), decision.delay_ms / 1000)
+
+    def _on_running(self, attempt: Attempt) -> None:
+        self._metrics.state(PipelineState.RUNNING)
+        logger.info("attempt %d is running", attempt)
+        self._housekeeping.resume(attempt)
+        if self._stop_requested.is_set() and self._runner is not None:
+            self._request_final()
+
+    # -- stopping --------------------------------------------------------------------------------------------------------
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._stop_requested.is_set():
+            logger.warning("second signal: ending at once; the next start goes on from the last checkpoint")
+            logging.shutdown()
+            os._exit(128 + number)
+        logger.info("%s: final checkpoint, then the end (a second signal ends at once)", number.name)
+        self._stop_requested.set()
+        self._metrics.state(PipelineState.STOPPING)
+        runner = self._runner
+        if runner is None or not runner.is_running:
+            if runner is not None:
+                runner.cancel()
+            return
+        self._request_final()
+
+    def _request_final(self) -> None:
+        runner = self._runner
+        assert runner is not None
+        runner.request_final()
+        grace_s = self._settings.runtime.shutdown_grace_ms / 1000
+        asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, runner)
+
+    def _on_grace_over(self, runner: AttemptRunner) -> None:
+        grace_s = self._settings.runtime.shutdown_grace_ms / 1000
+        runner.fail(
+            AttemptFailed(
+                f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)",
+            )
+        )
+
+    # -- open and close --------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Spark takes seconds, everything else is ready long before."""
+        await self._server.start()
+        spark = asyncio.create_task(asyncio.to_thread(self._services.spark.start, self._plan.parallelism))
+        try:
+            await asyncio.get_running_loop().run_in_executor(
+                self._services.journal_thread, self._services.storage.probe
+            )
+            await self._services.kafka.open()
+        except BaseException:
+            with contextlib.suppress(TidegateError):
+                await spark
+            raise
+        await spark
+
+    async def _close(self) -> None:
+        await self._housekeeping.close()
+        await self._server.stop()
+        await self._services.kafka.close()
+        self._services.journal_thread.shutdown(wait=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(self._services.spark.stop), SPARK_STOP_TIMEOUT_S)
+        self._work_dir.cleanup()
+
+    async def _beat(self) -> None:
+        while True:
+            self._http.beat()
+            await asyncio.sleep(BEAT_S)
+
+    def _make_services(self, loaded: LoadedPipeline) -> Services:
+        settings = loaded.settings
+        spark = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
+        master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
+        kafka = reveal(settings.kafka)
+        storage = open_storage(str(settings.checkpoints.directory))
+        checkpoints = _checkpoint_settings(settings)
+        writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
+        return Services(
+            pipeline=settings.name,
+            storage=storage,
+            journal=Journal(storage, writer, retained=checkpoints.retained, id_reserve=checkpoints.id_reserve),
+            journal_thread=ThreadPoolExecutor(1, "journal"),
+            kafka=KafkaEdge(kafka),
+            spark=SparkHost(settings.name, master, spark, self._work_dir.name),
+            metrics=self._metrics,
+            control_host=_control_host(master, spark),
+            on_running=self._on_running,
+            on_completed=self._on_completed,
+        )
+
+    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        self._housekeeping.completed(checkpoint)
+
+
+def _control_host(master: str, spark: dict[str, str]) -> str:
+    """The address executors reach the daemon by: loopback for local masters, else what Spark's driver uses."""
+    if master.startswith("local"):
+        return "127.0.0.1"
+    return spark.get("spark.driver.host") or socket.gethostbyname(socket.gethostname())
+
+
+def _control_bind(host: str) -> str:
+    return host if host.startswith("127.") else "0.0.0.0"  # noqa: S104 - executors connect from other hosts
+
+
+def _checkpoint_settings(settings: PipelineSettings) -> CheckpointSettings:
+    checkpoints = settings.checkpoints
+    return CheckpointSettings(
+        interval_ms=checkpoints.interval_ms,
+        timeout_ms=checkpoints.timeout_ms,
+        min_pause_ms=checkpoints.min_pause_ms,
+        max_concurrent=checkpoints.max_concurrent,
+        tolerable_failures=checkpoints.tolerable_failures,
+        retained=checkpoints.retained,
+    )
+
+
+def _restart_settings(settings: PipelineSettings) -> RestartSettings:
+    restart = settings.restart
+    return RestartSettings(
+        initial_ms=restart.initial_ms,
+        max_ms=restart.max_ms,
+        give_up_failures=restart.give_up_after.failures,
+        give_up_window_ms=restart.give_up_after.within_ms,
+    )
