@@ -11,7 +11,7 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
 from tidegate.operators.expressions.compiled import Compiled, compiles, strict
-from tidegate.plan.expression import Call, Cast, Column
+from tidegate.plan.expression import Call
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 BY_ZERO = "DIVIDE_BY_ZERO"
@@ -35,19 +35,11 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         wide = apply(left.cast(pl.Int64), right.cast(pl.Int64))
         return strict(call, arguments, narrowed(wide, kind), (OVERFLOW, outside(wide, kind)))
     value = apply(left, right)
-    overflow = bigint_overflow(call.function, left, right, value, narrow=any(map(_is_widened, arguments)))
+    overflow = bigint_overflow(call.function, left, right, value)
     return strict(call, arguments, value, (OVERFLOW, overflow))
 
 
-def _is_widened(argument: Compiled) -> bool:
-    """Whether the operand is a smaller integer that was cast to bigint: then a cheaper check will do."""
-    source = argument.source
-    if isinstance(source, Cast):
-        return source.operand.type.kind in NARROW
-    return isinstance(argument.constant, int) and abs(argument.constant) < 1 << 31 or isinstance(source, Column) and source.type.kind in NARROW
-
-
-def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr, *, narrow: bool) -> pl.Expr:
+def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr) -> pl.Expr:
     """Where the wrapped result of a bigint operation is wrong: by the signs, for products by 128-bit arithmetic."""
     if function == "+":
         return ((left ^ value) & (right ^ value)) < 0
@@ -60,7 +52,7 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Timestamps and intervals are microseconds in 64 bits."""
     left, right = (argument.value.cast(pl.Int64) for argument in arguments)
     value = _OPERATORS[call.function](left, right)
-    overflow = bigint_overflow(call.function, left, right, value, narrow=False)
+    overflow = bigint_overflow(call.function, left, right, value)
     return strict(call, arguments, value.cast(polars_type(call.type)), (OVERFLOW, overflow))
 
 

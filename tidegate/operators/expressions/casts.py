@@ -48,10 +48,15 @@ def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
         number = pl.when(text.str.contains(DOUBLE_TEXT)).then(text.str.strip_chars_end("dDfF")).cast(kind, strict=False)
         infinite = lower.str.contains(r"^[+-]?inf(inity)?$")
         named = pl.when(lower == "nan").then(pl.lit(float("nan"), kind)).otherwise(number)
-        sign = pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
+        sign = (
+            pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
+        )
         return pl.when(infinite).then(sign).otherwise(named)
     if after == "boolean":
         lower = text.str.to_lowercase()
-        true, false = (lower.is_in(pl.Series(words).implode()) for words in (["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"]))
+        true, false = (
+            lower.is_in(pl.Series(words).implode())
+            for words in (["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"])
+        )
         return pl.when(true).then(pl.lit(True)).when(false).then(pl.lit(False))
     return value.cast(kind, strict=False)

@@ -91,5 +91,3 @@ def locate(frame: pl.DataFrame, failures: Sequence[Failure]) -> list[RecordFailu
         for row in masks[str(index)].fill_null(False).arg_true():
             rows.setdefault(row, failure.reason)
     return [RecordFailure(row, rows[row]) for row in sorted(rows)]
-
-

@@ -19,13 +19,15 @@ def _arithmetic(name: str) -> Resolve:
         if name in ("+", "-") and {left.type.kind, right.type.kind} & set(_TIME):
             return _time_arithmetic(site, left, right)
         kind = _arithmetic_type(site, left, right)
-        if name == "/":
-            kind = DOUBLE
         if name == "div" and kind.kind not in INTEGRAL:
             raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
         if name == "div":
             kind = BIGINT
-        return Call(name, (with_type(left.start, left.expression, kind), with_type(right.start, right.expression, kind)), kind)
+        operands = [with_type(argument.start, argument.expression, kind) for argument in arguments]
+        if name == "/":  # text becomes a bigint first where the other side is an integer, so '1.5' / 2 fails
+            operands = [with_type(site.start, operand, DOUBLE) for operand in operands]
+            kind = DOUBLE
+        return Call(name, tuple(operands), kind)
 
     return resolve
 

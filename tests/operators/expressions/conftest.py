@@ -1,0 +1,36 @@
+"""One Spark session for every conformance test."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark SQL in ANSI mode and UTC, small and local."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.codegen.wholeStage": "false",  # compiling every small query would take most of the time
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    builder = SparkSession.builder.master("local[1]").appName("conformance")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # failing queries are wanted here
+    yield session
+    session.stop()
