@@ -141,10 +141,12 @@ class HttpServer:
 
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=KEEPALIVE_S)
+        runner = web.AppRunner(
+            self._application(), access_log=None, keepalive_timeout=KEEPALIVE_S, shutdown_timeout=1.0
+        )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._host, self._port, shutdown_timeout=1.0)
+            site = web.TCPSite(runner, self._host, self._port)
             await site.start()
             self._bound.set_result(int(runner.addresses[0][1]))
             await self._ended.wait()

@@ -80,18 +80,17 @@ class ProgressDisplay:
 
     def _run(self, console: Console) -> None:
         # Standard output is left alone: what a command prints there may be somebody's input.
-        with Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
-            while True:
-                ended = self._ended.wait(REFRESH_S)
+        first = render_status(self._snapshot())
+        with Live(first, console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
+            while not self._ended.wait(REFRESH_S):
                 live.update(render_status(self._snapshot()), refresh=True)
-                if ended:
-                    return
+            live.update(render_status(self._snapshot()), refresh=True)
 
 
 def render_status(status: Status) -> Table:
     """The display: one line of state, one of flow, one of checkpoints."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(style="dim", no_wrap=True, min_width=len("checkpoint"))
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {_count(status.restarts, 'restart')}", style="default not bold")

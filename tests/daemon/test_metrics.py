@@ -1,0 +1,326 @@
+"""Metrics: counters through attempts, names, the format that Prometheus reads."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle, WrittenRange
+from tidegate.daemon.checkpoint_summary import derive_committed, derive_phases
+from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
+from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
+from tidegate.daemon.rates import CounterWindow
+from tidegate.daemon.status import PipelineState
+from tidegate.ids import (
+    Attempt,
+    CheckpointId,
+    OperatorName,
+    SlotIndex,
+    SubtaskId,
+    TopicPartition,
+    TransactionalId,
+    VertexId,
+)
+from tidegate.task.report import PartitionLag, SlotReport
+
+ORDERS = OperatorName("orders")
+TOTALS = OperatorName("totals")
+FIRST, SECOND = Attempt(1), Attempt(2)
+
+
+class HandClock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
+    clock = clock or HandClock()
+    return PipelineMetrics("shop", "0.1.0", wall=clock, elapsed=clock)
+
+
+def value(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"tidegate_{name}", {"pipeline": "shop", **labels})
+
+
+def committable(checkpoint: int, records: int) -> Committable:
+    written = (WrittenRange(TopicPartition("out", 0), 0, records, records),)
+    return Committable(
+        TOTALS, SlotIndex(0), FIRST, CheckpointId(checkpoint), TransactionalId("t"), 1, 0, written, 0, 60_000
+    )
+
+
+def completed(checkpoint: int, *committables: Committable) -> CompletedCheckpoint:
+    states = (
+        StateHandle(TOTALS, SlotIndex(0), "a", 700, "x"),
+        StateHandle(TOTALS, SlotIndex(1), "b", 300, "y"),
+    )
+    return CompletedCheckpoint(CheckpointId(checkpoint), FIRST, 500_000, 500_250, (), states, committables)
+
+
+def fill(metrics: PipelineMetrics) -> None:
+    """At least one sample in every family."""
+    metrics.state(PipelineState.RUNNING)
+    report = SlotReport(
+        records_in={ORDERS: 10},
+        bytes_in={ORDERS: 1000},
+        records_out={TOTALS: 9},
+        bytes_out={TOTALS: 900},
+        bad_records={ORDERS: {"json": 1}},
+        busy_seconds=0.5,
+        backpressured_seconds=0.25,
+        idle_seconds=0.25,
+        queued_batches=3,
+        state_keys={TOTALS: 4},
+        lags=(PartitionLag("orders", 0, 10, 5),),
+    )
+    metrics.slot_report(FIRST, 0, report)
+    metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
+    metrics.checkpoint_failed("expired")
+    metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
+    metrics.oldest_transaction(990_000)
+    metrics.restarted("attempt-failed")
+
+
+def test_counters_add_up_over_reports_of_one_attempt() -> None:
+    metrics = make_metrics()
+    metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 10}))
+    metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 25}))
+    metrics.slot_report(FIRST, 1, SlotReport(records_in={ORDERS: 3}))
+    assert value(metrics, "records_in_total", step="orders", subtask="0") == 25
+    assert value(metrics, "records_in_total", step="orders", subtask="1") == 3
+    assert metrics.snapshot().records_in == 28
+
+
+def test_a_new_attempt_counts_from_zero_and_the_counter_goes_on() -> None:
+    metrics = make_metrics()
+    metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 10}))
+    metrics.slot_report(SECOND, 0, SlotReport(records_in={ORDERS: 4}))
+    metrics.slot_report(SECOND, 0, SlotReport(records_in={ORDERS: 12}))
+    assert value(metrics, "records_in_total", step="orders", subtask="0") == 22
+
+
+def test_late_reports_of_an_older_attempt_are_ignored() -> None:
+    metrics = make_metrics()
+    metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 10}))
+    metrics.attempt_started(SECOND)
+    metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 50}))
+    assert value(metrics, "records_in_total", step="orders", subtask="0") == 10
+    assert value(metrics, "attempt") == 2
+
+
+def test_a_lower_value_within_an_attempt_adds_nothing() -> None:
+    metrics = make_metrics()
+    for seen in (10, 7, 12):
+        metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: seen}))
+    assert value(metrics, "records_in_total", step="orders", subtask="0") == 12
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(0, 10**6), st.floats(0, 1e6, allow_nan=False)),
+        max_size=30,
+    )
+)
+def test_counters_never_fall_whatever_is_reported(reports: list[tuple[int, int, int, float]]) -> None:
+    metrics = make_metrics()
+    before: dict[tuple[str, ...], float] = {}
+    for attempt, subtask, records, seconds in reports:
+        report = SlotReport(records_in={ORDERS: records}, busy_seconds=seconds)
+        metrics.slot_report(Attempt(attempt), subtask, report)
+        for family in metrics.registry.collect():
+            if family.type != "counter":
+                continue
+            for sample in family.samples:
+                key = (sample.name, *sorted(sample.labels.values()))
+                assert sample.value >= before.get(key, 0.0)
+                before[key] = sample.value
+
+
+def test_gauges_of_slots_do_not_survive_their_attempt() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    metrics.attempt_started(SECOND)
+    assert value(metrics, "state_keys", step="totals", subtask="0") is None
+    assert value(metrics, "source_lag_records", topic="orders", partition="0") is None
+    assert metrics.snapshot().lag_records is None
+
+
+def test_lag_is_summed_over_partitions() -> None:
+    metrics = make_metrics()
+    metrics.slot_report(FIRST, 0, SlotReport(lags=(PartitionLag("orders", 0, 10, 5), PartitionLag("orders", 1, 0, 7))))
+    metrics.lag("orders", 1, 2, position=5)
+    assert metrics.snapshot().lag_records == 7
+    assert value(metrics, "source_lag_records", topic="orders", partition="1") == 2
+    assert value(metrics, "source_position_offset", topic="orders", partition="1") == 5
+
+
+def test_reasons_are_bounded() -> None:
+    metrics = make_metrics()
+    reasons = {f"reason {number}": 1 for number in range(REASONS_MAX + 10)}
+    metrics.slot_report(FIRST, 0, SlotReport(bad_records={ORDERS: reasons}))
+    assert value(metrics, "bad_records_total", step="orders", subtask="0", reason="other") == 10
+    assert metrics.snapshot().bad_records == REASONS_MAX + 10
+
+
+def test_a_completed_checkpoint_is_counted_with_phases_size_and_time() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    assert value(metrics, "checkpoints_total", result="completed") == 1
+    assert value(metrics, "checkpoint_duration_seconds_sum", phase="total") == pytest.approx(0.25)
+    assert value(metrics, "checkpoint_duration_seconds_count", phase="journal") == 1
+    assert value(metrics, "checkpoint_size_bytes", kind="full") == 1000
+    assert value(metrics, "checkpoint_last_success_timestamp_seconds") == pytest.approx(500.25)
+    assert value(metrics, "state_bytes", step="totals") == 1000
+    assert value(metrics, "records_committed_total", step="totals") == 9
+
+
+def test_carried_committables_count_once() -> None:
+    metrics = make_metrics()
+    metrics.checkpoint_completed(completed(1, committable(1, 9)), {})
+    second = completed(2, committable(1, 9), committable(2, 5))
+    metrics.checkpoint_completed(second, {})
+    assert derive_committed(second) == {"totals": 5}
+    assert value(metrics, "records_committed_total", step="totals") == 14
+
+
+def test_an_unknown_phase_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown phases.*coffee"):
+        make_metrics().checkpoint_completed(completed(1), {"coffee": 1.0})
+
+
+def test_phases_are_those_of_the_slowest_subtask() -> None:
+    def ack(index: int, alignment_ms: float, upload_ms: float) -> Ack:
+        subtask = SubtaskId(VertexId("v"), SlotIndex(index))
+        return Ack(FIRST, CheckpointId(1), subtask, alignment_ms=alignment_ms, upload_ms=upload_ms)
+
+    phases = derive_phases([ack(0, 5, 100), ack(1, 20, 10)])
+    assert phases["alignment"] == pytest.approx(0.02)
+    assert phases["upload"] == pytest.approx(0.1)
+
+
+def test_failed_checkpoints_transactions_and_restarts_are_counted() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    metrics.transactions_ended(TransactionResult.LOST, [1.0])
+    assert value(metrics, "checkpoint_failures_total", reason="expired") == 1
+    assert value(metrics, "transactions_total", result="committed") == 2
+    assert value(metrics, "transactions_total", result="lost") == 1
+    assert value(metrics, "transaction_commit_seconds_count") == 2
+    assert value(metrics, "restarts_total", cause="attempt-failed") == 1
+    assert metrics.snapshot().restarts == 1
+
+
+def test_the_oldest_transaction_grows_older_by_the_clock() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    metrics.oldest_transaction(990_000)
+    clock.now += 5
+    assert value(metrics, "transaction_oldest_open_age_seconds") == pytest.approx(15)
+    metrics.oldest_transaction(None)
+    assert value(metrics, "transaction_oldest_open_age_seconds") == 0
+
+
+def test_exactly_one_state_is_set() -> None:
+    metrics = make_metrics()
+    metrics.state(PipelineState.RESTORING)
+    metrics.state(PipelineState.RUNNING)
+    states = {state.value: value(metrics, "pipeline_state", state=state.value) for state in PipelineState}
+    assert [name for name, each in states.items() if each == 1] == ["running"]
+    assert sum(each or 0 for each in states.values()) == 1
+
+
+def test_rates_are_over_the_last_seconds() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    for second in range(11):
+        metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 100 * second}, records_out={TOTALS: 10 * second}))
+        clock.now += 1
+    clock.now -= 1
+    assert metrics.snapshot().records_in_per_second == pytest.approx(100)
+    assert metrics.snapshot().records_out_per_second == pytest.approx(10)
+
+
+def test_the_rate_falls_to_zero_when_reports_stop() -> None:
+    window = CounterWindow(5.0)
+    for second in range(4):
+        window.total += 50
+        window.observe(float(second))
+    assert window.rate(3.0) == pytest.approx(50)
+    assert window.rate(60.0) == 0
+
+
+def test_the_snapshot_tells_the_last_checkpoint_and_its_age() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    metrics.checkpoint_completed(completed(7, committable(7, 9)), {})
+    clock.now += 2.5
+    last = metrics.snapshot().last_checkpoint
+    assert last is not None
+    assert (last.id, last.age_seconds, last.records_committed, last.size_bytes) == (7, 2.5, 9, 1000)
+
+
+def test_two_pipelines_share_nothing() -> None:
+    one, other = make_metrics(), make_metrics()
+    one.restarted("x")
+    assert other.registry.get_sample_value("tidegate_restarts_total", {"pipeline": "shop", "cause": "x"}) is None
+
+
+def test_every_metric_of_the_catalogue_has_a_sample_and_no_other_exists() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    found = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in metrics.registry.collect()
+        if family.samples and family.name.startswith("tidegate_")
+    }
+    assert found == set(CATALOGUE)
+
+
+def test_names_follow_the_conventions() -> None:
+    for spec in CATALOGUE.values():
+        assert spec.name.startswith("tidegate_")
+        assert spec.name.endswith("_total") == (spec.kind is MetricKind.COUNTER)
+        assert not {"ms", "milliseconds", "kb", "minutes"} & set(spec.name.split("_"))
+        assert spec.help.endswith(".")
+        assert "pipeline" not in spec.labels
+
+
+def test_both_formats_parse_with_every_label_bounded() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    text = list(text_string_to_metric_families(generate_latest(metrics.registry).decode()))
+    opened = list(parse_openmetrics(generate_openmetrics(metrics.registry).decode()))  # type: ignore[no-untyped-call]
+    for families in (text, opened):
+        ours = [family for family in families if family.name.startswith("tidegate_")]
+        assert len(ours) == len(CATALOGUE)
+        for family in ours:
+            assert family.documentation
+            assert family.type in ("counter", "gauge", "histogram")
+            assert all(sample.labels["pipeline"] == "shop" for sample in family.samples)
+            assert all(not sample.name.endswith("_created") for sample in family.samples)
+
+
+def test_promtool_has_no_complaint() -> None:
+    metrics = make_metrics()
+    fill(metrics)
+    exposition = generate_latest(metrics.registry)
+    families = list(text_string_to_metric_families(exposition.decode()))
+    assert len({family.name for family in families}) == len(families)
+    promtool = shutil.which("promtool")
+    if promtool is not None:  # Debian package prometheus; the checks above and in this file do not depend on it
+        result = subprocess.run([promtool, "check", "metrics"], input=exposition, capture_output=True, check=False)
+        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")

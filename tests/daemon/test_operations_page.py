@@ -1,0 +1,88 @@
+"""docs/operations.md says what the code does: metrics, exit codes, paths, fields of a log line, states."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidegate
+from tidegate.daemon.http import ALIASES, BEAT_LIMIT_S, PATHS
+from tidegate.daemon.logs import FORMATS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogContext
+from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.ids import Attempt
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def first_cells(text: str) -> list[str]:
+    return [row.split("|")[1].strip().strip("`") for row in text.splitlines() if row.startswith("| ")]
+
+
+def subclasses(base: type[TidegateError]) -> Iterator[type[TidegateError]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from subclasses(each)
+
+
+def test_the_table_of_metrics_is_the_catalogue() -> None:
+    found = re.search(r"<!-- metrics: [^\n]* -->\n(.*?)\n<!-- end of metrics -->", PAGE, re.DOTALL)
+    assert found is not None
+    assert found[1] == render_metrics_table(), "run `python -m tidegate.daemon.metric_catalogue` and paste its table"
+
+
+def test_expressions_name_metrics_that_exist() -> None:
+    named = set(re.findall(r"tidegate_[a-z_]+", section("Metrics")))
+    assert named - {"tidegate_"} <= set(CATALOGUE)
+
+
+@pytest.mark.slow
+def test_every_exit_code_of_an_error_is_documented() -> None:
+    for module in pkgutil.walk_packages(tidegate.__path__, "tidegate."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    documented = {int(cell) for cell in first_cells(section("Exit codes")) if cell.isdigit()}
+    used = {(each.exit_code, each.__name__) for each in subclasses(TidegateError)}
+    assert {(code, name) for code, name in used if code not in documented} == set()
+    assert {0, 130, 143} <= documented
+
+
+def test_codes_of_errors_are_unique() -> None:
+    codes: dict[str, str] = {}
+    for each in subclasses(TidegateError):
+        if "code" in vars(each):
+            name = f"{each.__module__}.{each.__qualname__}"
+            assert codes.setdefault(each.code, name) == name
+
+
+def test_all_paths_and_aliases_are_documented() -> None:
+    text = section("Probes and paths")
+    assert set(first_cells(text)) - {"path", "---", "/"} == set(PATHS)
+    assert all(f"`{alias}`" in text for alias in ALIASES)
+    assert f"{BEAT_LIMIT_S:.0f} s" in text
+    assert all(f"`{state.value}`" in text for state in PipelineState)
+
+
+def test_all_fields_of_a_log_line_are_documented() -> None:
+    attributes = {"name": "x", "levelno": 40, "levelname": "ERROR", "msg": "m", "checkpoint": 1, "subtask": 0}
+    record = logging.makeLogRecord(
+        {**attributes, "error": AttemptFailed("gone", slot=1), "exc_text": "Traceback"},
+    )
+    line = JsonFormatter(LogContext("shop", Attempt(1))).format(record)
+    text = section("Logs")
+    assert set(first_cells(text)) - {"field", "---"} == set(re.findall(r'"(\w+)":', line)) - {"slot"}
+    assert f"{MESSAGE_CHARACTERS_MAX:,} characters" in text
+    assert all(f"`{style}`" in text for style in FORMATS)
