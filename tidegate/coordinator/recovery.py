@@ -97,7 +97,8 @@ def _positions_of(
 ) -> tuple[SourcePositions, ...]:
     """Partitions that appeared after the checkpoint are read from their beginning: none of their records was seen.
 
-    In a bounded read they lie behind the end, which was fixed when the read began.
+    In a bounded read they lie behind the end, which was fixed when the read began. Behind a final checkpoint a bounded
+    read begins anew: its ends are looked up again.
     """
     if checkpoint is None:
         return ()
@@ -106,7 +107,7 @@ def _positions_of(
         SourcePositions(
             source=source,
             next_offsets=tuple((p, known[source][0].get(p, 0)) for p in partitions),
-            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions) if known[source][1] else (),
+            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions) if known[source][1] and not checkpoint.final else (),
         )
         for source, partitions in sorted(assigned.items())
         if source in known

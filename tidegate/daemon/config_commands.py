@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -37,8 +38,9 @@ def validate(file: Path, style: str, connect: bool) -> int:
     if connect and not any(problem.severity == "error" for problem in problems):
         from tidegate.daemon.connect_check import check_connected
 
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
         loaded = read_pipeline(file, os.environ)
-        problems += check_connected(loaded, build_plan(loaded)).problems
+        problems = tuple(sorted((*problems, *check_connected(loaded, build_plan(loaded)).problems)))
     if problems or style == "json":
         click.echo(render_problems(problems, style))
     errors = sum(problem.severity == "error" for problem in problems)

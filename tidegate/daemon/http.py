@@ -125,7 +125,8 @@ class HttpServer:
             errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
         }.get(error.errno or 0, "set http.host to an address of this machine")
         # asyncio wraps the system's words into a sentence with the address, which is here already.
-        cause = os.strerror(error.errno) if error.errno in errno.errorcode else error.strerror or type(error).__name__
+        known = error.errno is not None and error.errno in errno.errorcode
+        cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
         text = f"cannot listen on {self._host}:{self._port} (http.host, http.port): {cause}; {remedy}"
         return HttpUnavailable(text, host=self._host, port=self._port)
 

@@ -1,0 +1,272 @@
+"""`validate --connect`: asks the broker and the checkpoint directory what the pipeline file takes for granted.
+
+`read_cluster` collects facts through kafka-python's public admin client; `derive_findings` judges them and is pure.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from tidegate.config.errors import Problem
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.secrets import reveal
+from tidegate.config.units import render_duration
+from tidegate.config.values import Path
+from tidegate.errors import TidegateError
+from tidegate.ids import TopicPartition
+from tidegate.plan.graph import Operator, Plan, SinkOperator, SourceOperator
+from tidegate.sinks.client_properties import derive_client_arguments
+from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.facts import TopicFacts
+from tidegate.storage.base import StorageError
+from tidegate.storage.open import open_storage
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+T = TypeVar("T", bound=Operator)
+
+BOOTSTRAP_TIMEOUT_MS = 10_000
+MAX_TIMEOUT_PROPERTY = "transaction.max.timeout.ms"
+
+
+class SeenTopic(msgspec.Struct, frozen=True):
+    """A topic as the broker tells it; `error` is the name of Kafka's error, empty if there is none."""
+
+    error: str
+    facts: TopicFacts | None
+    operations: frozenset[str]
+    """What this user may do: READ, WRITE, DESCRIBE ...; empty when the broker does not say."""
+    leaderless: tuple[int, ...] = ()
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What a broker told. `offsets`: first and next offset of the partitions that a `start` names."""
+
+    cluster_id: str
+    topics: Mapping[str, SeenTopic]
+    max_transaction_timeout_ms: int | None
+    offsets: Mapping[TopicPartition, tuple[int, int]] = {}
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """Findings, and the facts that a start of the daemon needs; `cluster` is None when no broker answered."""
+
+    problems: tuple[Problem, ...]
+    cluster: Cluster | None
+
+
+def check_connected(loaded: LoadedPipeline, plan: Plan, timeout_ms: int = BOOTSTRAP_TIMEOUT_MS) -> Connected:
+    """Every finding about the broker and the checkpoint directory, each with its place in the file."""
+    problems = _storage_problems(loaded)
+    try:
+        cluster = read_cluster(reveal(loaded.settings.kafka), plan, timeout_ms)
+    except (Unreachable, SinkRefused) as error:
+        path = _server_path(loaded)
+        if isinstance(error, SinkRefused) and "property" in error.fields:
+            path = ("kafka", str(error.fields["property"]))
+        problem = loaded.problem(path, error.message, str(error.fields.get("remedy", "")))
+        return Connected((*problems, problem), None)
+    return Connected((*problems, *derive_findings(loaded, plan, cluster)), cluster)
+
+
+class Unreachable(TidegateError):
+    """No broker could be asked; `remedy` is among the fields."""
+
+    code = "broker-unreachable"
+    exit_code = 2
+    retriable = True
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_ms: int) -> Cluster:
+    """Ask a broker. Raises Unreachable when none can be asked, SinkRefused for properties that cannot be used."""
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    arguments = derive_client_arguments(kafka)
+    servers = str(kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", "")))
+    try:
+        client = KafkaAdminClient(
+            **arguments, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=max(timeout_ms, 5000)
+        )
+    except (KafkaError, OSError, ValueError) as error:
+        raise _unreachable(servers, timeout_ms, error) from error
+    try:
+        return _read(client, plan)
+    except (KafkaError, OSError) as error:
+        raise Unreachable(
+            f"the broker at {servers} refused to answer: {error}", remedy="see the broker's log"
+        ) from error
+    finally:
+        client.close()
+
+
+def _unreachable(servers: str, timeout_ms: int, error: Exception) -> Unreachable:
+    unknown = [name for name in map(_host, servers.split(",")) if not _resolves(name)]
+    if unknown:
+        message = f"the host name `{unknown[0]}` is not known here"
+        return Unreachable(message, remedy="correct it, or the name service")
+    reason = type(error).__name__
+    if "Timeout" in reason or "NoBrokers" in reason or "Connection" in reason:
+        message = f"no broker answers at {servers} within {render_duration(timeout_ms)}"
+        return Unreachable(message, remedy="start it, or correct address, port and `security.protocol`")
+    return Unreachable(f"the broker at {servers} refused the connection: {error}", remedy="check the credentials")
+
+
+def _host(server: str) -> str:
+    return server.strip().split("://", 1)[-1].rpartition(":")[0].strip("[]") or server.strip()
+
+
+def _resolves(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
+
+
+def _read(client: KafkaAdminClient, plan: Plan) -> Cluster:
+    from kafka.errors import for_code
+
+    about = client.describe_cluster()
+    topics: dict[str, SeenTopic] = {}
+    for row in client.describe_topics(sorted(_topics(plan))):
+        partitions = row["partitions"]
+        leaderless = tuple(part["partition_index"] for part in partitions if part["leader_id"] < 0)
+        facts = TopicFacts(str(row["topic_id"]), len(partitions)) if not row["error_code"] else None
+        error = for_code(row["error_code"]).__name__.removesuffix("Error") if row["error_code"] else ""
+        topics[row["name"]] = SeenTopic(error, facts, frozenset(row["authorized_operations"] or ()), leaderless)
+    brokers = [broker["broker_id"] for broker in about["brokers"]]
+    return Cluster(
+        cluster_id=str(about["cluster_id"]),
+        topics=topics,
+        max_transaction_timeout_ms=_read_max_timeout(client, brokers),
+        offsets=_read_offsets(client, plan, topics),
+    )
+
+
+def _read_max_timeout(client: KafkaAdminClient, brokers: list[int]) -> int | None:
+    """The least of the brokers' limits; None when this user may not see it."""
+    from kafka.admin import ConfigResource, ConfigResourceType
+    from kafka.errors import KafkaError
+
+    limits: list[int] = []
+    for broker in brokers[:5]:  # brokers of one cluster agree; a few show a rolling change
+        try:
+            resource = ConfigResource(ConfigResourceType.BROKER, str(broker))
+            found = client.describe_configs([resource], config_filter="all")
+        except KafkaError:
+            return None
+        limits += [int(found["broker"][str(broker)][MAX_TIMEOUT_PROPERTY]["value"])]
+    return min(limits, default=None)
+
+
+def _read_offsets(
+    client: KafkaAdminClient, plan: Plan, topics: Mapping[str, SeenTopic]
+) -> dict[TopicPartition, tuple[int, int]]:
+    import kafka
+    from kafka.errors import KafkaError
+
+    wanted: list[kafka.TopicPartition] = []
+    for source in _operators(plan, SourceOperator):
+        if isinstance(source.start, dict):
+            facts = topics[source.topics[0]].facts
+            known = range(facts.partitions if facts else 0)
+            wanted += [kafka.TopicPartition(source.topics[0], number) for number in source.start if number in known]
+    if not wanted:
+        return {}
+    try:
+        first = client.list_partition_offsets(dict.fromkeys(wanted, -2))
+        after = client.list_partition_offsets(dict.fromkeys(wanted, -1))
+    except KafkaError:
+        return {}  # leaders are missing or reading is forbidden: both are findings of their own
+    return {TopicPartition(*each): (first[each].offset, after[each].offset) for each in wanted}
+
+
+# -- judging -----------------------------------------------------------------------------------------------------------
+
+
+def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
+    """What is wrong with a pipeline on this cluster."""
+    problems: list[Problem] = []
+    for source in _operators(plan, SourceOperator):
+        for index, topic in enumerate(source.topics):
+            words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
+            path = ("sources", source.name, *words)
+            problems += _topic_problems(loaded, path, topic, cluster.topics[topic], "READ")
+        problems += _start_problems(loaded, source, cluster)
+    for sink in _operators(plan, SinkOperator):
+        path = ("sinks", sink.name, "topic")
+        problems += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], "WRITE")
+    limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
+    if plan.exactly_once and limit is not None and wanted > limit:
+        message = (
+            f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT_PROPERTY} ({render_duration(limit)})"
+        )
+        remedy = f"set it to {render_duration(limit)} or less, or raise the broker's limit"
+        problems.append(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy))
+    return problems
+
+
+def _topic_problems(loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operation: str) -> list[Problem]:
+    user = "the user of `kafka:`"
+    if seen.error == "UnknownTopicOrPartition":
+        return [loaded.problem(path, f"the topic `{topic}` does not exist", "create it, or correct the name")]
+    if seen.error == "TopicAuthorizationFailed" or (seen.operations and "DESCRIBE" not in seen.operations):
+        return [loaded.problem(path, f"{user} may not see the topic `{topic}`", "grant DESCRIBE on it")]
+    if seen.error:
+        return [loaded.problem(path, f"the broker says {seen.error} about the topic `{topic}`", "see the broker's log")]
+    problems: list[Problem] = []
+    if seen.operations and operation not in seen.operations:
+        verb = "read" if operation == "READ" else "write"
+        problems.append(loaded.problem(path, f"{user} may not {verb} the topic `{topic}`", f"grant {operation} on it"))
+    if seen.leaderless:
+        numbers = ", ".join(map(str, seen.leaderless[:10]))
+        problems.append(loaded.problem(path, f"no leader for partition {numbers} of `{topic}`", "start its broker"))
+    return problems
+
+
+def _start_problems(loaded: LoadedPipeline, source: SourceOperator, cluster: Cluster) -> list[Problem]:
+    if not isinstance(source.start, dict):
+        return []
+    topic, problems = source.topics[0], []
+    facts = cluster.topics[topic].facts
+    for partition, offset in source.start.items():
+        path = ("sources", source.name, "start", str(partition))
+        if facts is not None and partition >= facts.partitions:
+            message = f"the topic `{topic}` has no partition {partition}"
+            problems.append(loaded.problem(path, message, f"partitions are 0 to {facts.partitions - 1}"))
+        first, after = cluster.offsets.get(TopicPartition(topic, partition), (0, offset))
+        if not first <= offset <= after:
+            message = f"offset {offset} is not in partition {partition} of `{topic}`"
+            problems.append(loaded.problem(path, message, f"use {first} to {after}"))
+    return problems
+
+
+def _storage_problems(loaded: LoadedPipeline) -> tuple[Problem, ...]:
+    directory = loaded.settings.checkpoints.directory
+    try:
+        open_storage(directory).probe()
+    except StorageError as error:
+        return (loaded.problem(("checkpoints", "directory"), error.message),)
+    return ()
+
+
+def _server_path(loaded: LoadedPipeline) -> Path:
+    given = [name for name in ("bootstrap.servers", "metadata.broker.list") if name in loaded.settings.kafka]
+    return ("kafka", *given[:1])
+
+
+def _topics(plan: Plan) -> set[str]:
+    sources = {topic for source in _operators(plan, SourceOperator) for topic in source.topics}
+    return sources | {sink.topic for sink in _operators(plan, SinkOperator)}
+
+
+def _operators(plan: Plan, kind: type[T]) -> list[T]:
+    return [node.operator for vertex in plan.vertices for node in vertex.nodes if isinstance(node.operator, kind)]
