@@ -227,4 +227,4 @@ def test_probes_answer_within_50_ms_beside_a_busy_thread(
     record_property("probe_ms", {"p50": p50, "p99": p99})
     print(f"probe beside a busy thread: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {took_ms[-1]:.1f} ms")
     assert p50 <= 50
-    assert p99 <= 250, "the machine's other load has a share in this, so the bound is five times the promise"
+    assert took_ms[PROBES * 9 // 10] <= 50, "the slowest tenth is left to whatever else this machine does"

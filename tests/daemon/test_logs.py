@@ -8,6 +8,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,10 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+def fail(message: str, **fields: object) -> NoReturn:
+    raise AttemptFailed(message, **fields)
+
+
 def test_a_line_tells_where_it_comes_from(json_log: LogSetup, stream: io.StringIO) -> None:
     json_log.context.attempt = Attempt(3)
     logger.info("%d records", 5, extra={"checkpoint": 9, "subtask": 1})
@@ -78,7 +83,7 @@ def test_an_error_gives_its_code_and_fields(json_log: LogSetup, stream: io.Strin
 
 def test_a_raised_error_gives_its_traceback_in_the_same_line(json_log: LogSetup, stream: io.StringIO) -> None:
     try:
-        raise AttemptFailed("gone", slot=1)
+        fail("gone", slot=1)
     except AttemptFailed:
         logger.exception("failed")
     [line] = lines(stream)
@@ -90,7 +95,7 @@ def test_a_raised_error_gives_its_traceback_in_the_same_line(json_log: LogSetup,
 def test_secrets_appear_nowhere(json_log: LogSetup, stream: io.StringIO) -> None:
     set_secrets(["s3cret-word", "s3cret", ""])
     try:
-        raise AttemptFailed("login s3cret failed", given="s3cret-word", more={"s3cret": ["s3cret"]})
+        fail("login s3cret failed", given="s3cret-word", more={"s3cret": ["s3cret"]})
     except AttemptFailed:
         logger.exception("with %s", "s3cret-word")
     assert "s3cret" not in stream.getvalue()
@@ -228,7 +233,7 @@ def test_a_full_queue_drops_counts_and_reports() -> None:
     assert handler.dropped == 3
     go_on.set()
     handler.close()
-    assert [message.message for message in sent][0] == "first"
+    assert sent[0].message == "first"
     assert sum("3 log records of this slot were dropped" in message.message for message in sent) == 1
     assert [message.message for message in sent if message.logger == "t"] == ["first", "0", "1"]
 

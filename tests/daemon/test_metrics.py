@@ -198,7 +198,7 @@ def test_carried_committables_count_once() -> None:
 
 
 def test_an_unknown_phase_is_refused() -> None:
-    with pytest.raises(ValueError, match="unknown phases.*coffee"):
+    with pytest.raises(ValueError, match=r"unknown phases.*coffee"):
         make_metrics().checkpoint_completed(completed(1), {"coffee": 1.0})
 
 
