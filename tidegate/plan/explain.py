@@ -177,10 +177,9 @@ def _shown(value: object) -> Any:
 def render_explanation(explanation: Explanation) -> str:
     """The explanation as text."""
     slots = explanation["parallelism"]
-    lines = [
-        f"pipeline {explanation['pipeline']}: {explanation['guarantee']}, {slots} slot{'s' if slots > 1 else ''}, "
-        f"{explanation['max_parallelism']} key groups",
-    ]
+    guarantee, groups = explanation["guarantee"], explanation["max_parallelism"]
+    plural = "s" if slots > 1 else ""
+    lines = [f"pipeline {explanation['pipeline']}: {guarantee}, {slots} slot{plural}, {groups} key groups"]
     for vertex in explanation["vertices"]:
         lines += ["", f"{vertex['name']}  (subtasks {vertex['subtasks'][0]} .. {vertex['subtasks'][-1]})"]
         for edge in explanation["exchanges"]:
