@@ -29,7 +29,9 @@ def running(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen
     assert process.stderr is not None
     with process.stdout, process.stderr:
         try:
-            yield process, process.stdout.readline().strip()
+            address = process.stdout.readline().strip()
+            assert address, process.stderr.read()
+            yield process, address
         finally:
             process.kill()
             process.wait()

@@ -25,7 +25,8 @@ def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any Java."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "")  # known to monkeypatch, so that what a test sets is undone
+    monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
     monkeypatch.setattr(java, "_bundled_java", lambda: None)
     return tmp_path
