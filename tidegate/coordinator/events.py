@@ -53,16 +53,12 @@ class CheckpointFailure(StrEnum):
 
 
 class CheckpointProperties(msgspec.Struct, frozen=True):
-    """What kind of checkpoint it is (C16). That one was subsumed is a CheckpointFailure of it (C17)."""
+    """What kind of checkpoint it is; savepoints will add theirs (C16). Subsumed is a CheckpointFailure (C17)."""
 
     forced: bool = False
     """Ignores the limit of concurrent checkpoints and the minimum pause."""
     final: bool = False
     """Sources stop behind its barrier."""
-    savepoint: bool = False
-    """Belongs to the user: not retained, subsumes nothing (C26)."""
-    externalized: bool = True
-    """Its state is in files outside the processes: always so here."""
 
 
 PERIODIC = CheckpointProperties()

@@ -23,7 +23,7 @@ UNFINISHED: Final = ".unfinished"
 
 STALE_AFTER_S: Final = 3600.0
 SWEPT_MAX: Final = 10_000
-_TRIES: Final = 5
+_TRIES: Final = 20
 
 T = TypeVar("T")
 
@@ -117,17 +117,18 @@ class LocalStorage:
         unfinished = self._root / UNFINISHED / uuid.uuid4().hex
         try:
             _write_synced(unfinished, data)
-            for attempt in range(_TRIES):
-                self._make_folder(target.parent)
+            for _ in range(_TRIES):
                 try:
+                    self._make_folder(target.parent)
                     appeared = appear(unfinished)
-                    self._sync_up(target.parent)
+                    break
                 except FileNotFoundError:
-                    if attempt == _TRIES - 1:
-                        raise
-                else:
-                    return appeared
-            raise AssertionError("unreachable: the last try returns or raises")
+                    continue
+            else:
+                self._make_folder(target.parent)
+                appeared = appear(unfinished)
+            self._sync_up(target.parent)
+            return appeared
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -150,7 +151,8 @@ class LocalStorage:
             folder = folder.parent
 
     def _prune(self, folder: Path) -> None:
-        while folder != self._root:
+        """Up to, but without, the first level: those few are used all the time."""
+        while folder not in (self._root, self._root / folder.relative_to(self._root).parts[0]):
             try:
                 folder.rmdir()
             except OSError:

@@ -15,6 +15,7 @@ _REMEDIES: Final = {
     errno.EIO: "check the disk and the kernel log; the directory may have to move to another disk",
     errno.EROFS: "mount the file system read-write (after an I/O error the kernel may have made it read-only)",
     errno.ENOTDIR: "a part of the path is a file: choose another directory in `checkpoints.directory`",
+    errno.EEXIST: "a part of the path is a file: choose another directory in `checkpoints.directory`",
     errno.EISDIR: "an object's name is taken by a directory: remove what is not Tidegate's from the directory",
     errno.ENAMETOOLONG: "choose a shorter directory or shorter names in the pipeline file",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

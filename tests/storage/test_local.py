@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tidegate.storage import local
+from tidegate.storage.base import ObjectMissing, StorageError
+from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
+from tidegate.storage.open import StorageUnsupported, open_storage
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(f"file://{tmp_path}/a/b")
+
+
+def unfinished(tmp_path: Path) -> list[Path]:
+    return list((tmp_path / "a/b" / UNFINISHED).iterdir())
+
+
+def test_what_was_put_is_read_back(storage: LocalStorage) -> None:
+    storage.put("state/7/totals", b"one")
+    assert storage.get("state/7/totals") == b"one"
+
+
+def test_put_replaces(storage: LocalStorage) -> None:
+    storage.put("x", b"one")
+    storage.put("x", b"two")
+    assert storage.get("x") == b"two"
+
+
+def test_put_if_absent_never_replaces(storage: LocalStorage) -> None:
+    assert storage.put_if_absent("journal/0", b"one")
+    assert not storage.put_if_absent("journal/0", b"two")
+    assert storage.get("journal/0") == b"one"
+
+
+def test_missing_object_is_told_by_name(storage: LocalStorage) -> None:
+    with pytest.raises(ObjectMissing, match="there is no journal/9"):
+        storage.get("journal/9")
+
+
+def test_list_is_sorted_and_by_prefix(storage: LocalStorage) -> None:
+    for name in ("state/2/b", "state/1/a", "journal/1", "state/10/c"):
+        storage.put(name, b"")
+    assert storage.list("state/") == ["state/1/a", "state/10/c", "state/2/b"]
+    assert storage.list("state/1") == ["state/1/a", "state/10/c"]
+    assert storage.list("") == ["journal/1", "state/1/a", "state/10/c", "state/2/b"]
+    assert storage.list("nothing/") == []
+
+
+def test_list_never_shows_unfinished_writes(storage: LocalStorage, tmp_path: Path) -> None:
+    (tmp_path / "a/b" / UNFINISHED / "half").write_bytes(b"ha")
+    assert storage.list("") == []
+
+
+def test_delete_is_idempotent_and_removes_empty_folders(storage: LocalStorage, tmp_path: Path) -> None:
+    storage.put("state/7/totals", b"one")
+    storage.delete("state/7/totals")
+    storage.delete("state/7/totals")
+    assert storage.list("") == []
+    assert not (tmp_path / "a/b/state/7").exists()
+
+
+def test_delete_keeps_folders_with_other_objects(storage: LocalStorage) -> None:
+    storage.put("state/7/a", b"one")
+    storage.put("state/7/b", b"two")
+    storage.delete("state/7/a")
+    assert storage.list("") == ["state/7/b"]
+
+
+@pytest.mark.parametrize("name", ["", "/x", "x/", "a//b", "../x", "a/../b", ".unfinished/x", "a/.b", "a\0b"])
+def test_bad_names_are_refused(storage: LocalStorage, name: str) -> None:
+    with pytest.raises(ValueError, match="not an object name"):
+        storage.put(name, b"")
+
+
+def test_probe_leaves_nothing(storage: LocalStorage) -> None:
+    storage.probe()
+    assert storage.list("") == []
+
+
+def test_one_of_many_concurrent_creators_wins(storage: LocalStorage, tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        own = LocalStorage(f"{tmp_path}/a/b")
+        start.wait(timeout=10)
+        won.extend(n for n in range(20) if own.put_if_absent(f"journal/{n}", b"%d" % number))
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert sorted(won) == list(range(20))
+    assert unfinished(tmp_path) == []
+
+
+def test_a_folder_pruned_during_a_write_is_made_again(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody deletes the last other object of the folder between its creation and the link."""
+    pruned: list[Path] = []
+    make = storage._make_folder
+
+    def make_and_lose(folder: Path) -> None:
+        make(folder)
+        if len(pruned) < 3:
+            folder.rmdir()
+            pruned.append(folder)
+
+    monkeypatch.setattr(storage, "_make_folder", make_and_lose)
+    assert storage.put_if_absent("state/7/totals", b"x")
+    assert pruned == [tmp_path / "a/b/state/7"] * 3
+    assert storage.get("state/7/totals") == b"x"
+
+
+def test_a_write_gives_up_when_its_folder_vanishes_for_ever(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_make_folder", lambda folder: None)
+    with pytest.raises(StorageError, match="ENOENT"):
+        storage.put("state/7/totals", b"x")
+    assert unfinished(tmp_path) == []
+
+
+def test_stale_unfinished_files_are_swept_and_fresh_ones_kept(storage: LocalStorage, tmp_path: Path) -> None:
+    folder = tmp_path / "a/b" / UNFINISHED
+    (folder / "stale").write_bytes(b"x")
+    (folder / "fresh").write_bytes(b"x")
+    old = (folder / "stale").stat().st_mtime - STALE_AFTER_S - 10
+    os.utime(folder / "stale", (old, old))
+    LocalStorage(f"{tmp_path}/a/b")
+    assert [path.name for path in unfinished(tmp_path)] == ["fresh"]
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        (errno.EACCES, "permission"),
+        (errno.ENOSPC, "free space"),
+        (errno.EIO, "check the disk"),
+        (errno.EROFS, "read-write"),
+        (errno.EDOM, "check the directory"),
+    ],
+)
+def test_a_failed_sync_is_an_error_and_nothing_appears(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=remedy) as caught:
+        storage.put_if_absent("journal/0", b"one")
+    monkeypatch.undo()
+    assert caught.value.fields["errno"] == errno.errorcode[code]
+    assert "journal/0" in caught.value.message
+    assert str(tmp_path) in caught.value.message
+    assert storage.list("") == []
+    assert unfinished(tmp_path) == []
+
+
+def test_content_and_every_folder_are_synced_before_the_call_returns(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    storage.put_if_absent("state/7/totals", b"one")
+    root = str(tmp_path / "a/b")
+    assert synced[0].startswith(f"{root}/{UNFINISHED}/")
+    assert synced[-3:] == [f"{root}/state/7", f"{root}/state", root]
+
+
+def test_losing_the_race_also_syncs_what_the_winner_made(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.put_if_absent("journal/0", b"one")
+    synced: list[str] = []
+    monkeypatch.setattr(local, "_sync_folder", lambda folder: synced.append(str(folder)))
+    assert not storage.put_if_absent("journal/0", b"two")
+    assert str(tmp_path / "a/b/journal") in synced
+
+
+def test_a_file_where_the_directory_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="a part of the path is a file") as caught:
+        LocalStorage(f"file://{tmp_path}/file/checkpoints")
+    assert caught.value.retriable
+
+
+def test_a_host_in_the_file_address_is_refused() -> None:
+    with pytest.raises(StorageError, match="three slashes"):
+        LocalStorage("file://tmp/checkpoints")
+
+
+def test_escapes_in_the_file_address_are_resolved(tmp_path: Path) -> None:
+    LocalStorage(f"file://{tmp_path}/a%20b").put("x", b"")
+    assert (tmp_path / "a b/x").exists()
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket", "az://container/x"])
+def test_object_stores_need_the_extra(url: str) -> None:
+    with pytest.raises(StorageUnsupported, match="storage extra; not supported yet") as caught:
+        open_storage(url)
+    assert (caught.value.exit_code, caught.value.retriable) == (2, False)
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(StorageUnsupported, match="unknown kind of storage 'ftp'"):
+        open_storage("ftp://host/x")
+
+
+def test_a_plain_path_is_a_directory(tmp_path: Path) -> None:
+    open_storage(str(tmp_path / "plain")).put("x", b"1")
+    assert (tmp_path / "plain/x").read_bytes() == b"1"
