@@ -155,7 +155,9 @@ class SlotLoop:
                     if pending is None:
                         continue
                     name = task.vertex.nodes[index].operator.name
-                    committables = (*sink.unconfirmed(), *prepared.committables)
+                    # A later interval may be prepared already: its rows lie behind this barrier and must not ride along.
+                    earlier = [c for c in sink.unconfirmed() if c.checkpoint <= prepared.checkpoint]
+                    committables = (*earlier, *prepared.committables)
                     pending.prepared(name, committables, prepared.prepare_ms)
                     self._acknowledge(task.subtask, pending)
         self._report_finished()
