@@ -35,6 +35,8 @@ from tidegate.task.ports import Prepared
 logger = logging.getLogger(__name__)
 
 QUEUED_BATCHES_MAX: Final = 4
+QUEUED_BYTES_MAX: Final = 8 << 20
+"""Together they bound what waits in front of the client's own queue; one batch is always taken."""
 WARM_AHEAD: Final = 2
 PREPARE_TIMEOUT_S: Final = 120.0
 FLUSH_MARGIN_S: Final = 10.0
@@ -70,6 +72,7 @@ class KafkaSink:
         interval_ms: int = 1000,
     ) -> None:
         self.records_written = 0
+        self.bytes_written = 0
         self._operator = operator
         self._subtask = subtask
         self._attempt = attempt
@@ -83,6 +86,7 @@ class KafkaSink:
         self._pool = IdPool([name.transactional_id for name in names] if exactly_once else [])
         self._client: TransactionClient | None = None
         self._queue: deque[Encoded | _Barrier] = deque()
+        self._queued_bytes = 0
         self._place = 0
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
@@ -110,12 +114,13 @@ class KafkaSink:
 
     def ready(self) -> bool:
         """Whether there is room for another batch."""
-        return len(self._queue) < QUEUED_BATCHES_MAX
+        return len(self._queue) < QUEUED_BATCHES_MAX and self._queued_bytes < QUEUED_BYTES_MAX
 
     def write(self, rows: Encoded) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
         if rows.records:
             self._queue.append(rows)
+            self._queued_bytes += rows.size_bytes
 
     def turn(self) -> bool:
         """Hand queued rows to the client and look for errors; True when something moved. Raises SinkFailed."""
@@ -143,6 +148,8 @@ class KafkaSink:
                 break
             self._queue.popleft()
             self._place = 0
+            self._queued_bytes -= head.size_bytes
+            self.bytes_written += head.size_bytes
         return progressed
 
     def prepare(self, checkpoint: CheckpointId) -> None:

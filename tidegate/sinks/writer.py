@@ -109,8 +109,10 @@ class Writer:
         """Destroy the producer, which takes 10 to 100 ms; its transaction stays as it is at the broker.
 
         Explicit, because the delivery callback makes a reference cycle: otherwise the producer and its threads would
-        live until the garbage collector runs, in whatever thread that is.
+        live until the garbage collector runs, in whatever thread that is. Records still queued are given up.
         """
+        if len(self._producer):
+            self._producer.purge(blocking=False)
         del self._producer
 
     def write(self, rows: Encoded, start: int) -> int:

@@ -1,0 +1,214 @@
+"""Drives sinks as the slot loop does, and reads what came out as a read-committed consumer does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Position
+
+from tests.waiting import wait_until
+from tidegate.coordinator.permit import CommitPermit, issue_permit
+from tidegate.coordinator.types import Committable
+from tidegate.daemon.broker.server import create_topics
+from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.plan.graph import SinkOperator
+from tidegate.sinks.committer import Committer
+from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.transactions import TransactionClient
+from tidegate.task.ports import Prepared
+
+DEADLINE_S = 30.0
+NO_IDS: frozenset[TransactionalId] = frozenset()
+
+
+def rows(numbers: Sequence[int], keys: int = 7, size: int = 0) -> Encoded:
+    """Records whose value is their number; the key is the number modulo `keys`."""
+    records: list[OutputRecord] = [
+        {"key": b"%d" % (number % keys), "value": (b"%d" % number).ljust(size, b" ")} for number in numbers
+    ]
+    return Encoded(records, sum(len(record["value"] or b"") for record in records))
+
+
+def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPermit:
+    return issue_permit(CheckpointId(checkpoint), tuple(committables))
+
+
+def sink_operator(bootstrap: str, topic: str, **kafka: str) -> SinkOperator:
+    properties = {"bootstrap.servers": bootstrap, **{name.replace("_", "."): value for name, value in kafka.items()}}
+    return SinkOperator(OperatorName("out"), topic, "json", (), None, None, properties)
+
+
+class DrivenSink:
+    """A KafkaSink with a loop around it."""
+
+    def __init__(
+        self,
+        operator: SinkOperator,
+        pipeline: str,
+        attempt: int = 1,
+        subtask: int = 0,
+        timeout_ms: int = 60_000,
+        exactly_once: bool = True,
+    ) -> None:
+        self.woken = threading.Event()
+        self.sink = KafkaSink(
+            operator,
+            pipeline,
+            SlotIndex(subtask),
+            Attempt(attempt),
+            timeout_ms,
+            self.woken.set,
+            exactly_once=exactly_once,
+        )
+        self.sink.open()
+
+    def turn_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+            if not self.sink.turn():
+                self.woken.wait(0.01)
+                self.woken.clear()
+
+    def write(self, encoded: Encoded) -> None:
+        self.turn_until(self.sink.ready, "room in the sink")
+        self.sink.write(encoded)
+        self.sink.turn()
+
+    def written(self, count: int) -> None:
+        """Wait until the client has taken so many records in all."""
+        self.turn_until(lambda: self.sink.records_written >= count, f"{count} records taken")
+
+    def prepared(self, checkpoint: int) -> Prepared:
+        """Barrier, and the finished prepare."""
+        self.sink.prepare(CheckpointId(checkpoint))
+        return self.poll(checkpoint)
+
+    def poll(self, checkpoint: int) -> Prepared:
+        found: list[Prepared] = []
+
+        def finished() -> bool:
+            found.extend(self.sink.poll_prepared())
+            return bool(found)
+
+        self.turn_until(finished, f"checkpoint {checkpoint} prepared")
+        assert [prepared.checkpoint for prepared in found] == [checkpoint]
+        return found[0]
+
+
+class Cluster:
+    """A broker with what tests ask of it. Everything made through it is closed at the end of the test."""
+
+    def __init__(self, bootstrap: str, unique_name: Callable[[str], str]) -> None:
+        self.bootstrap = bootstrap
+        self.pipeline = unique_name("pipe.line")
+        self._unique_name = unique_name
+        self._sinks: list[DrivenSink] = []
+
+    @cached_property
+    def client(self) -> TransactionClient:
+        return TransactionClient({"bootstrap.servers": self.bootstrap})
+
+    @cached_property
+    def committer(self) -> Committer:
+        return Committer(self.client)
+
+    def topic(self, partitions: int = 3, config: Mapping[str, str] | None = None) -> str:
+        name = self._unique_name("out")
+        create_topics(self.bootstrap, {name: partitions}, config)
+        return name
+
+    def sink(
+        self,
+        topic: str,
+        attempt: int = 1,
+        subtask: int = 0,
+        timeout_ms: int = 60_000,
+        exactly_once: bool = True,
+        **kafka: str,
+    ) -> DrivenSink:
+        operator = sink_operator(self.bootstrap, topic, **kafka)
+        driven = DrivenSink(operator, self.pipeline, attempt, subtask, timeout_ms, exactly_once)
+        self._sinks.append(driven)
+        return driven
+
+    def visible(self, topic: str, settled: bool = True) -> dict[int, list[int]]:
+        """Numbers that a read-committed reader finds up to the last stable offset, in order, by partition.
+
+        EndTxn answers before its markers are written: `settled` waits until nothing is open in the topic.
+        """
+        count = self.client.topics([topic])[topic].partitions
+        partitions = [TopicPartition(topic, index) for index in range(count)]
+        if settled:
+            wait_until(lambda: self.client.stable_offsets(partitions) == self._ends(partitions), f"{topic} settled")
+        return read_committed(self.bootstrap, self.client.stable_offsets(partitions))
+
+    def values(self, topic: str, settled: bool = True) -> list[int]:
+        """All visible numbers, sorted."""
+        return sorted(number for part in self.visible(topic, settled).values() for number in part)
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """High watermarks."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})
+        try:
+            return {
+                part: consumer.get_watermark_offsets(Position(part.topic, part.partition), timeout=10)[1]
+                for part in partitions
+            }
+        finally:
+            consumer.close()
+
+    def close(self) -> None:
+        for driven in self._sinks:
+            driven.sink.close()
+        if "client" in self.__dict__:
+            self.client.close()
+
+
+def read_committed(bootstrap: str, ends: Mapping[TopicPartition, int]) -> dict[int, list[int]]:
+    """Numbers from the start of each partition up to its end offset."""
+    found: dict[int, list[int]] = defaultdict(list)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    try:
+        open_parts = {part.partition for part, end in ends.items() if end > 0}
+        consumer.assign([Position(part.topic, part.partition, 0) for part in ends if part.partition in open_parts])
+        deadline = time.monotonic() + DEADLINE_S
+        while open_parts:
+            assert time.monotonic() < deadline, f"partitions {sorted(open_parts)} were not read to their ends"
+            for message in consumer.consume(5000, 0.05):
+                partition = message.partition()
+                assert partition is not None
+                if message.error() is not None:
+                    open_parts.discard(partition)
+                else:
+                    value = message.value()
+                    assert value is not None
+                    found[partition].append(int(value))
+    finally:
+        consumer.close()
+    return dict(found)
+
+
+def assert_order_per_key(visible: Mapping[int, Sequence[int]], keys: int = 7) -> None:
+    """Numbers were written in rising order, so each key's must rise in its partition."""
+    for numbers in visible.values():
+        last: dict[int, int] = {}
+        for number in numbers:
+            assert last.get(number % keys, -1) < number, f"{number} came behind {last[number % keys]}"
+            last[number % keys] = number

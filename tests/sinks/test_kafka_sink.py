@@ -1,0 +1,254 @@
+"""A sink subtask against real brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
+from tidegate.formats.records import Encoded
+from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.transactions import TransactionClient
+
+pytestmark = pytest.mark.slow
+
+
+def test_prepared_records_become_visible_only_by_the_commit(cluster: Cluster) -> None:
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    driven.write(rows(range(1000)))
+    prepared = driven.prepared(1)
+    assert cluster.values(topic, settled=False) == []
+    assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+    visible = cluster.visible(topic)
+    assert sorted(n for part in visible.values() for n in part) == list(range(1000))
+    assert_order_per_key(visible)
+
+
+def test_a_committable_tells_what_was_written_where(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(2)
+    driven = cluster_tv2.sink(topic, timeout_ms=45_000)
+    driven.write(rows(range(500)))
+    (committable,) = driven.prepared(3).committables
+    assert committable.records == 500
+    assert {part.partition for part in committable.written} == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+    assert all(part.start_offset == 0 and part.end_offset == part.records for part in committable.written)
+    assert committable.transactional_id == f"{cluster_tv2.pipeline}.out.0.1.0"
+    assert committable.timeout_ms == 45_000
+    assert committable.checkpoint == 3
+
+
+def test_twenty_checkpoints_in_a_row_are_exact_and_use_four_ids(cluster: Cluster) -> None:
+    topic = cluster.topic(2)
+    driven = cluster.sink(topic)
+    ended = NO_IDS
+    ids = set()
+    for checkpoint in range(1, 21):
+        driven.write(rows(range(checkpoint * 100, checkpoint * 100 + 100)))
+        committables = driven.prepared(checkpoint).committables
+        cluster.committer.commit(permit(driven.sink.unconfirmed(), checkpoint))
+        driven.sink.completed(CheckpointId(checkpoint), ended)
+        ended = frozenset(committable.transactional_id for committable in committables)
+        ids |= ended
+    visible = cluster.visible(topic)
+    assert sorted(n for part in visible.values() for n in part) == list(range(100, 2100))
+    assert_order_per_key(visible)
+    assert len(ids) == 4
+
+
+def test_an_empty_interval_has_no_committable_and_keeps_its_producer(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic()
+    driven = cluster_tv2.sink(topic)
+    assert driven.prepared(1).committables == ()
+    driven.write(rows(range(10)))
+    driven.written(10)
+    assert len(driven.prepared(2).committables) == 1
+    assert driven.prepared(3).committables == ()
+
+
+def test_committables_are_repeated_until_a_checkpoint_completes(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic()
+    driven = cluster_tv2.sink(topic)
+    driven.write(rows(range(10)))
+    first = driven.prepared(1).committables
+    driven.sink.aborted(CheckpointId(1))
+    driven.write(rows(range(10, 20)))
+    second = driven.prepared(2).committables
+    assert driven.sink.unconfirmed() == [*first, *second]
+    cluster_tv2.committer.commit(permit(driven.sink.unconfirmed(), 2))
+    driven.sink.completed(CheckpointId(2), NO_IDS)
+    assert driven.sink.unconfirmed() == []
+    assert cluster_tv2.values(topic) == list(range(20))
+
+
+def test_an_ack_never_carries_a_transaction_behind_its_own_barrier(cluster_tv2: Cluster) -> None:
+    driven = cluster_tv2.sink(cluster_tv2.topic())
+    driven.write(rows(range(10)))
+    driven.sink.prepare(CheckpointId(1))
+    driven.write(rows(range(10, 20)))
+    driven.sink.prepare(CheckpointId(2))
+    first = driven.poll(1)
+    assert driven.sink.unconfirmed() == list(first.committables)
+    second = driven.poll(2)
+    assert driven.sink.unconfirmed() == [*first.committables, *second.committables]
+
+
+def test_ids_are_used_again_only_when_released(cluster_tv2: Cluster) -> None:
+    driven = cluster_tv2.sink(cluster_tv2.topic())
+    committables = []
+    for checkpoint in range(1, 5):
+        driven.write(rows(range(10)))
+        committables += driven.prepared(checkpoint).committables
+    driven.write(rows(range(10)))
+    driven.sink.prepare(CheckpointId(5))
+    driven.sink.turn()
+    assert not driven.sink.poll_prepared()
+    cluster_tv2.committer.commit(permit(committables, 4))
+    driven.sink.completed(CheckpointId(5), frozenset({committables[2].transactional_id}))
+    (again,) = driven.poll(5).committables
+    assert again.transactional_id == committables[2].transactional_id
+    assert (again.producer_id, again.producer_epoch) == (
+        committables[2].producer_id,
+        committables[2].producer_epoch + 1,
+    )
+
+
+def test_close_leaves_a_prepared_transaction_committable(cluster: Cluster) -> None:
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    driven.write(rows(range(100)))
+    prepared = driven.prepared(1)
+    driven.sink.close()
+    assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+    assert cluster.values(topic) == list(range(100))
+
+
+def test_committing_twice_changes_nothing(cluster: Cluster) -> None:
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    driven.write(rows(range(100)))
+    prepared = driven.prepared(1)
+    for _ in range(2):
+        assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+    assert cluster.values(topic) == list(range(100))
+
+
+def test_a_full_client_queue_holds_rows_back_in_order(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic, queue_buffering_max_messages="300")
+    for start in range(0, 10_000, 1000):
+        driven.write(rows(range(start, start + 1000)))
+    prepared = driven.prepared(1)
+    cluster_tv2.committer.commit(permit(prepared.committables))
+    assert cluster_tv2.visible(topic) == {0: list(range(10_000))}
+
+
+def test_a_queue_full_by_size_holds_rows_back_in_order(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic, queue_buffering_max_kbytes="1024")
+    for start in range(0, 200, 20):
+        driven.write(rows(range(start, start + 20), size=100_000))
+    prepared = driven.prepared(1)
+    cluster_tv2.committer.commit(permit(prepared.committables))
+    assert cluster_tv2.visible(topic) == {0: list(range(200))}
+
+
+def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic)
+    driven.write(Encoded(rows(range(3)).records, 3, [1_000, None, 3_000]))
+    cluster_tv2.committer.commit(permit(driven.prepared(1).committables))
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Position
+
+    reader = Consumer({"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "timestamps"})
+    try:
+        reader.assign([Position(topic, 0, 0)])
+        stamps = [message.timestamp()[1] for message in reader.consume(3, 20)]
+    finally:
+        reader.close()
+    assert (stamps[0], stamps[2]) == (1_000, 3_000)
+    assert stamps[1] > 1_600_000_000_000
+
+
+def test_a_record_that_the_client_refuses_stops_the_pipeline(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic)
+    with pytest.raises(SinkRefused, match="MSG_SIZE_TOO_LARGE"):
+        driven.write(rows([1, 2], size=3_000_000))
+        driven.prepared(1)
+    assert cluster_tv2.values(topic, settled=False) == []
+
+
+def test_a_record_that_the_broker_refuses_stops_the_pipeline(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
+    driven = cluster_tv2.sink(topic)
+    with pytest.raises(SinkRefused, match="MSG_SIZE_TOO_LARGE"):
+        driven.write(rows(range(10), size=100_000))
+        driven.prepared(1)
+    assert cluster_tv2.values(topic, settled=False) == []
+
+
+def test_an_unknown_topic_stops_the_pipeline_with_its_name(cluster_tv2: Cluster) -> None:
+    driven = cluster_tv2.sink("no-such-topic")
+    with pytest.raises(SinkRefused, match="no-such-topic"):
+        driven.prepared(1)
+        driven.turn_until(lambda: False, "the failure")
+
+
+def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
+    from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # not in their __all__
+
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic, message_timeout_ms="3000")
+    driven.write(rows(range(10)))
+    driven.written(10)
+    admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+    with pytest.raises((SinkFailed, SinkRefused)):
+        driven.write(rows(range(10, 20)))
+        driven.prepared(1)
+
+
+def test_a_transaction_that_was_fenced_cannot_be_prepared(cluster: Cluster, client: TransactionClient) -> None:
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    driven.write(rows(range(100)))
+    driven.written(100)
+    for index in range(4):
+        client.fence(TransactionalId(f"{cluster.pipeline}.out.0.1.{index}"))
+    with pytest.raises(SinkFailed):
+        driven.prepared(1)
+    assert cluster.values(topic, settled=False) == []
+
+
+def test_the_oldest_open_transaction_is_told(cluster_tv2: Cluster) -> None:
+    driven = cluster_tv2.sink(cluster_tv2.topic())
+    assert driven.sink.oldest_open_ms is None
+    driven.write(rows(range(10)))
+    driven.written(10)
+    opened = driven.sink.oldest_open_ms
+    assert opened is not None
+    (committable,) = driven.prepared(1).committables
+    assert driven.sink.oldest_open_ms == committable.opened_at_ms
+    assert abs(committable.opened_at_ms - opened) < 10_000
+    driven.sink.completed(CheckpointId(1), NO_IDS)
+    assert driven.sink.oldest_open_ms is None
+
+
+def test_at_least_once_delivers_before_it_is_prepared(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic()
+    driven = cluster_tv2.sink(topic, exactly_once=False)
+    for checkpoint in range(1, 4):
+        driven.write(rows(range(checkpoint * 100, checkpoint * 100 + 100)))
+        assert driven.prepared(checkpoint).committables == ()
+        assert cluster_tv2.values(topic) == list(range(100, checkpoint * 100 + 100))
+
+
+def test_close_is_quick_with_rows_in_flight(cluster_tv2: Cluster) -> None:
+    driven = cluster_tv2.sink(cluster_tv2.topic())
+    driven.write(rows(range(1000)))
+    driven.sink.close(timeout_s=5)
+    assert not any(helper._thread.is_alive() for helper in (driven.sink._openers, driven.sink._droppers))
