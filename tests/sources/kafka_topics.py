@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable
+from typing import Any, Self
 
 import confluent_kafka as ck
 import polars as pl
@@ -19,7 +20,7 @@ from tidegate.sources.kafka import KafkaSource, SourceBatch
 SCHEMA = (("id", BIGINT), ("name", STRING))
 
 
-def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partition: int = 0, **record: object) -> None:
+def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partition: int = 0, **record: Any) -> None:
     """Plain records, acknowledged."""
     producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 20_000_000})
     for value in values:
@@ -40,9 +41,9 @@ def produce_transaction(
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
 
 
-def source_operator(bootstrap: str, topic: str, **changes: object) -> SourceOperator:
+def source_operator(bootstrap: str, topic: str, **changes: Any) -> SourceOperator:
     """A JSON source of `id` and `name`; keyword arguments replace fields."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "name": OperatorName("orders"),
         "topics": (topic,),
         "format": "json",
@@ -53,7 +54,7 @@ def source_operator(bootstrap: str, topic: str, **changes: object) -> SourceOper
         "bad_records": "skip",
         "kafka": {"bootstrap.servers": bootstrap},
     }
-    return SourceOperator(**{**fields, **changes})  # type: ignore[arg-type]  # fields are checked by the callers
+    return SourceOperator(**{**fields, **changes})
 
 
 class Reading:
@@ -68,7 +69,7 @@ class Reading:
         self.batches: list[SourceBatch] = []
         self.source = KafkaSource(operator, parts, restored, "tests", self.woken.set)
 
-    def __enter__(self) -> Reading:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

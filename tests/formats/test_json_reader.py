@@ -1,0 +1,182 @@
+"""JSON values to columns: every record for itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TINYINT,
+    DataType,
+)
+from tidegate.formats.columns import polars_type
+from tidegate.formats.json_reader import JsonDecoder
+
+POINT = DataType("struct", fields=(("x", INT), ("at", TIMESTAMP)))
+UTC = dt.UTC
+
+
+def decode_one(kind: DataType, text: str) -> tuple[object, str]:
+    """The value of field `v` and the reason of the failure, one of them empty."""
+    frame, failures = JsonDecoder([("v", kind)]).decode([b'{"v":%s}' % text.encode()])
+    return (frame["v"][0], "") if not failures else (None, failures[0].reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (BIGINT, "9223372036854775807", 2**63 - 1),
+        (BIGINT, "-9223372036854775808", -(2**63)),
+        (TINYINT, "-128", -128),
+        (DOUBLE, "1", 1.0),
+        (DOUBLE, "-1.5e300", -1.5e300),
+        (FLOAT, "0.5", 0.5),
+        (STRING, '"\\ud83d\\ude00\\u0000"', "😀\0"),
+        (BOOLEAN, "true", True),
+        (BINARY, '"AP8="', b"\x00\xff"),
+        (DATE, '"1969-12-31"', dt.date(1969, 12, 31)),
+        (TIMESTAMP, '"2026-01-01T02:00:00.5+02:00"', dt.datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC)),
+        (TIMESTAMP, '"2026-01-01T00:00:00"', dt.datetime(2026, 1, 1, tzinfo=UTC)),
+        (DataType("array", element=BIGINT), "[1,null]", [1, None]),
+        (POINT, '{"x":1,"more":[]}', {"x": 1, "at": None}),
+        (DataType("array", element=POINT), '[{"at":"2026-01-01T00:00:00Z"},null]', None),
+        (STRING, "null", None),
+        (POINT, "null", None),
+    ],
+)
+def test_values_of_every_type(kind: DataType, text: str, value: object) -> None:
+    found, reason = decode_one(kind, text)
+    assert reason == ""
+    if isinstance(found, pl.Series):
+        found = found.to_list()
+    if value is not None or text == "null":
+        assert found == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        (BIGINT, "9223372036854775808", "<= 9223372036854775807 - at `$.v`"),
+        (INT, "2147483648", "<= 2147483647"),
+        (SMALLINT, "-32769", ">= -32768"),
+        (BIGINT, "1.0", "got `float` - at `$.v`"),
+        (BIGINT, "true", "got `bool`"),
+        (BIGINT, '"1"', "got `str`"),
+        (STRING, "1", "got `int`"),
+        (DOUBLE, '"NaN"', "got `str`"),
+        (DOUBLE, "NaN", "malformed"),
+        (DOUBLE, "1e400", "out of range"),
+        (FLOAT, "1e39", "<="),
+        (TIMESTAMP, "1767225600000", "got `int`"),
+        (TIMESTAMP, '"2026-01-01"', "Invalid RFC3339"),
+        (DATE, '"2026-02-30"', "Invalid RFC3339"),
+        (BINARY, '"!"', "base64"),
+        (DataType("array", element=BIGINT), '[1,"x"]', "$.v[1]"),
+        (POINT, '{"x":1.5}', "$.v.x"),
+        (POINT, "[]", "got `array`"),
+    ],
+)
+def test_what_does_not_fit_fails_with_its_path(kind: DataType, text: str, reason: str) -> None:
+    assert reason in decode_one(kind, text)[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, "tombstone"),
+        (b"", "the value is empty"),
+        (b" ", "truncated"),
+        (b"{", "truncated"),
+        (b"null", "got `null`"),
+        (b"[]", "got `array`"),
+        (b'{"v":1}{', "trailing characters"),
+        (b'\xef\xbb\xbf{"v":1}', "malformed"),
+        (b'{"w":' + b"[" * 100_000, "nested too deeply"),
+        (b'{"s":"\xff"}', "not UTF-8"),
+        (b'{"s":"\\ud800"}', ""),
+    ],
+)
+def test_a_bad_record_fails_alone(value: bytes | None, reason: str) -> None:
+    good = b'{"v":1}'
+    frame, failures = JsonDecoder([("v", BIGINT), ("s", STRING)]).decode([good, value, good, value, value, good])
+    assert frame["v"].to_list() == [1, 1, 1]
+    assert [failure.row for failure in failures] == [1, 3, 4]
+    assert all(reason in failure.reason for failure in failures)
+
+
+def test_unknown_fields_are_skipped_missing_ones_null_and_the_last_repetition_counts() -> None:
+    frame, failures = JsonDecoder([("a b", BIGINT), ("class", STRING)]).decode(
+        [b'{"x":{"y":[1,"\xff"]},"a b":1,"a b":2}', b'{"class":"c"}']
+    )
+    assert not failures
+    assert frame.rows() == [(2, None), (None, "c")]
+
+
+def test_no_records_make_an_empty_frame_with_the_schema() -> None:
+    frame, failures = JsonDecoder([("v", TIMESTAMP)]).decode([])
+    assert not failures
+    assert frame.schema == {"v": polars_type(TIMESTAMP)}
+
+
+def test_a_source_of_which_no_field_is_used_still_counts_its_records() -> None:
+    frame, _ = JsonDecoder([]).decode([b"{}", b'{"v":1}'])
+    assert frame.height == 2
+
+
+@pytest.mark.slow
+def test_a_value_of_10_mb_is_decoded() -> None:
+    frame, failures = JsonDecoder([("s", STRING)]).decode([json.dumps({"s": "é" * 5_000_000}).encode()])
+    assert not failures
+    assert frame["s"].str.len_chars()[0] == 5_000_000
+
+
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "b": st.none() | st.booleans(),
+        "i": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "d": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        "s": st.none() | st.text(),
+        "l": st.none() | st.lists(st.none() | st.integers(-5, 5)),
+        "n": st.none() | st.fixed_dictionaries({"s": st.none() | st.text()}),
+        "unknown": st.recursive(st.none() | st.text(), st.lists),
+    },
+)
+SCHEMA = (
+    ("b", BOOLEAN),
+    ("i", BIGINT),
+    ("d", DOUBLE),
+    ("s", STRING),
+    ("l", DataType("array", element=BIGINT)),
+    ("n", DataType("struct", fields=(("s", STRING),))),
+)
+
+
+@pytest.mark.slow
+@given(st.lists(FIELDS, max_size=5))
+def test_decoding_agrees_with_the_standard_library(records: list[dict[str, object]]) -> None:
+    frame, failures = JsonDecoder(SCHEMA).decode([json.dumps(record).encode() for record in records])
+    assert not failures
+    assert frame.rows() == [tuple(record.get(name) for name, _ in SCHEMA) for record in records]
+
+
+@pytest.mark.slow
+@given(st.lists(st.binary(max_size=20), max_size=6))
+def test_any_bytes_give_a_row_or_a_failure(values: list[bytes]) -> None:
+    frame, failures = JsonDecoder(SCHEMA).decode(values)
+    assert frame.height + len(failures) == len(values)
