@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import threading
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import NoReturn
@@ -205,60 +205,44 @@ def make_record(message: str, level: int = logging.INFO) -> logging.LogRecord:
     return logging.makeLogRecord({"name": "t", "levelno": level, "msg": message, "created": 12.5})
 
 
-def test_a_slot_sends_its_records_in_order_and_close_waits_for_them() -> None:
+def test_a_slot_sends_its_records_in_order() -> None:
     sent: list[LogRecord] = []
-    handler = SlotLogHandler(sent.append)
+    handler = SlotLogHandler(sent.append, lambda: 0)
     for number in range(100):
         handler.handle(make_record(f"{number}"))
-    handler.close()
     assert [message.message for message in sent] == [str(number) for number in range(100)]
     assert sent[0].time_ms == 12_500
     assert handler.dropped == 0
 
 
-def test_a_full_queue_drops_counts_and_reports() -> None:
+def test_a_full_connection_drops_counts_and_reports() -> None:
     sent: list[LogRecord] = []
-    delivering, go_on = threading.Event(), threading.Event()
-
-    def deliver(message: LogRecord) -> None:
-        delivering.set()
-        assert go_on.wait(10)
-        sent.append(message)
-
-    handler = SlotLogHandler(deliver, capacity=2)
-    handler.handle(make_record("first"))
-    assert delivering.wait(10)
+    handler = SlotLogHandler(sent.append, lambda: len(sent), capacity=2)
     for number in range(5):
         handler.handle(make_record(f"{number}"))
     assert handler.dropped == 3
-    go_on.set()
-    handler.close()
-    assert sent[0].message == "first"
-    assert sum("3 log records of this slot were dropped" in message.message for message in sent) == 1
-    assert [message.message for message in sent if message.logger == "t"] == ["first", "0", "1"]
+    sent.clear()
+    handler.handle(make_record("later"))
+    assert [message.message for message in sent] == [
+        "3 log records of this slot were dropped: it logs faster than it can send",
+        "later",
+    ]
+    handler.handle(make_record("again"))
+    assert handler.dropped == 4
 
 
-def test_a_broken_connection_does_not_end_the_slot() -> None:
-    def deliver(message: LogRecord) -> None:
-        raise BrokenPipeError
-
-    handler = SlotLogHandler(deliver)
-    handler.handle(make_record("lost"))
-    handler.close()
-    assert handler.dropped >= 1
-
-
-def test_records_made_while_delivering_are_not_forwarded() -> None:
+def test_a_slot_sends_tracebacks_and_no_secrets() -> None:
     sent: list[LogRecord] = []
-
-    def deliver(message: LogRecord) -> None:
-        handler.handle(make_record("echo"))
-        sent.append(message)
-
-    handler = SlotLogHandler(deliver)
-    handler.handle(make_record("only"))
-    handler.close()
-    assert [message.message for message in sent] == ["only"]
+    handler = SlotLogHandler(sent.append, lambda: 0)
+    set_secrets(["s3cret"])
+    try:
+        fail("login with s3cret refused")
+    except AttemptFailed:
+        handler.handle(logging.makeLogRecord({"name": "t", "levelno": 40, "msg": "s3cret", "exc_info": sys.exc_info()}))
+    finally:
+        set_secrets([])
+    assert sent[0].message == "***"
+    assert sent[0].exception.endswith("AttemptFailed: login with *** refused")
 
 
 def test_the_line_of_a_checkpoint() -> None:
@@ -283,5 +267,5 @@ def test_the_line_of_a_checkpoint() -> None:
     )
     assert checkpoint_line(checkpoint, {"alignment": 0.01, "start_delay": 0.002}) == (
         "checkpoint 42 completed in 123 ms (alignment 10 ms, start delay 2 ms): state 12.3 KiB, "
-        "4,512 records committed in 1 transactions, 1 transactions carried over, final"
+        "commits 4,512 records in 1 transaction and 4,512 records in 1 transaction carried over, final"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle, WrittenRange
-from tidegate.daemon.checkpoint_summary import derive_committed, derive_phases
+from tidegate.coordinator.types import Committable, CompletedCheckpoint, StateHandle, WrittenRange
+from tidegate.daemon.checkpoint_summary import derive_committed
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.rates import CounterWindow
@@ -24,12 +25,10 @@ from tidegate.ids import (
     CheckpointId,
     OperatorName,
     SlotIndex,
-    SubtaskId,
     TopicPartition,
     TransactionalId,
-    VertexId,
 )
-from tidegate.task.report import PartitionLag, SlotReport
+from tidegate.task.report import SlotReport
 
 ORDERS = OperatorName("orders")
 TOTALS = OperatorName("totals")
@@ -58,7 +57,7 @@ def value(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
 def committable(checkpoint: int, records: int) -> Committable:
     written = (WrittenRange(TopicPartition("out", 0), 0, records, records),)
     return Committable(
-        TOTALS, SlotIndex(0), FIRST, CheckpointId(checkpoint), TransactionalId("t"), 1, 0, written, 0, 60_000
+        TOTALS, SlotIndex(0), FIRST, CheckpointId(checkpoint), TransactionalId("t"), checkpoint, 0, written, 0, 60_000
     )
 
 
@@ -84,9 +83,9 @@ def fill(metrics: PipelineMetrics) -> None:
         idle_seconds=0.25,
         queued_batches=3,
         state_keys={TOTALS: 4},
-        lags=(PartitionLag("orders", 0, 10, 5),),
     )
     metrics.slot_report(FIRST, 0, report)
+    metrics.lag("orders", 0, 5, position=10)
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
     metrics.checkpoint_failed("expired")
     metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
@@ -161,7 +160,8 @@ def test_gauges_of_slots_do_not_survive_their_attempt() -> None:
 
 def test_lag_is_summed_over_partitions() -> None:
     metrics = make_metrics()
-    metrics.slot_report(FIRST, 0, SlotReport(lags=(PartitionLag("orders", 0, 10, 5), PartitionLag("orders", 1, 0, 7))))
+    metrics.lag("orders", 0, 5)
+    metrics.lag("orders", 1, 7)
     metrics.lag("orders", 1, 2, position=5)
     assert metrics.snapshot().lag_records == 7
     assert value(metrics, "source_lag_records", topic="orders", partition="1") == 2
@@ -191,25 +191,26 @@ def test_a_completed_checkpoint_is_counted_with_phases_size_and_time() -> None:
 def test_carried_committables_count_once() -> None:
     metrics = make_metrics()
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {})
-    second = completed(2, committable(1, 9), committable(2, 5))
-    metrics.checkpoint_completed(second, {})
-    assert derive_committed(second) == {"totals": 5}
+    metrics.checkpoint_completed(completed(2, committable(1, 9), committable(2, 5)), {})
     assert value(metrics, "records_committed_total", step="totals") == 14
+
+
+def test_committables_of_a_checkpoint_that_was_given_up_count_with_the_next() -> None:
+    metrics = make_metrics()
+    metrics.checkpoint_completed(completed(1, committable(1, 9)), {})
+    metrics.checkpoint_failed("expired")
+    metrics.checkpoint_completed(completed(3, committable(2, 4), committable(3, 5)), {})
+    assert value(metrics, "records_committed_total", step="totals") == 18
+
+
+def test_committables_of_an_older_attempt_were_counted_in_its_time() -> None:
+    older = msgspec.structs.replace(committable(1, 9), attempt=Attempt(0))
+    assert derive_committed(completed(2, older, committable(2, 5)), None) == {"totals": 5}
 
 
 def test_an_unknown_phase_is_refused() -> None:
     with pytest.raises(ValueError, match=r"unknown phases.*coffee"):
         make_metrics().checkpoint_completed(completed(1), {"coffee": 1.0})
-
-
-def test_phases_are_those_of_the_slowest_subtask() -> None:
-    def ack(index: int, alignment_ms: float, upload_ms: float) -> Ack:
-        subtask = SubtaskId(VertexId("v"), SlotIndex(index))
-        return Ack(FIRST, CheckpointId(1), subtask, alignment_ms=alignment_ms, upload_ms=upload_ms)
-
-    phases = derive_phases([ack(0, 5, 100), ack(1, 20, 10)])
-    assert phases["alignment"] == pytest.approx(0.02)
-    assert phases["upload"] == pytest.approx(0.1)
 
 
 def test_failed_checkpoints_transactions_and_restarts_are_counted() -> None:

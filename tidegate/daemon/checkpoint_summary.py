@@ -1,11 +1,11 @@
-"""A completed checkpoint in figures: its phases, what it commits, and the one line that the log has of it. Pure."""
+"""A completed checkpoint in figures: what it commits, and the one line that the log has of it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate.coordinator.types import Ack, CompletedCheckpoint
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
 
 PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "prepare", "journal", "commit")
 """Values of the label `phase`; all but `total` are optional in `checkpoint_completed`."""
@@ -14,43 +14,42 @@ MILLISECONDS_BELOW_S: Final = 10.0
 KIB: Final = 1024
 
 
-def derive_phases(acks: Iterable[Ack]) -> dict[str, float]:
-    """Seconds per phase of a checkpoint, each that of the slowest subtask; empty without acks."""
-    phases: dict[str, float] = {}
-    for ack in acks:
-        for phase, value_ms in (
-            ("start_delay", ack.start_delay_ms),
-            ("alignment", ack.alignment_ms),
-            ("snapshot", ack.snapshot_ms),
-            ("upload", ack.upload_ms),
-            ("prepare", ack.prepare_ms),
-        ):
-            phases[phase] = max(phases.get(phase, 0.0), value_ms / 1000)
-    return phases
+def derive_committed(checkpoint: CompletedCheckpoint, before: CompletedCheckpoint | None) -> dict[str, int]:
+    """Records per sink that this entry is the first to decide, `before` being the entry this daemon completed last.
 
-
-def derive_committed(checkpoint: CompletedCheckpoint) -> dict[str, int]:
-    """Records per sink that this checkpoint is the first to decide: committables it carries were counted before."""
+    An entry also lists transactions that the last one decided and nobody saw end yet (not counted again), and those
+    of a checkpoint that was given up after its sinks had prepared (counted: no entry has decided them so far).
+    """
+    decided = {(each.producer_id, each.producer_epoch) for each in before.committables} if before else set()
     committed: dict[str, int] = {}
-    for committable in checkpoint.committables:
-        if committable.checkpoint == checkpoint.id:
-            committed[committable.sink] = committed.get(committable.sink, 0) + committable.records
+    for each in checkpoint.committables:
+        # What an older attempt prepared was decided in its time or settled by the recovery.
+        if each.attempt == checkpoint.attempt and (each.producer_id, each.producer_epoch) not in decided:
+            committed[each.sink] = committed.get(each.sink, 0) + each.records
     return committed
 
 
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:
-    """The one line a completed checkpoint writes: id, duration, phases (seconds), size, records committed by it."""
-    committed = derive_committed(checkpoint)
-    records = sum(committed.values())
+    """The one line a completed checkpoint writes: id, duration, phases (seconds), size, what it commits."""
     duration = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
     parts = ", ".join(f"{name.replace('_', ' ')} {render_duration(seconds)}" for name, seconds in phases.items())
-    carried = sum(1 for each in checkpoint.committables if each.checkpoint != checkpoint.id)
-    own = len(checkpoint.committables) - carried
+    own = [each for each in checkpoint.committables if each.checkpoint == checkpoint.id]
+    carried = [each for each in checkpoint.committables if each.checkpoint != checkpoint.id]
     return (
         f"checkpoint {checkpoint.id} completed in {render_duration(duration)}{f' ({parts})' if parts else ''}: "
-        f"state {render_size(checkpoint.size_bytes)}, {records:,} records committed in {own} transactions"
-        f"{f', {carried} transactions carried over' if carried else ''}{', final' if checkpoint.final else ''}"
+        f"state {render_size(checkpoint.size_bytes)}, commits {_content(own)}"
+        f"{f' and {_content(carried)} carried over' if carried else ''}{', final' if checkpoint.final else ''}"
     )
+
+
+def _content(committables: Sequence[Committable]) -> str:
+    records = sum(each.records for each in committables)
+    return f"{render_count(records, 'record')} in {render_count(len(committables), 'transaction')}"
+
+
+def render_count(number: int, noun: str) -> str:
+    """`1 restart`, `2 restarts`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def render_duration(seconds: float) -> str:

@@ -123,8 +123,6 @@ class PipelineMetrics:
             for step, keys in report.state_keys.items():
                 self._gauge("tidegate_state_keys", self._steps.of(step), str(subtask)).set(keys)
             self._gauge("tidegate_queue_batches", str(subtask)).set(report.queued_batches)
-            for lag in report.lags:
-                self._set_lag(TopicPartition(lag.topic, lag.partition), lag.lag_records, lag.position)
             for window in self._windows.values():
                 window.observe(self._elapsed())
 
@@ -156,20 +154,18 @@ class PipelineMetrics:
             self._counter("tidegate_time_seconds_total", subtask, state).inc(counts.advance(("time", state), seconds))
 
     def lag(self, topic: str, partition: int, records: int, position: int | None = None) -> None:
-        """How far the source is behind the last stable offset, for callers that know it otherwise than by a report."""
+        """How far the source is behind the last stable offset, and the next offset it will read."""
+        where = TopicPartition(topic, partition)
         with self._lock:
-            self._set_lag(TopicPartition(topic, partition), records, position)
-
-    def _set_lag(self, where: TopicPartition, records: int, position: int | None) -> None:
-        self._lags[where] = records
-        if where not in self._exported:
-            if len(self._exported) >= PARTITIONS_MAX:
-                return  # counted in the sum; more series than this would make every scrape slow
-            self._exported.add(where)
-        labels = (where.topic, str(where.partition))
-        self._gauge("tidegate_source_lag_records", *labels).set(records)
-        if position is not None:
-            self._gauge("tidegate_source_position_offset", *labels).set(position)
+            self._lags[where] = records
+            if where not in self._exported:
+                if len(self._exported) >= PARTITIONS_MAX:
+                    return  # counted in the sum; more series than this would make every scrape slow
+                self._exported.add(where)
+            labels = (topic, str(partition))
+            self._gauge("tidegate_source_lag_records", *labels).set(records)
+            if position is not None:
+                self._gauge("tidegate_source_position_offset", *labels).set(position)
 
     # -- what the daemon tells ---------------------------------------------------------------------------------------
 
@@ -202,7 +198,7 @@ class PipelineMetrics:
             self._counter("tidegate_restarts_total", self._reasons.of(cause)).inc()
 
     def checkpoint_completed(self, checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> None:
-        """The journal has the checkpoint; `phases` are seconds by name of PHASES (see `derive_phases`)."""
+        """The journal has the checkpoint; `phases` are seconds by name of PHASES."""
         unknown = phases.keys() - set(PHASES)
         if unknown:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
@@ -210,8 +206,8 @@ class PipelineMetrics:
         state_bytes: dict[str, int] = {}
         for handle in checkpoint.states:
             state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
-        committed = derive_committed(checkpoint)
         with self._lock:
+            committed = derive_committed(checkpoint, self._last[0] if self._last is not None else None)
             self._last = (checkpoint, sum(committed.values()), self._elapsed())
             self._committed += sum(committed.values())
             self._counter("tidegate_checkpoints_total", "completed").inc()

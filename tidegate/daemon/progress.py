@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.daemon.checkpoint_summary import render_duration, render_size
+from tidegate.daemon.checkpoint_summary import render_count, render_duration, render_size
 from tidegate.daemon.status import PipelineState, Status
 
 REFRESH_S: Final = 0.5
@@ -93,7 +93,7 @@ def render_status(status: Status) -> Table:
     grid.add_column(style="dim", no_wrap=True, min_width=len("checkpoint"))
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
-    state.append(f"  attempt {status.attempt}, {_count(status.restarts, 'restart')}", style="default not bold")
+    state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
     if status.reason:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)
@@ -117,7 +117,3 @@ def _checkpoint_text(status: Status) -> str:
         f"{last.id}   {render_duration(last.age_seconds)} ago   took {render_duration(last.duration_seconds)}   "
         f"{render_size(last.size_bytes)}   {last.records_committed:,} records{failed}"
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

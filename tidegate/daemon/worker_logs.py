@@ -1,41 +1,37 @@
-"""Logs of a slot on their way to the daemon: a handler that never blocks the slot loop.
+"""Logs of a slot on their way to the daemon: a handler that never blocks the slot loop and never fills its memory.
 
-Records are turned into messages where they are made, queued up to a bound and handed over by a thread of their own.
-What does not fit is dropped and counted, and the next message that does go says how many.
+Records travel on the control connection with everything else. While too many messages wait there, further records are
+dropped and counted, and the next one that does go is preceded by a warning that says how many.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
-import threading
 from collections.abc import Callable
 from typing import Final
 
 from tidegate.daemon.logs import quiet_libraries, redact, render_exception, shorten
 from tidegate.task.messages import LogRecord
 
-QUEUE_RECORDS_MAX: Final = 1000
-CLOSE_TIMEOUT_S: Final = 2.0
+WAITING_MAX: Final = 1000
 
 
 class SlotLogHandler(logging.Handler):
-    """Hands records to `deliver`, called from the handler's own thread; it may block and may raise OSError.
+    """Hands records to `send`, which must return at once; `waiting` tells how many messages are not sent yet.
 
-    `capacity` records wait at most. Records that `deliver` itself logs are not forwarded: they would never end.
+    From `capacity` waiting messages on, records are dropped: heartbeats and acks share the connection.
     """
 
-    def __init__(self, deliver: Callable[[LogRecord], None], capacity: int = QUEUE_RECORDS_MAX) -> None:
+    def __init__(
+        self, send: Callable[[LogRecord], None], waiting: Callable[[], int], capacity: int = WAITING_MAX
+    ) -> None:
         super().__init__()
         self.dropped = 0
-        """Records lost since the start, for a full queue or a broken connection."""
-        self._deliver = deliver
+        """Records lost since the start."""
+        self._send = send
+        self._waiting = waiting
+        self._capacity = capacity
         self._told = 0
-        self._waiting: queue.Queue[LogRecord | None] = queue.Queue(capacity)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slot-logs", daemon=True)
-        self._thread.start()
 
     def install(self, level: int) -> None:
         """Make this the only handler of the process, from `level` on."""
@@ -45,40 +41,20 @@ class SlotLogHandler(logging.Handler):
         quiet_libraries(level)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue the record or count it as dropped; called under the handler's lock."""
-        if threading.current_thread() is self._thread:
+        """Send the record or count it as dropped; called under the handler's lock."""
+        if self._waiting() >= self._capacity:
+            self.dropped += 1
             return
         try:
-            self._waiting.put_nowait(_derive_message(record))
-        except queue.Full:
-            self.dropped += 1
-
-    def close(self) -> None:
-        """Deliver what waits, for CLOSE_TIMEOUT_S at most."""
-        if not self._closing.is_set():
-            self._closing.set()
-            with contextlib.suppress(queue.Full):  # a full queue ends the thread by the flag, when it is empty
-                self._waiting.put_nowait(None)
-            self._thread.join(CLOSE_TIMEOUT_S)
-        super().close()
-
-    def _run(self) -> None:
-        while not (self._closing.is_set() and self._waiting.empty()):
-            message = self._waiting.get()
-            if message is None:
-                return
-            self._hand_over(message)
-            lost = self.dropped
-            if lost > self._told:
-                text = f"{lost - self._told} log records of this slot were dropped: it logs faster than it can send"
-                self._hand_over(LogRecord(logging.WARNING, __name__, text, message.time_ms))
-                self._told = lost
-
-    def _hand_over(self, message: LogRecord) -> None:
-        try:
-            self._deliver(message)
-        except OSError:
-            self.dropped += 1  # the connection is gone; the slot finds that out by itself and ends
+            message = _derive_message(record)
+        except (TypeError, ValueError, LookupError):  # arguments that do not fit the message
+            self.handleError(record)
+            return
+        if self.dropped > self._told:
+            text = f"{self.dropped - self._told} log records of this slot were dropped: it logs faster than it can send"
+            self._send(LogRecord(logging.WARNING, __name__, text, message.time_ms))
+            self._told = self.dropped
+        self._send(message)
 
 
 def _derive_message(record: logging.LogRecord) -> LogRecord:

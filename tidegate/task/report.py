@@ -11,17 +11,6 @@ import msgspec
 from tidegate.ids import OperatorName
 
 
-class PartitionLag(msgspec.Struct, frozen=True):
-    """How far a source is behind in one partition."""
-
-    topic: str
-    partition: int
-    position: int
-    """Next offset the source will return."""
-    lag_records: int
-    """Offsets between the position and the last stable offset; control records count, as they do for Kafka's tools."""
-
-
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """All counts start at zero with the attempt and never fall within it; gauges say how it is now.
 
@@ -48,5 +37,3 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Gauge: batches waiting in the slot's queues."""
     state_keys: dict[OperatorName, int] = {}
     """Gauge: keys held by each stateful operator."""
-    lags: tuple[PartitionLag, ...] = ()
-    """Gauge: the partitions this slot reads."""
