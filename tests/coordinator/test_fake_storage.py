@@ -1,0 +1,45 @@
+"""The fake of the property tests answers like the real directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage, Fault
+from tidegate.storage.base import ObjectMissing, Storage, StorageError
+from tidegate.storage.local import LocalStorage
+
+
+@pytest.fixture(params=["fake", "directory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    return FakeStorage() if request.param == "fake" else LocalStorage(str(tmp_path))
+
+
+def test_the_same_calls_have_the_same_answers(storage: Storage) -> None:
+    assert storage.list("") == []
+    assert storage.put_if_absent("journal/1", b"one")
+    assert not storage.put_if_absent("journal/1", b"two")
+    assert storage.get("journal/1") == b"one"
+    storage.put("journal/1", b"three")
+    storage.put("state/1/a", b"x")
+    assert storage.get("journal/1") == b"three"
+    assert storage.list("journal/") == ["journal/1"]
+    storage.delete("journal/1")
+    storage.delete("journal/1")
+    assert storage.list("") == ["state/1/a"]
+    with pytest.raises(ObjectMissing):
+        storage.get("journal/1")
+
+
+@pytest.mark.parametrize(
+    ("fault", "there"), [(Fault.REFUSED, False), (Fault.UNKNOWN, True), (Fault.LATE, False)], ids=str
+)
+def test_faults_are_what_they_say(fault: Fault, there: bool) -> None:
+    storage = FakeStorage()
+    storage.faults = [fault]
+    with pytest.raises(StorageError):
+        storage.put_if_absent("x", b"1")
+    assert ("x" in storage.shared.objects) is there
+    storage.shared.land()
+    assert ("x" in storage.shared.objects) is (there or fault is Fault.LATE)

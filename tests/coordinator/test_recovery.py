@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import EMPTY, JournalState
+from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.ids import OperatorName, TopicPartition
+
+ORDERS = OperatorName("orders")
+TOTALS = OperatorName("totals")
+
+
+def state_of(*checkpoints: CompletedCheckpoint, identity: Identity = IDENTITY) -> JournalState:
+    journal = Journal(FakeStorage(), ME, retained=3, id_reserve=5)
+    journal.take_over(identity, 1)
+    for checkpoint in checkpoints:
+        journal.append_checkpoint(checkpoint)
+    return journal.state
+
+
+def identity(
+    cluster_id: str = "cluster-1",
+    topic_ids: dict[str, str] | None = None,
+    parallelism: int = 2,
+    max_parallelism: int = 128,
+    pipeline: str = "shop",
+) -> Identity:
+    ids = IDENTITY.topic_ids if topic_ids is None else topic_ids
+    return Identity(pipeline, cluster_id, ids, parallelism, max_parallelism)
+
+
+def facts(
+    now: Identity = IDENTITY,
+    sources: Mapping[str, Mapping[str, int]] | None = None,
+    stateful: frozenset[str] = frozenset({"totals"}),
+) -> RestoreFacts:
+    chosen = sources if sources is not None else {"orders": {"orders": 4}}
+    return RestoreFacts(
+        now,
+        {OperatorName(name): topics for name, topics in chosen.items()},
+        frozenset(OperatorName(name) for name in stateful),
+    )
+
+
+CHECKPOINT = completed(
+    7,
+    at=[positions("orders", {"orders": {0: 10, 2: 12}}), positions("orders", {"orders": {1: 11, 3: 13}})],
+    states=[handle(7, subtask=0), handle(7, subtask=1)],
+    committables=[committable(7)],
+)
+
+
+def offsets(part: SourcePositions) -> dict[int, int]:
+    return {partition.partition: offset for partition, offset in part.next_offsets}
+
+
+def test_a_first_start_reads_everything_from_where_the_plan_says() -> None:
+    plan = decide_restore(EMPTY, facts())
+    assert (plan.checkpoint, plan.committables, plan.first_checkpoint) == (None, (), 1)
+    assert [slot.partitions[ORDERS] for slot in plan.slots] == [
+        (TopicPartition("orders", 0), TopicPartition("orders", 2)),
+        (TopicPartition("orders", 1), TopicPartition("orders", 3)),
+    ]
+    assert [(slot.positions, slot.states) for slot in plan.slots] == [((), ()), ((), ())]
+
+
+def test_F01_C32_every_subtask_gets_exactly_what_it_put_into_the_newest_checkpoint() -> None:
+    plan = decide_restore(state_of(completed(6), CHECKPOINT), facts())
+    assert plan.checkpoint == CHECKPOINT
+    assert plan.committables == (committable(7),)
+    assert [offsets(slot.positions[0]) for slot in plan.slots] == [{0: 10, 2: 12}, {1: 11, 3: 13}]
+    assert [slot.states for slot in plan.slots] == [(handle(7, subtask=0),), (handle(7, subtask=1),)]
+    assert [slot.key_groups for slot in plan.slots] == [range(64), range(64, 128)]
+
+
+def test_more_subtasks_share_the_old_files_and_the_partitions() -> None:
+    plan = decide_restore(state_of(CHECKPOINT), facts(identity(parallelism=3)))
+    assert [offsets(slot.positions[0]) for slot in plan.slots] == [{0: 10, 3: 13}, {1: 11}, {2: 12}]
+    assert [[part.subtask for part in slot.states] for slot in plan.slots] == [[0], [0, 1], [1]]
+    assert [slot.key_groups for slot in plan.slots] == [range(43), range(43, 86), range(86, 128)]
+
+
+def test_fewer_subtasks_read_all_old_files_in_the_order_of_the_checkpoint() -> None:
+    (slot,) = decide_restore(state_of(CHECKPOINT), facts(identity(parallelism=1))).slots
+    assert slot.states == CHECKPOINT.states
+    assert offsets(slot.positions[0]) == {0: 10, 1: 11, 2: 12, 3: 13}
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 5, 128])
+@pytest.mark.parametrize("after", [1, 2, 4, 7, 128])
+def test_every_key_group_finds_the_file_that_holds_it(before: int, after: int) -> None:
+    old = completed(7, states=[handle(7, subtask=slot) for slot in range(before)])
+    state = state_of(old, identity=identity(parallelism=before))
+    plan = decide_restore(state, facts(identity(parallelism=after), sources={}))
+    for group in range(128):
+        readers = [slot for slot in plan.slots if group in slot.key_groups]
+        assert len(readers) == 1
+        assert group * before // 128 in {part.subtask for part in readers[0].states}
+
+
+def test_partitions_that_are_new_are_read_from_their_beginning() -> None:
+    plan = decide_restore(state_of(CHECKPOINT), facts(sources={"orders": {"orders": 5}}))
+    assert offsets(plan.slots[0].positions[0]) == {0: 10, 2: 12, 4: 0}
+
+
+def test_a_bounded_read_keeps_its_ends_and_takes_nothing_of_new_partitions() -> None:
+    old = completed(7, at=[positions("orders", {"orders": {0: 10}}, ends=True)])
+    plan = decide_restore(state_of(old), facts(identity(parallelism=1), {"orders": {"orders": 2}}))
+    (part,) = plan.slots[0].positions
+    assert part.end_offsets == ((TopicPartition("orders", 0), 10), (TopicPartition("orders", 1), 0))
+
+
+def test_a_source_that_is_new_begins_as_the_plan_says() -> None:
+    plan = decide_restore(state_of(CHECKPOINT), facts(sources={"orders": {"orders": 4}, "more": {"more": 1}}))
+    assert [part.source for slot in plan.slots for part in slot.positions] == ["orders", "orders"]
+    assert plan.slots[0].partitions[OperatorName("more")] == (TopicPartition("more", 0),)
+
+
+def test_a_step_that_is_new_begins_empty() -> None:
+    plan = decide_restore(state_of(CHECKPOINT), facts(stateful=frozenset({"totals", "other"})))
+    assert {part.operator for slot in plan.slots for part in slot.states} == {TOTALS}
+
+
+REFUSALS = [
+    (facts(identity(cluster_id="cluster-2")), ["cluster-1", "cluster-2", "bootstrap.servers"]),
+    (facts(identity(topic_ids={"orders": "id-new"})), ["topic orders", "id-orders", "id-new", "deleted and created"]),
+    (facts(identity(topic_ids={"out": "id-new"})), ["topic out", "id-out", "id-new"]),
+    (facts(identity(max_parallelism=64)), ["was 128", "now 64", "set it back to 128"]),
+    (facts(identity(pipeline="other")), ["'shop'", "'other'", "checkpoints.directory"]),
+    (facts(sources={"purchases": {"orders": 4}}), ["source 'orders'", "it has: purchases", "put the old name back"]),
+    (facts(sources={"orders": {"elsewhere": 4}}), ["source 'orders' no longer reads topic orders"]),
+    (facts(sources={"orders": {"orders": 3}}), ["has 3 partitions", "partition 3"]),
+    (facts(stateful=frozenset({"sums"})), ["state of step 'totals'", "it has: sums", "put the old name back"]),
+    (facts(stateful=frozenset()), ["state of step 'totals'", "it has: none"]),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), REFUSALS, ids=[words[0] for _, words in REFUSALS])
+def test_what_does_not_fit_is_refused_with_old_new_and_remedy(given: RestoreFacts, told: list[str]) -> None:
+    with pytest.raises(RestoreRefused) as caught:
+        decide_restore(state_of(CHECKPOINT), given)
+    assert [words for words in told if words not in caught.value.message] == []
+    assert "checkpoints.directory" in caught.value.message
+    assert (caught.value.exit_code, caught.value.retriable) == (4, False)
+
+
+def test_a_refused_takeover_does_not_make_the_wrong_cluster_right() -> None:
+    storage = FakeStorage()
+    journal = Journal(storage, ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(CHECKPOINT)
+    wrong = identity(cluster_id="cluster-2")
+    state = journal.take_over(wrong, 2)
+    with pytest.raises(RestoreRefused, match="cluster-2"):
+        decide_restore(state, facts(wrong))
+
+
+def test_a_wrong_cluster_is_no_matter_before_the_first_checkpoint() -> None:
+    assert decide_restore(state_of(), facts(identity(cluster_id="cluster-2"))).checkpoint is None
+
+
+def test_the_final_mark_of_the_checkpoint_reaches_the_plan() -> None:
+    final = msgspec.structs.replace(CHECKPOINT, final=True)
+    state = state_of(final)
+    plan = decide_restore(state, facts())
+    assert state.final
+    assert plan.checkpoint is not None
+    assert plan.checkpoint.final

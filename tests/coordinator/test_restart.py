@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.coordinator.restart import (
+    AttemptFailure,
+    GiveUp,
+    RestartAfter,
+    RestartHistory,
+    RestartSettings,
+    decide_restart,
+)
+
+SETTINGS = RestartSettings(initial_ms=1000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
+
+
+def failure(at_ms: int, ran_ms: int = 0, retriable: bool = True) -> AttemptFailure:
+    return AttemptFailure(at_ms, ran_ms, retriable, "worker 1 was lost")
+
+
+def delays(*moments: tuple[int, int], jitter: float = 0.0) -> list[int]:
+    history, found = RestartHistory(), []
+    for at_ms, ran_ms in moments:
+        history, decision = decide_restart(SETTINGS, history, failure(at_ms, ran_ms), jitter)
+        assert isinstance(decision, RestartAfter)
+        found.append(decision.delay_ms)
+    return found
+
+
+def test_delays_double_up_to_the_limit() -> None:
+    assert delays(*((number * 100_000, 0) for number in range(8))) == [
+        1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000,
+    ]  # fmt: skip
+
+
+def test_jitter_takes_up_to_a_fifth_away() -> None:
+    assert delays((0, 0), jitter=0.5) == [900]
+    assert delays((0, 0), jitter=1.0) == [800]
+
+
+def test_stable_running_begins_the_delays_anew() -> None:
+    assert delays((0, 0), (1, 0), (2, 59_999), (100_000, 60_000), (100_001, 0)) == [1000, 2000, 4000, 1000, 2000]
+
+
+def test_what_is_not_retriable_ends_at_once_with_its_reason() -> None:
+    history, decision = decide_restart(SETTINGS, RestartHistory(), failure(0, retriable=False), 0.0)
+    assert decision == GiveUp("worker 1 was lost")
+    assert history == RestartHistory()
+
+
+def test_the_brake_stops_a_crash_loop() -> None:
+    history = RestartHistory()
+    for number in range(19):
+        history, decision = decide_restart(SETTINGS, history, failure(number * 1000), 0.0)
+        assert isinstance(decision, RestartAfter)
+    _, decision = decide_restart(SETTINGS, history, failure(20_000), 0.0)
+    assert decision == GiveUp("20 failures within 600 s (restart.give_up_after); the last: worker 1 was lost")
+
+
+def test_failures_outside_the_window_do_not_count() -> None:
+    history = RestartHistory()
+    for number in range(100):
+        history, decision = decide_restart(SETTINGS, history, failure(number * 40_000), 0.0)
+        assert isinstance(decision, RestartAfter)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100_000), st.integers(0, 100_000)), max_size=60), st.floats(0, 1))
+def test_history_and_delays_stay_bounded(steps: list[tuple[int, int]], jitter: float) -> None:
+    history, now_ms = RestartHistory(), 0
+    for pause_ms, ran_ms in steps:
+        now_ms += pause_ms
+        history, decision = decide_restart(SETTINGS, history, failure(now_ms, ran_ms), jitter)
+        assert len(history.failed_at_ms) <= 20
+        if isinstance(decision, RestartAfter):
+            assert 800 <= decision.delay_ms <= 60_000
+
+
+@pytest.mark.parametrize("jitter", [-0.1, 1.1])
+def test_jitter_out_of_range_is_refused(jitter: float) -> None:
+    with pytest.raises(ValueError, match="is not within"):
+        decide_restart(SETTINGS, RestartHistory(), failure(0), jitter)
