@@ -6,6 +6,7 @@ uploads and the coordinator's part are done by the test. Time stands still unles
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -78,6 +79,11 @@ class Trace:
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
+        self._producers = itertools.count()
+
+    def next_producer(self) -> int:
+        """Producer ids are unique in the cluster."""
+        return next(self._producers)
 
     def add(self, *event: object) -> None:
         self.events.append(event)
@@ -201,7 +207,7 @@ class FakeSink:
 
     def prepare(self, checkpoint: CheckpointId) -> None:
         self._trace.add("prepare", checkpoint)
-        producer = 1000 * self.slot + len(self.transactions)
+        producer = 1000 * self.slot + self._trace.next_producer()
         self.transactions[producer], self.open = self.open, []
         committable = Committable(
             sink=OperatorName(self.name),

@@ -1,4 +1,4 @@
-"""Whole topologies under random scheduling: what a checkpoint holds (contract F09, F13, F14, F16, F19-F23, F07, C33, C35)."""
+"""Whole topologies under random scheduling: what a checkpoint holds (contract F13, F16, F19, F20, F22)."""
 
 from __future__ import annotations
 

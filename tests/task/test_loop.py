@@ -1,0 +1,664 @@
+"""The slot loop and its subtasks, step by step (contract B01, B02, B07-B11, B42, C28, C33, C36, C37, F08-F10, F23-F26)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.task.rig import (
+    ATTEMPT,
+    FakeFilter,
+    FakeTotals,
+    Rig,
+    Row,
+    VirtualClock,
+    edge,
+    filter_node,
+    frame_of,
+    parallel_plan,
+    plan_of,
+    shuffle_plan,
+    sink_node,
+    source_node,
+    totals_node,
+    vertex,
+)
+from tidegate.ids import Attempt, CheckpointId, SlotIndex, SubtaskId, VertexId
+from tidegate.task.barriers.handler import AbortReason
+from tidegate.task.channels import CREDIT_BYTES
+from tidegate.task.elements import Barrier, Batch, CancelMarker, EndOfInput
+from tidegate.task.loop import BadRecord, Uploaded
+from tidegate.task.messages import Acknowledged, Declined, decode_slot_message, encode_message
+
+STALE = Attempt(ATTEMPT - 1)
+
+
+def batch(*rows: Row) -> Batch:
+    frame = frame_of(rows)
+    return Batch(frame, int(frame.estimated_size()))
+
+
+def barrier(checkpoint: int, timestamp_ms: int = 1_000_000, *, final: bool = False) -> Barrier:
+    return Barrier(CheckpointId(checkpoint), timestamp_ms, final)
+
+
+def totals(rig: Rig, slot: int = 0) -> FakeTotals:
+    operator = rig.slots[slot].operators["total"]
+    assert isinstance(operator, FakeTotals)
+    return operator
+
+
+def one_chain() -> Rig:
+    """A single slot with a source, an operator with state and a sink in one vertex."""
+    plan = plan_of(
+        1, [vertex(source_node("read", children=(1,)), totals_node("total", children=(2,)), sink_node("write"))]
+    )
+    return Rig(plan, batches=lambda name, slot: [[(1, 1), (2, 2)], [(1, 3)]])
+
+
+def receiver(*, exactly_once: bool = True, parallelism: int = 2) -> Rig:
+    """A rig without rows: tests push what they like into the input channels of slot 0's `total` subtask."""
+    return Rig(shuffle_plan(parallelism, exactly_once=exactly_once))
+
+
+def turn(rig: Rig, times: int, slot: int = 0) -> None:
+    for _ in range(times):
+        rig.slots[slot].loop.turn()
+
+
+def controls(rig: Rig, slot: int = 0) -> list[object]:
+    return [event[0] for event in rig.slots[slot].trace.events]
+
+
+# -- the step of a barrier ---------------------------------------------------------------------------------------------
+
+
+def test_B11_C33_barrier_then_snapshot_then_prepare_then_ack() -> None:
+    plan = plan_of(
+        1,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(totals_node("total", children=(1,), edges=(1,)), sink_node("write")),
+            vertex(totals_node("again", children=(1,)), sink_node("copy")),
+        ],
+        [edge(0, "read", "total"), edge(1, "total", "again")],
+    )
+    rig = Rig(plan)
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(4))
+    slot.loop.turn()
+    assert slot.trace.events == [("barrier", 4), ("capture",), ("prepare", 4)]
+    assert not rig.acks(4)
+    rig.upload(slot)
+    (ack,) = rig.acks(4)
+    assert ack.subtask.vertex == "total"
+
+
+def test_B11_leftovers_of_an_older_checkpoint_are_cancelled_before_the_new_barrier_leaves() -> None:
+    rig = Rig(
+        plan_of(
+            2,
+            [
+                vertex(source_node("read", edges=(0,))),
+                vertex(totals_node("total", edges=(1,))),
+                vertex(totals_node("again", children=(1,)), sink_node("write")),
+            ],
+            [edge(0, "read", "total", "k"), edge(1, "total", "again")],
+        )
+    )
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    slot.inputs[1, 0].push(barrier(2))
+    slot.inputs[0, 0].push(barrier(2))
+    turn(rig, 3)
+    assert slot.trace.events[:3] == [("CancelMarker", 1), ("barrier", 2), ("capture",)]
+
+
+def test_F14_rows_before_the_barrier_leave_before_it_and_rows_behind_it_after_it() -> None:
+    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)], [(1, 2)]])
+    slot = rig.slots[0]
+    source_task = slot.loop.tasks[0]
+    source_task.turn()
+    rig.trigger(1)
+    source_task.turn()
+    elements = [slot.inputs[0, 0].pop() for _ in range(3)]
+    assert [type(element) for element in elements] == [Batch, Barrier, Batch]
+
+
+def test_F08_the_position_at_the_barrier_is_acknowledged() -> None:
+    rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3)]])
+    turn(rig, 1)
+    rig.trigger(1)
+    turn(rig, 1)
+    (ack,) = [ack for ack in rig.acks(1) if ack.positions]
+    assert ack.subtask == SubtaskId(VertexId("read"), SlotIndex(0))
+    assert [offset for _, offset in ack.positions[0].next_offsets] == [2]
+
+
+def test_C28_C36_one_ack_of_a_chain_carries_positions_states_and_committables() -> None:
+    rig = one_chain()
+    turn(rig, 1)
+    rig.trigger(1)
+    rig.settle()
+    (ack,) = rig.acks(1)
+    assert (ack.attempt, ack.checkpoint, ack.subtask) == (ATTEMPT, 1, SubtaskId(VertexId("read"), SlotIndex(0)))
+    assert [positions.source for positions in ack.positions] == ["read"]
+    assert [state.operator for state in ack.states] == ["total"]
+    assert [committable.sink for committable in ack.committables] == ["write"]
+    assert (ack.upload_ms, ack.prepare_ms) == (7.0, 2.5)
+
+
+def test_F26_a_subtask_without_state_and_sinks_acknowledges_at_once() -> None:
+    rig = receiver(parallelism=1)
+    rig.trigger(1)
+    (ack,) = rig.acks(1)
+    assert (ack.subtask.vertex, ack.states, ack.committables) == ("read", (), ())
+
+
+def test_F24_the_ack_waits_for_the_upload() -> None:
+    rig = one_chain()
+    rig.trigger(1)
+    rig.settle(uploads=False)
+    assert not rig.acks(1)
+    rig.upload(rig.slots[0])
+    assert len(rig.acks(1)) == 1
+
+
+def test_F24_the_ack_waits_for_the_prepare_of_the_sink() -> None:
+    rig = one_chain()
+    sink = rig.slots[0].sinks["write"]
+    sink.holds_prepares = True
+    rig.trigger(1)
+    rig.settle()
+    assert not rig.acks(1)
+    sink.holds_prepares = False
+    turn(rig, 1)
+    assert len(rig.acks(1)) == 1
+
+
+def test_F23_the_captured_state_does_not_see_later_rows() -> None:
+    rig = one_chain()
+    turn(rig, 1)
+    rig.trigger(1)
+    rig.settle(uploads=False)
+    assert [n for _, n in totals(rig).seen] == [1, 2, 3]
+    rig.upload(rig.slots[0])
+    assert sorted(rig.rows_in_state(1)) == [(1, 1), (2, 2)]
+
+
+def test_F07_two_checkpoints_may_be_uploading_at_the_same_time() -> None:
+    rig = one_chain()
+    for checkpoint in (1, 2):
+        rig.trigger(checkpoint)
+        rig.settle(uploads=False)
+    slot = rig.slots[0]
+    slot.jobs.reverse()
+    rig.upload(slot)
+    assert (len(rig.acks(1)), len(rig.acks(2))) == (0, 1)
+    rig.upload(slot)
+    assert len(rig.acks(1)) == 1
+
+
+def test_B07_the_ack_tells_start_delay_and_alignment() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1, timestamp_ms=rig.clock.ms))
+    rig.clock.ms += 30
+    turn(rig, 1)
+    rig.clock.ms += 200
+    slot.inputs[1, 0].push(barrier(1, timestamp_ms=rig.clock.ms - 230))
+    turn(rig, 1)
+    rig.upload(slot)
+    (ack,) = rig.acks(1)
+    assert (ack.start_delay_ms, ack.alignment_ms) == (30, 200)
+
+
+# -- alignment in a subtask --------------------------------------------------------------------------------------------
+
+
+def test_B01_F13_a_blocked_channel_is_left_alone_and_the_others_go_on() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    slot.inputs[0, 0].push(batch((1, 100)))
+    slot.inputs[1, 0].push(batch((1, 1)))
+    slot.inputs[1, 0].push(batch((1, 2)))
+    turn(rig, 10)
+    assert [n for _, n in totals(rig).seen] == [1, 2]
+    assert len(slot.inputs[0, 0]) == 1
+
+
+def test_F14_buffered_rows_follow_in_their_order_when_the_alignment_ends() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    for number in (100, 101):
+        slot.inputs[0, 0].push(batch((1, number)))
+    turn(rig, 3)
+    slot.inputs[1, 0].push(barrier(1))
+    turn(rig, 3)
+    assert [n for _, n in totals(rig).seen] == [100, 101]
+    rig.upload(slot)
+    assert not rig.rows_in_state(1)
+
+
+def test_B14_F19_at_least_once_processes_rows_behind_a_barrier_at_once() -> None:
+    rig = receiver(exactly_once=False)
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    slot.inputs[0, 0].push(batch((1, 100)))
+    turn(rig, 2)
+    assert [n for _, n in totals(rig).seen] == [100]
+    slot.inputs[1, 0].push(barrier(1))
+    turn(rig, 1)
+    rig.upload(slot)
+    assert sorted(rig.rows_in_state(1)) == [(1, 100)]
+
+
+def test_F10_a_sink_prepares_only_when_every_input_has_delivered_the_barrier() -> None:
+    rig = receiver(parallelism=3)
+    slot = rig.slots[0]
+    for sender in (2, 0, 1):
+        assert "prepare" not in controls(rig)
+        slot.inputs[sender, 0].push(barrier(1))
+        turn(rig, 2)
+    assert controls(rig).count("prepare") == 1
+
+
+def test_F21_a_subtask_with_one_input_never_aligns() -> None:
+    rig = Rig(parallel_plan(1))
+    slot = rig.slots[0]
+    for element in (barrier(1), batch((1, 1)), barrier(2)):
+        slot.inputs[0, 0].push(element)
+    turn(rig, 3)
+    rig.settle()
+    assert [ack.alignment_ms for ack in (*rig.acks(1), *rig.acks(2))] == [0, 0]
+
+
+def test_channels_take_turns() -> None:
+    rig = receiver(parallelism=3)
+    slot = rig.slots[0]
+    for sender in range(3):
+        for number in range(2):
+            slot.inputs[sender, 0].push(batch((1, 10 * sender + number)))
+    turn(rig, 6)
+    assert [n for _, n in totals(rig).seen] == [0, 10, 20, 1, 11, 21]
+
+
+# -- giving up ---------------------------------------------------------------------------------------------------------
+
+
+def test_B02_B09_a_cancellation_is_declined_and_sent_on_once() -> None:
+    plan = plan_of(
+        2,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(totals_node("total", edges=(1,))),
+            vertex(totals_node("again", children=(1,)), sink_node("write")),
+        ],
+        [edge(0, "read", "total", "k"), edge(1, "total", "again", "n")],
+    )
+    rig = Rig(plan)
+    slot = rig.slots[0]
+    for sender in (0, 1):
+        slot.inputs[sender, 0].push(CancelMarker(CheckpointId(3)))
+    slot.loop.tasks[1].turn()
+    slot.loop.tasks[1].turn()
+    assert slot.trace.events == [("CancelMarker", 3)] * 2  # one for each subtask downstream
+    (decline,) = rig.declines()
+    assert (decline.subtask.vertex, decline.checkpoint, decline.attempt) == ("total", 3, ATTEMPT)
+    assert decline.reason == AbortReason.CANCELLED_UPSTREAM
+
+
+def test_B10_B30_a_subsumed_checkpoint_is_declined_with_its_own_reason() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    slot.inputs[1, 0].push(barrier(2))
+    turn(rig, 2)
+    (decline,) = rig.declines()
+    assert (decline.checkpoint, decline.reason) == (1, AbortReason.SUBSUMED)
+
+
+def test_a_failed_upload_declines_its_checkpoint_and_drops_its_other_parts() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    slot.sinks["write"].holds_prepares = True
+    rig.trigger(1)
+    rig.upload(slot, error="disk full")
+    (decline,) = rig.declines()
+    assert (decline.checkpoint, decline.reason, decline.detail) == (1, AbortReason.SNAPSHOT_FAILED, "disk full")
+    slot.sinks["write"].holds_prepares = False
+    rig.settle()
+    assert not rig.acks(1)
+    rig.trigger(2)
+    rig.settle()
+    assert len(rig.acks(2)) == 1
+
+
+def test_an_abandoned_checkpoint_is_never_acknowledged_and_the_next_one_is() -> None:
+    rig = one_chain()
+    rig.trigger(1)
+    rig.abandon(1)
+    rig.settle()
+    assert not rig.acks(1)
+    assert rig.slots[0].sinks["write"].aborted_with == [1]
+    rig.trigger(2)
+    rig.settle()
+    assert len(rig.acks(2)) == 1
+
+
+def test_abandoning_releases_the_channels_that_wait_for_it() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(barrier(1))
+    slot.inputs[0, 0].push(batch((1, 1)))
+    turn(rig, 2)
+    assert not totals(rig).seen
+    rig.abandon(1)
+    turn(rig, 1)
+    assert [n for _, n in totals(rig).seen] == [1]
+
+
+def test_an_upload_that_ends_after_its_checkpoint_was_abandoned_is_ignored() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    rig.trigger(1)
+    rig.settle(uploads=False)
+    (job,) = slot.jobs
+    rig.abandon(1)
+    slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, None, "cancelled", 0.0))
+    assert not rig.declines()
+
+
+# -- committables ------------------------------------------------------------------------------------------------------
+
+
+def producers(rig: Rig, checkpoint: int) -> list[int]:
+    (ack,) = [ack for ack in rig.acks(checkpoint) if ack.committables]
+    return [committable.producer_id for committable in ack.committables]
+
+
+def test_every_ack_repeats_the_committables_that_no_completion_has_confirmed() -> None:
+    rig = one_chain()
+    for checkpoint in (1, 2):
+        rig.trigger(checkpoint)
+        rig.settle()
+    rig.complete(2, "p.write.0.0")
+    rig.trigger(3)
+    rig.settle()
+    assert [producers(rig, checkpoint) for checkpoint in (1, 2, 3)] == [[0], [0, 1], [2]]
+    assert rig.slots[0].sinks["write"].completed_with == [(2, frozenset({"p.write.0.0"}))]
+
+
+def test_the_committables_of_an_abandoned_checkpoint_go_with_the_next() -> None:
+    rig = one_chain()
+    rig.trigger(1)
+    rig.abandon(1)
+    rig.trigger(2)
+    rig.settle()
+    assert producers(rig, 2) == [0, 1]
+
+
+def test_F16_an_ack_does_not_carry_the_transaction_of_a_later_interval() -> None:
+    rig = one_chain()
+    sink = rig.slots[0].sinks["write"]
+    sink.holds_prepares = True
+    for checkpoint in (1, 2):
+        rig.trigger(checkpoint)
+        rig.settle()
+    sink.holds_prepares = False
+    rig.settle()
+    assert [producers(rig, checkpoint) for checkpoint in (1, 2)] == [[0], [0, 1]]
+
+
+# -- stale attempts ----------------------------------------------------------------------------------------------------
+
+
+def test_C37_messages_of_another_attempt_are_ignored() -> None:
+    rig = one_chain()
+    rig.trigger(1)
+    rig.trigger(9, attempt=STALE)
+    rig.abandon(1, attempt=STALE)
+    rig.complete(1, attempt=STALE)
+    rig.settle()
+    sink = rig.slots[0].sinks["write"]
+    assert (len(rig.acks(1)), rig.acks(9)) == (1, [])
+    assert (sink.aborted_with, sink.completed_with) == ([], [])
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def test_C12_only_sources_are_triggered() -> None:
+    rig = receiver()
+    rig.trigger(1)
+    assert {ack.subtask.vertex for ack in rig.acks(1)} == {"read"}
+    assert "capture" not in controls(rig)
+
+
+def test_behind_a_final_barrier_a_source_returns_no_more_rows() -> None:
+    rig = one_chain()
+    source = rig.slots[0].sources["read"]
+    turn(rig, 1)
+    rig.trigger(1, final=True)
+    polls = source.polls
+    rig.settle()
+    assert (source.polls, source.returned) == (polls, [(1, 1), (2, 2)])
+    assert rig.is_complete(1)
+
+
+def test_a_final_checkpoint_that_was_abandoned_is_repeated_by_a_stopped_source() -> None:
+    rig = Rig(shuffle_plan(2), batches=lambda name, slot: [[(n, 10 * slot + n) for n in range(5)]])
+    rig.settle()
+    rig.trigger(1, final=True)
+    rig.abandon(1)
+    rig.settle()
+    rig.trigger(2, final=True)
+    rig.settle()
+    assert rig.is_complete(2)
+    assert rig.rows_in_transactions(2) == rig.rows_before(2)
+    assert rig.rows_before(2).total() == 10
+
+
+def test_a_bounded_source_reports_its_end_once() -> None:
+    rig = Rig(shuffle_plan(2), batches=lambda name, slot: [[(1, slot)]], bounded=True)
+    assert not rig.finished_sources()
+    rig.settle()
+    turn(rig, 3)
+    assert rig.finished_sources() == ["read", "read"]
+
+
+def test_an_unbounded_source_reports_no_end() -> None:
+    rig = one_chain()
+    rig.settle()
+    assert not rig.finished_sources()
+
+
+def test_a_bounded_pipeline_ends_with_a_final_checkpoint_that_holds_everything() -> None:
+    rig = Rig(shuffle_plan(3), batches=lambda name, slot: [[(n, 100 * slot + n) for n in range(40)]] * 1, bounded=True)
+    rig.settle()
+    assert len(rig.finished_sources()) == 3
+    rig.trigger(1, final=True)
+    rig.settle()
+    assert rig.is_complete(1)
+    assert rig.rows_in_transactions(1).total() == rig.rows_in_state(1).total() == 120
+
+
+def test_an_empty_batch_of_a_source_is_progress_but_goes_nowhere() -> None:
+    rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[]])
+    slot = rig.slots[0]
+    assert slot.loop.turn()
+    assert len(slot.inputs[0, 0]) == 0
+    assert not slot.loop.turn()
+
+
+# -- backpressure ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sink_that_is_not_ready_holds_its_source_back() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    slot.sinks["write"].is_ready = False
+    assert not slot.loop.turn()
+    assert (slot.sources["read"].polls, slot.loop.backpressured) == (0, True)
+    slot.sinks["write"].is_ready = True
+    assert slot.loop.turn()
+    assert not slot.loop.backpressured
+
+
+def test_barriers_pass_a_source_and_a_subtask_that_are_held_back() -> None:
+    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)]])
+    slot = rig.slots[0]
+    slot.sinks["write"].is_ready = False
+    rig.trigger(1)
+    rig.settle()
+    assert rig.is_complete(1)
+
+
+def test_a_batch_in_front_of_a_barrier_is_not_overtaken_when_there_is_no_room() -> None:
+    rig = receiver(parallelism=1)
+    slot = rig.slots[0]
+    slot.sinks["write"].is_ready = False
+    slot.inputs[0, 0].push(batch((1, 1)))
+    slot.inputs[0, 0].push(barrier(1))
+    turn(rig, 3)
+    assert (len(slot.inputs[0, 0]), controls(rig)) == (2, [])
+
+
+def test_a_full_channel_holds_the_source_back_through_the_subtasks_between() -> None:
+    rows = [(n % 7, n) for n in range(20_000)]  # 320 KB a batch
+    rig = Rig(parallel_plan(1), batches=lambda name, slot: [rows] * 20)
+    slot = rig.slots[0]
+    slot.sinks["write"].is_ready = False
+    rig.settle()
+    assert 0 < len(slot.sources["read"].batches) < 20
+    assert CREDIT_BYTES <= slot.inputs[0, 0].queued_bytes < CREDIT_BYTES + (1 << 20)
+    slot.sinks["write"].is_ready = True
+    rig.settle()
+    assert not slot.sources["read"].batches
+    assert len(slot.sinks["write"].open) == 400_000
+
+
+def test_busy_time_is_counted_when_something_moved() -> None:
+    class TickingClock(VirtualClock):
+        def elapsed_ms(self) -> float:
+            self.ms += 4
+            return float(self.ms)
+
+    rig = one_chain()
+    slot = rig.slots[0]
+    slot.loop._clock = TickingClock()
+    rig.settle()
+    assert (slot.loop.counters.turns, slot.loop.counters.busy_ms) == (3, 8.0)
+
+
+# -- the tree of operators ---------------------------------------------------------------------------------------------
+
+
+def test_rows_reach_every_way_out_of_a_vertex() -> None:
+    plan = plan_of(
+        1,
+        [
+            vertex(
+                source_node("read", children=(1, 2, 4)),
+                filter_node("odd", children=(3,)),
+                totals_node("total"),
+                sink_node("write"),
+                sink_node("copy"),
+            )
+        ],
+    )
+    rig = Rig(plan, batches=lambda n, s: [[(1, 1), (1, 2)]], operators={"odd": lambda: FakeFilter(unwanted=[2])})
+    rig.settle()
+    slot = rig.slots[0]
+    assert (slot.sinks["write"].open, slot.sinks["copy"].open) == ([(1, 1)], [(1, 1), (1, 2)])
+    assert totals(rig).seen == [(1, 1), (1, 2)]
+    rig.trigger(1)
+    rig.settle()
+    (ack,) = rig.acks(1)
+    assert {committable.sink for committable in ack.committables} == {"write", "copy"}
+
+
+def test_a_filter_that_keeps_nothing_sends_nothing() -> None:
+    rig = Rig(
+        parallel_plan(1),
+        batches=lambda name, slot: [[(1, 1)]],
+        operators={"pass": lambda: FakeFilter(unwanted=[1])},
+    )
+    turn(rig, 1)
+    assert len(rig.slots[0].inputs[0, 0]) == 0
+
+
+def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
+    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)]])
+    turn(rig, 1)
+    element = rig.slots[0].inputs[0, 0].pop()
+    assert isinstance(element, Batch)
+    assert element.frame.columns == ["k", "n", "__partition", "__offset"]
+
+
+def test_B02_B42_the_end_is_passed_on_when_every_input_has_ended() -> None:
+    plan = plan_of(
+        2,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(totals_node("total", edges=(1,))),
+            vertex(totals_node("again", children=(1,)), sink_node("write")),
+        ],
+        [edge(0, "read", "total", "k"), edge(1, "total", "again")],
+    )
+    rig = Rig(plan)
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(EndOfInput())
+    turn(rig, 2)
+    assert controls(rig) == []
+    slot.inputs[1, 0].push(EndOfInput())
+    turn(rig, 1)
+    assert controls(rig) == ["EndOfInput"]
+
+
+# -- bad records -------------------------------------------------------------------------------------------------------
+
+
+def with_bad_records(policy: str) -> Rig:
+    plan = plan_of(
+        1, [vertex(source_node("read", children=(1,)), filter_node("check", policy, children=(2,)), sink_node("write"))]
+    )
+    return Rig(
+        plan,
+        batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3), (1, 4)]],
+        operators={"check": lambda: FakeFilter(bad=[2, 3])},
+    )
+
+
+def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
+    rig = with_bad_records("fail")
+    with pytest.raises(BadRecord, match="step check: record of source partition 0, offset 1: overflow of 2") as caught:
+        rig.settle()
+    assert "bad_records: skip" in caught.value.message
+    assert not caught.value.retriable
+
+
+def test_bad_records_skip_leaves_them_out_and_counts_them_by_reason() -> None:
+    rig = with_bad_records("skip")
+    rig.settle()
+    slot = rig.slots[0]
+    assert slot.sinks["write"].open == [(1, 1), (1, 4)]
+    assert slot.loop.counters.bad_records == {("check", "overflow"): 2}
+    assert [(operator, count) for operator, _, count in slot.bad] == [("check", 1), ("check", 2)]
+    assert "offset 2" in slot.bad[1][1]
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_slot_sends_survives_its_encoding() -> None:
+    rig = one_chain()
+    rig.trigger(1)
+    rig.settle()
+    rig.trigger(2)
+    rig.upload(rig.slots[0], error="no")
+    messages = rig.slots[0].sent
+    assert {type(message) for message in messages} == {Acknowledged, Declined}
+    for message in messages:
+        assert decode_slot_message(encode_message(message)[4:]) == message
