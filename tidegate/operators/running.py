@@ -40,13 +40,13 @@ def run_count(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> lis
 
 
 def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
-    """Sum of numbers, exact for integers of any size; NULL until the first value."""
+    """Sum of numbers, exact for integers of any size; NULL until the first value, then from 0 (so -0.0 gives 0.0)."""
     results: list[Any] = []
     append = results.append
     for number, value in zip(numbers, values, strict=True):
         total = sums[number]
         if value is not None:
-            sums[number] = total = value if total is None else total + value
+            sums[number] = total = (0 if total is None else total) + value
         append(total)
     return results
 

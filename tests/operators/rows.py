@@ -1,0 +1,63 @@
+"""Builds aggregate operators and frames for the tests of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.formats.columns import polars_type
+from tidegate.ids import OperatorName
+from tidegate.operators.aggregate import AggregateRuntime
+from tidegate.plan.expression import AggregateCall, Column
+from tidegate.plan.graph import AggregateOperator
+
+FUNCTIONS = ("count(*)", "count", "sum", "min", "max", "avg", "first", "last")
+
+
+def result_type(function: str, argument: DataType) -> DataType:
+    """Spark's type of an aggregate."""
+    if function.startswith("count"):
+        return BIGINT
+    if function == "avg":
+        return DOUBLE
+    if function == "sum":
+        return DOUBLE if argument.kind in ("float", "double") else BIGINT
+    return argument
+
+
+def make_aggregate(
+    functions: Sequence[str],
+    argument: DataType = BIGINT,
+    keys: Mapping[str, DataType] | None = None,
+    emit: str = "each",
+) -> AggregateRuntime:
+    """Keys are `k: bigint` unless given; each function of column `x` gives a column named after it."""
+    keys = {"k": BIGINT} if keys is None else keys
+    column = Column("x", argument)
+    calls = tuple(
+        (f, AggregateCall(f.removesuffix("(*)"), None if f == "count(*)" else column, result_type(f, argument)))
+        for f in functions
+    )
+    operator = AggregateOperator(
+        name=OperatorName("totals"),
+        keys=tuple(keys),
+        aggregates=calls,
+        emit=emit,
+        output=(*keys.items(), *((name, call.type) for name, call in calls)),
+        bad_records="skip",
+    )
+    return AggregateRuntime(operator, 128)
+
+
+def make_frame(schema: Mapping[str, DataType], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
+    """Rows as a frame."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pl.DataFrame(
+        [
+            pl.Series(name, values, dtype=polars_type(kind))
+            for (name, kind), values in zip(schema.items(), columns, strict=True)
+        ]
+    )

@@ -1,0 +1,177 @@
+"""Running totals per key."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
+from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
+from tidegate.operators.failures import RecordFailure
+from tidegate.state.errors import StateUnreadable
+
+MAX = 2**63 - 1
+
+
+def frame_of(rows: list[tuple[Any, Any]], kind: DataType = BIGINT) -> pl.DataFrame:
+    return make_frame({"k": BIGINT, "x": kind}, rows)
+
+
+def process(operator: AggregateRuntime, frame: pl.DataFrame) -> pl.DataFrame:
+    result = operator.process(frame)
+    assert result is not None
+    return result
+
+
+def test_each_gives_one_row_per_input_row_in_order_across_batches() -> None:
+    operator = make_aggregate(["count(*)", "sum"])
+    first = process(operator, frame_of([(1, 10), (2, 5), (1, 1)]))
+    second = process(operator, frame_of([(2, 1), (1, 0)]))
+    assert first.rows() == [(1, 1, 10), (2, 1, 5), (1, 2, 11)]
+    assert second.rows() == [(2, 2, 6), (1, 3, 11)]
+    assert operator.state_keys == 2
+
+
+def test_latest_gives_the_last_row_per_key_in_order_of_last_occurrence() -> None:
+    operator = make_aggregate(["sum"], emit="latest")
+    assert process(operator, frame_of([(1, 10), (2, 5), (3, 7), (1, 1)])).rows() == [(2, 5), (3, 7), (1, 11)]
+
+
+def test_system_columns_stay_with_their_rows() -> None:
+    frame = frame_of([(1, 10), (2, 5), (1, 1)]).with_columns(pl.Series("__offset", [7, 8, 9]))
+    assert process(make_aggregate(["sum"]), frame)["__offset"].to_list() == [7, 8, 9]
+    assert process(make_aggregate(["sum"], emit="latest"), frame)["__offset"].to_list() == [8, 9]
+
+
+def test_an_empty_frame_gives_nothing() -> None:
+    assert make_aggregate(["sum"]).process(frame_of([])) is None
+
+
+def test_null_keys_are_one_group() -> None:
+    frame = frame_of([(None, 1), (1, 2), (None, 3)])
+    assert process(make_aggregate(["sum"]), frame)["sum"].to_list() == [1, 2, 4]
+
+
+def test_keys_of_several_columns_and_types() -> None:
+    keys = {"s": STRING, "b": BOOLEAN, "d": DATE, "t": TIMESTAMP, "x": BINARY}
+    instant, day = dt.datetime(1969, 1, 1, tzinfo=dt.UTC), dt.date(1969, 1, 1)
+    rows = [("a", True, day, instant, b"\xff"), ("a", None, day, instant, b"\xff"), ("a", True, day, instant, b"\xff")]
+    operator = make_aggregate(["count(*)"], keys=keys)
+    result = process(operator, make_frame(keys, rows))
+    assert result.rows() == [(*rows[0], 1), (*rows[1], 1), (*rows[2], 2)]
+    restored = make_aggregate(["count(*)"], keys=keys)
+    restored.restore([operator.capture()()], range(128))
+    assert process(restored, make_frame(keys, rows[:2]))["count(*)"].to_list() == [3, 2]
+
+
+def test_overflow_of_a_sum_fails_its_row_and_leaves_the_state_untouched() -> None:
+    operator = make_aggregate(["count(*)", "sum", "last"])
+    result = process(operator, frame_of([(1, MAX), (2, 4), (1, 1), (2, 5), (1, -1)]))
+    assert operator.take_failures() == [RecordFailure(2, OVERFLOW)]
+    assert operator.take_failures() == []
+    assert result.rows() == [(1, 1, MAX, MAX), (2, 1, 4, 4), (2, 2, 9, 5), (1, 2, MAX - 1, -1)]
+    assert process(operator, frame_of([(1, 0)])).rows() == [(1, 3, MAX - 1, 0)]
+
+
+def test_a_batch_in_which_every_row_overflows_gives_nothing() -> None:
+    operator = make_aggregate(["sum"], emit="latest")
+    operator.process(frame_of([(1, MAX)]))
+    assert operator.process(frame_of([(1, 1), (1, 2)])) is None
+    assert len(operator.take_failures()) == 2
+
+
+def test_overflow_with_latest_keeps_the_order_of_the_good_rows() -> None:
+    operator = make_aggregate(["sum"], emit="latest")
+    rows = [(1, MAX), (2, 4), (1, 1), (3, 1), (2, 1)]
+    assert process(operator, frame_of(rows)).rows() == [(1, MAX), (3, 1), (2, 5)]
+
+
+def test_F15_F16_a_restored_operator_goes_on_exactly_where_the_snapshot_was() -> None:
+    operator = make_aggregate(FUNCTIONS)
+    operator.process(frame_of([(1, 5), (2, None), (1, -3)]))
+    capture = operator.capture()
+    expected = process(operator, frame_of([(2, 9), (1, None), (3, 1)]))
+    restored = make_aggregate(FUNCTIONS)
+    restored.restore([capture()], range(128))
+    assert process(restored, frame_of([(2, 9), (1, None), (3, 1)])).equals(expected)
+
+
+def test_F18_state_splits_and_joins_by_key_group() -> None:
+    rows = [(key, key) for key in range(1000)]
+    operator = make_aggregate(["sum"])
+    operator.process(frame_of(rows))
+    file = operator.capture()()
+    halves = [make_aggregate(["sum"]) for _ in range(2)]
+    halves[0].restore([file], range(64))
+    halves[1].restore([file], range(64, 128))
+    assert halves[0].state_keys + halves[1].state_keys == 1000
+    assert min(half.state_keys for half in halves) > 400
+    joined = make_aggregate(["sum"])
+    joined.restore([half.capture()() for half in halves], range(128))
+    assert process(joined, frame_of(rows))["sum"].to_list() == [2 * key for key in range(1000)]
+
+
+def test_state_of_another_definition_is_refused() -> None:
+    file = make_aggregate(["sum"]).capture()()
+    with pytest.raises(StateUnreadable, match="now needs"):
+        make_aggregate(["sum", "min"]).restore([file], range(128))
+
+
+@pytest.mark.parametrize("kind", [STRING, BINARY, BOOLEAN, DATE, TIMESTAMP, DOUBLE])
+def test_min_max_first_last_keep_their_type(kind: DataType) -> None:
+    values: dict[str, tuple[Any, Any]] = {
+        "string": ("ä", "z"),
+        "binary": (b"\x01", b"\xff"),
+        "boolean": (False, True),
+        "date": (dt.date(1960, 1, 1), dt.date(2026, 1, 1)),
+        "timestamp": (dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 1, dt.UTC)),
+        "double": (-0.5, 1e300),
+    }
+    low, high = sorted(values[kind.kind])
+    operator = make_aggregate(["min", "max", "first", "last"], kind)
+    result = process(operator, frame_of([(1, None), (1, high), (1, low)], kind))
+    assert result.rows()[-1] == (1, low, high, None, low)
+    restored = make_aggregate(["min", "max", "first", "last"], kind)
+    restored.restore([operator.capture()()], range(128))
+    assert process(restored, frame_of([(1, None)], kind)).rows() == [(1, low, high, None, None)]
+
+
+BATCHES = st.lists(
+    st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-(2**63), MAX) | st.integers(-9, 9)), max_size=8),
+    max_size=4,
+)
+
+
+@pytest.mark.slow
+@given(BATCHES, BATCHES)
+def test_results_do_not_depend_on_how_rows_are_cut_into_batches(left: list[list[Any]], right: list[list[Any]]) -> None:
+    batches = left + right
+    whole, cut = make_aggregate(FUNCTIONS), make_aggregate(FUNCTIONS)
+    rows = [row for batch in batches for row in batch]
+    expected = whole.process(frame_of(rows))
+    parts = [part for batch in batches if (part := cut.process(frame_of(batch))) is not None]
+    assert (expected is None) == (not parts)
+    if expected is not None:
+        assert pl.concat(parts).equals(expected)
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(st.integers(0, 2), st.none() | st.floats(width=32)), max_size=30))
+def test_sums_of_doubles_are_added_in_order(rows: list[tuple[int, float | None]]) -> None:
+    operator = make_aggregate(["sum", "avg"], DOUBLE)
+    totals: dict[int, tuple[float, int]] = {}
+    expected = []
+    for key, value in rows:
+        if value is not None:
+            total, count = totals.get(key, (None, 0))
+            totals[key] = ((total or 0.0) + value, count + 1)
+        known = totals.get(key)
+        expected.append((None, None) if known is None else (known[0], known[0] / known[1]))
+    result = operator.process(frame_of(rows, DOUBLE))
+    assert repr([] if result is None else result.select("sum", "avg").rows()) == repr(expected)

@@ -1,0 +1,59 @@
+"""Running totals against real Spark SQL in ANSI mode: the same functions over a growing window."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.operators.expressions.conftest import spark
+from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, TINYINT, DataType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
+
+pytestmark = pytest.mark.slow
+
+VALUES: dict[DataType, list[Any]] = {
+    TINYINT: [None, -128, 127, 0],
+    INT: [None, 2**31 - 1, -(2**31), 0],
+    BIGINT: [None, 2**53 + 1, -(2**53) - 1, 3],
+    FLOAT: [None, 0.10000000149011612, math.nan, math.inf, -0.0, 0.0],
+    DOUBLE: [None, 0.1, 0.2, math.nan, -math.inf, 0.0, -0.0, 1e308],
+    STRING: [None, "", "a", "Z", "ä", "😀", "\uffff"],
+    BOOLEAN: [None, True, False],
+    DATE: [None, dt.date(1960, 1, 1), dt.date(2026, 2, 3)],
+    TIMESTAMP: [None, dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC)],
+}
+NUMBERS = ("tinyint", "int", "bigint", "float", "double")
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType) -> None:
+    choice = random.Random(20_260_101)
+    pairs = [(key, value) for key, pair in enumerate(product(VALUES[kind], repeat=2)) for value in pair]
+    rows = pairs + [(choice.randrange(-5, 0), choice.choice(VALUES[kind])) for _ in range(100)]
+    functions = [f for f in FUNCTIONS if f not in ("sum", "avg") or kind.kind in NUMBERS]
+    mine = make_aggregate(functions, kind).process(make_frame({"k": BIGINT, "x": kind}, rows))
+    assert mine is not None
+
+    window = "over (partition by k order by i rows between unbounded preceding and current row)"
+    columns = ", ".join(f"{f if f == 'count(*)' else f'{f}(x)'} {window} as `{f}`" for f in functions)
+    numbered = [(i, key, _for_spark(value)) for i, (key, value) in enumerate(rows)]
+    spark.createDataFrame(numbered, f"i int, k bigint, x {kind.kind}").createOrReplaceTempView("rows")
+    theirs = [tuple(row) for row in spark.sql(f"select k, {columns} from rows order by i").collect()]
+    found = [tuple(map(_for_spark, row)) for row in mine.rows()]
+    for row, (ours, spark_row) in enumerate(zip(found, theirs, strict=True)):
+        assert repr(ours) == repr(spark_row), f"row {row}: {rows[: row + 1]}"
+
+
+def _for_spark(value: Any) -> Any:
+    """Spark hands out naive local timestamps."""
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) else value
