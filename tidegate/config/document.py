@@ -52,6 +52,8 @@ class MappingNode:
     entries: list[tuple[ScalarNode, Node]] = field(default_factory=list)
 
 
+_YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
+
 Node = ScalarNode | SequenceNode | MappingNode
 
 
@@ -85,7 +87,7 @@ def derive_tree(text: str) -> tuple[Node | None, list[Complaint]]:
         mark = error.problem_mark or error.context_mark
         place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", "check indentation and quotes")) from error
+        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", _YAML_REMEDY)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
         place = Mark(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)

@@ -42,9 +42,13 @@ class Check:
         return dict(self.schema)
 
 
-def refusal(message: str, remedy: str = "", at: str = "") -> PydanticCustomError:
-    """An error that pydantic collects with the place of the value; `at` is the key below it, if that is wrong."""
-    return PydanticCustomError(CONFIG, "{message}", {"message": message, "remedy": remedy, "at": at})
+def refusal(message: str, remedy: str = "", at: str = "", column: int = 0) -> PydanticCustomError:
+    """An error that pydantic collects with the place of the value.
+
+    `at` is the key below the value, if that is wrong; `column` (from 1) the place within a text of one line.
+    """
+    context = {"message": message, "remedy": remedy, "at": at, "column": column}
+    return PydanticCustomError(CONFIG, "{message}", context)
 
 
 def describe_value(value: object) -> str:
@@ -111,12 +115,13 @@ def duration(low: str, high: str) -> Check:
 
 def integer(low: int, high: int) -> Check:
     """A whole number within bounds (both inclusive)."""
+    remedy = f"use {low} to {high}" if low < high else f"only {low} is supported"
 
     def check(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise refusal(f"expected a whole number, got {describe_value(value)}", f"use {low} to {high}")
+            raise refusal(f"expected a whole number, got {describe_value(value)}", remedy)
         if not low <= value <= high:
-            raise refusal(f"{describe_value(value)} is out of range", f"use {low} to {high}")
+            raise refusal(f"{describe_value(value)} is out of range", remedy)
         return value
 
     return Check(check, {"type": "integer", "minimum": low, "maximum": high})
@@ -179,7 +184,7 @@ def _type(value: object) -> DataType:
     try:
         return derive_type(require_text(value, "a type", "for instance bigint, string, array<string>"))
     except TypeProblem as error:
-        raise refusal(f"{error.message} (character {error.column})", error.remedy) from error
+        raise refusal(error.message, error.remedy, column=error.column) from error
 
 
 def _expression(value: object) -> str:

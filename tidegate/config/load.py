@@ -9,12 +9,21 @@ from pathlib import Path as FilePath
 from pydantic import SecretStr
 
 from tidegate.config.checks import derive_issues
-from tidegate.config.document import MAX_FILE_BYTES, Complaint, DocumentBroken, MappingNode, Mark, Node, derive_tree
+from tidegate.config.document import (
+    MAX_FILE_BYTES,
+    Complaint,
+    DocumentBroken,
+    MappingNode,
+    Mark,
+    Node,
+    ScalarNode,
+    derive_tree,
+)
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.secrets import Redactor
-from tidegate.config.translate import derive_settings
+from tidegate.config.translate import Issue, derive_settings
 from tidegate.config.values import Path, Place, Reader, Value, derive_place_inside
 
 
@@ -108,11 +117,16 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
     loaded = LoadedPipeline(file, settings, reader.places, source, redactor, values, (), understood.broken, indices)
     issues = (*understood.issues, *derive_issues(settings, indices, values))
     problems += [
-        loaded.problem(issue.path, issue.message, issue.remedy, at_key=issue.at_key)
-        for issue in issues
-        if issue.at_key or issue.path not in reader.unresolved
+        _issue_problem(loaded, issue) for issue in issues if issue.at_key or issue.path not in reader.unresolved
     ]
     return replace(loaded, problems=tuple(sorted(set(problems))))
+
+
+def _issue_problem(loaded: LoadedPipeline, issue: Issue) -> Problem:
+    node = loaded.place(issue.path).node
+    if issue.column and isinstance(node, ScalarNode):
+        return loaded.problem_inside(issue.path, node.text, 1, issue.column, issue.message, issue.remedy)
+    return loaded.problem(issue.path, issue.message, issue.remedy, at_key=issue.at_key)
 
 
 def _root(tree: Node | None) -> MappingNode:

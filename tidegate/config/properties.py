@@ -132,9 +132,9 @@ def decide_kafka_findings(properties: Mapping[str, Text], side: Side) -> list[Fi
 
 
 def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict[str, Text]:
-    """Those that a consumer or a producer understands; librdkafka warns about the others."""
+    """Those that a consumer or a producer understands; librdkafka warns about the others, and refuses unknown ones."""
     known = read_kafka_properties()
-    return {name: value for name, value in properties.items() if known[name].side in ("both", side)}
+    return {name: value for name, value in properties.items() if name in known and known[name].side in ("both", side)}
 
 
 def _value_findings(name: str, value: str, entry: KafkaProperty) -> list[Finding]:

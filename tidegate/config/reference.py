@@ -62,7 +62,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
   with `aggregate` once it has run.
 - Columns that begin with `__` belong to Tidegate.
 - Types: `boolean tinyint smallint int bigint float double string binary date timestamp`, `array<...>` and
-  `struct<name: type, ...>`; synonyms `byte short integer long real`.
+  `struct<name: type, ...>` (in quotes, because of `: `); synonyms `byte short integer long real`.
 - Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
   cannot be compared exactly.
 - A raw source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset
@@ -102,7 +102,8 @@ def _kind(name: str, info: FieldInfo) -> str:
     if name.endswith("_ms"):
         return "duration"
     if "maximum" in schema:
-        return f"{schema['minimum']} to {schema['maximum']}"
+        low, high = schema["minimum"], schema["maximum"]
+        return f"{low} to {high}" if low < high else f"`{low}`"
     return _shape(info.annotation)
 
 

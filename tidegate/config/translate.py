@@ -17,12 +17,13 @@ from tidegate.config.values import Path, Value
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """Something wrong at a path. `at_key`: the place is the key's, not the value's."""
+    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it."""
 
     path: Path
     message: str
     remedy: str
     at_key: bool = False
+    column: int = 0
 
 
 def derive_issue(error: ErrorDetails) -> Issue:
@@ -35,7 +36,7 @@ def derive_issue(error: ErrorDetails) -> Issue:
     kind = error["type"]
     if kind == CONFIG:
         below = (context["at"],) if context["at"] else ()
-        return Issue(path + below, context["message"], context["remedy"], at_key)
+        return Issue(path + below, context["message"], context["remedy"], at_key, context["column"])
     if kind == "missing":
         return Issue(path[:-1], f"`{path[-1]}` is missing", _missing_remedy(path), at_key=True)
     if kind == "extra_forbidden":
@@ -89,21 +90,28 @@ _PLACEHOLDERS: Mapping[str, Any] = {
 """Stand-ins for required parts that are broken, so that the rest can be looked at in the same run."""
 
 
+MAX_ROUNDS = 100
+"""One round finds all that is wrong but for properties, of which it finds one per map."""
+
+
 def derive_settings(values: dict[str, Value]) -> Understood:
     """Settings of everything that can be understood, and an issue for everything that cannot."""
     empty = [
         Issue(path, "the value is missing", "give a value, or remove the key") for path in _empty_paths(values, ())
     ]
-    rest = _Rest(values)
-    settings, found = rest.validate()
-    issues = [*empty, *(issue for issue in found if issue.at_key or issue.path not in {known.path for known in empty})]
-    if issues:
-        rest.remove(issues)
+    known = {issue.path for issue in empty}
+    rest, issues, broken_parts = _Rest(values), list(empty), list(empty)
+    for _ in range(MAX_ROUNDS):
         settings, found = rest.validate()
-    if settings is None:  # a part whose break shows only when another one is gone: nothing is left to check
-        settings = PipelineSettings.model_validate(_PLACEHOLDERS)
-        rest.remove(found)
-    return Understood(settings, tuple(issues), frozenset(rest.broken), tuple(rest.indices))
+        issues += [rest.in_file(issue) for issue in found if issue.at_key or issue.path not in known]
+        broken_parts += found
+        if settings is not None and not broken_parts:
+            return Understood(settings, tuple(issues), frozenset(rest.broken), tuple(rest.indices))
+        rest.remove(broken_parts)
+        broken_parts = []
+    # Too many broken properties to look past: the rest of the file is left for the next run.
+    nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
+    return Understood(nothing, tuple(issues), frozenset([""]), ())
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:
@@ -136,6 +144,13 @@ class _Rest:
         except ValidationError as error:
             return None, [derive_issue(detail) for detail in error.errors(include_url=False)]
 
+    def in_file(self, issue: Issue) -> Issue:
+        """The issue at its place in the file: steps before it may have been taken out."""
+        match issue.path:
+            case ("steps", int(index), *below):
+                return msgspec.structs.replace(issue, path=("steps", self.indices[index], *below))
+        return issue
+
     def remove(self, issues: Iterable[Issue]) -> None:
         """Take out every part that has an issue; note the names of the sources, steps and sinks among them."""
         steps: set[int] = set()
@@ -144,6 +159,8 @@ class _Rest:
                 case ("sources" | "sinks" as section, str(name), *_) if isinstance(self.values.get(section), dict):
                     self.values[section].pop(name, None)
                     self.broken.add(name)
+                case ("kafka" | "spark" as section, str(name)) if isinstance(self.values.get(section), dict):
+                    self.values[section].pop(name, None)
                 case ("steps", int(index), *_):
                     steps.add(index)
                 case (str(section), *_) if section in self.values:

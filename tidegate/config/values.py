@@ -135,11 +135,11 @@ def derive_place_inside(source: str, place: Place, value: str, line: int, column
     before = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
     visible = sum(not character.isspace() for character in value[:before])
     begin = _content_start(source, node)
-    for index in _visible_characters(source, begin, node.end, node.style):
-        if visible == 0:
-            return source.count("\n", 0, index) + 1, index - source.rfind("\n", 0, index)
-        visible -= 1
-    return own
+    characters = _visible_characters(source, begin, node.end, node.style)
+    if not characters or visible > len(characters):
+        return own
+    index = characters[visible] if visible < len(characters) else characters[-1] + 1
+    return source.count("\n", 0, index) + 1, index - source.rfind("\n", 0, index)
 
 
 def _content_start(source: str, node: ScalarNode) -> int:

@@ -1,0 +1,35 @@
+"""The broken pipeline files and what is said of each. `python -m tests.config.broken_files` writes the answers anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.load import read_pipeline
+from tidegate.plan.build import check_pipeline
+
+FOLDER = Path(__file__).parent / "broken"
+
+
+def broken_files() -> list[Path]:
+    """All broken files; each has its answer beside it, with the ending `.txt`."""
+    return sorted(FOLDER.glob("*.yaml"))
+
+
+def findings(path: Path) -> tuple[Problem, ...]:
+    """Everything that is said of a file when no variable is set."""
+    try:
+        checked = check_pipeline(read_pipeline(path, {}))
+    except ConfigErrors as error:
+        return error.problems
+    return (*checked.problems, *checked.warnings)
+
+
+def answer(path: Path) -> str:
+    """The findings as lines, with the file's name alone."""
+    return render_problems(findings(path), "text").replace(f"{path.parent}/", "") + "\n"
+
+
+if __name__ == "__main__":
+    for each in broken_files():
+        each.with_suffix(".txt").write_text(answer(each), encoding="utf-8")
