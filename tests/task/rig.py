@@ -6,33 +6,25 @@ uploads and the coordinator's part are done by the test. Time stands still unles
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-import polars as pl
 
-from tidegate.coordinator.types import Ack, Committable, Decline, SourcePositions, StateHandle
-from tidegate.datatypes import BIGINT, BOOLEAN
+from tests.task.fakes import ATTEMPT, FakeFilter, FakeSink, FakeSource, FakeTotals, Row, Trace, VirtualClock
+from tidegate.coordinator.types import Ack, Decline, StateHandle
 from tidegate.ids import (
     Attempt,
     CheckpointId,
-    OperatorName,
     SlotIndex,
     SubtaskId,
-    TopicPartition,
     TransactionalId,
-    VertexId,
 )
-from tidegate.plan.expression import Literal
 from tidegate.plan.graph import (
     AggregateOperator,
-    Columns,
     Edge,
-    FilterOperator,
     Node,
     Plan,
     SinkOperator,
@@ -45,273 +37,9 @@ from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
 from tidegate.task.messages import Abandoned, Acknowledged, Completed, Declined, SlotMessage, SourceFinished, Trigger
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Capture, Failure, Operator, Prepared, Sink
+from tidegate.task.ports import Operator, Sink
 from tidegate.task.vertex import VertexTask
 from tidegate.task.wire import FrameReader, SequenceCheck, decode_element, write_frame
-
-ATTEMPT = Attempt(5)
-KEYED: Columns = (("k", BIGINT), ("n", BIGINT))
-MAX_PARALLELISM = 128
-
-Row = tuple[int, int]
-"""Key and number; every number occurs once in a test."""
-
-
-def frame_of(rows: Iterable[Row]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema={"k": pl.Int64, "n": pl.Int64}, orient="row")
-
-
-class VirtualClock:
-    """Moves only when told."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def elapsed_ms(self) -> float:
-        return float(self.ms)
-
-
-class Trace:
-    """What the fakes and the outputs of one slot did, in order."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[object, ...]] = []
-        self._producers = itertools.count()
-
-    def next_producer(self) -> int:
-        """Producer ids are unique in the cluster."""
-        return next(self._producers)
-
-    def add(self, *event: object) -> None:
-        self.events.append(event)
-
-
-class FakeSource:
-    """Returns the given batches; its position is the number of rows returned."""
-
-    def __init__(self, name: str, slot: int, batches: Iterable[Sequence[Row]] = (), *, bounded: bool = False) -> None:
-        self.name = name
-        self.slot = slot
-        self.batches = deque(batches)
-        self.returned: list[Row] = []
-        self.polls = 0
-        self.bounded = bounded
-
-    def poll(self) -> pl.DataFrame | None:
-        self.polls += 1
-        if not self.batches:
-            return None
-        rows = self.batches.popleft()
-        self.returned += rows
-        return frame_of(rows).with_columns(
-            pl.lit(self.slot).alias("__partition"),
-            pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__offset"),
-        )
-
-    def positions(self) -> SourcePositions:
-        partition = TopicPartition(self.name, self.slot)
-        return SourcePositions(OperatorName(self.name), ((partition, len(self.returned)),))
-
-    @property
-    def finished(self) -> bool:
-        return self.bounded and not self.batches
-
-    def close(self) -> None:
-        return
-
-
-class RowFailure(msgspec.Struct):
-    """A record that failed."""
-
-    row: int
-    reason: str
-
-
-class FakeFilter:
-    """Passes everything on except numbers that are told to be bad or unwanted."""
-
-    def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
-        self.bad = set(bad)
-        self.unwanted = set(unwanted)
-        self._failures: list[Failure] = []
-
-    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        numbers = frame["n"].to_list()
-        self._failures = [RowFailure(row, f"overflow of {n}") for row, n in enumerate(numbers) if n in self.bad]
-        return frame.filter(~pl.col("n").is_in(list(self.bad | self.unwanted)))
-
-    def take_failures(self) -> Sequence[Failure]:
-        failures, self._failures = self._failures, []
-        return failures
-
-    def capture(self) -> Capture | None:
-        return None
-
-    @property
-    def state_keys(self) -> int:
-        return 0
-
-
-class FakeTotals:
-    """Keyed state: the numbers seen, per key. The capture sees the state as it was at the barrier (F23)."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.seen: list[Row] = []
-        self._trace = trace
-
-    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        self.seen += frame.select("k", "n").rows()
-        return frame
-
-    def take_failures(self) -> Sequence[Failure]:
-        return ()
-
-    def capture(self) -> Capture | None:
-        self._trace.add("capture")
-        held = list(self.seen)
-        return lambda: msgspec.json.encode(held)
-
-    @property
-    def state_keys(self) -> int:
-        return len({key for key, _ in self.seen})
-
-
-class FakeSink:
-    """Keeps the promises of a transactional sink: one transaction per interval, repeated until confirmed."""
-
-    def __init__(self, name: str, slot: int, trace: Trace) -> None:
-        self.name = name
-        self.slot = slot
-        self.open: list[Row] = []
-        self.transactions: dict[int, list[Row]] = {}
-        """Rows by producer id, for every transaction ever prepared."""
-        self.is_ready = True
-        self.holds_prepares = False
-        self.completed_with: list[tuple[int, frozenset[TransactionalId]]] = []
-        self.aborted_with: list[int] = []
-        self._unconfirmed: dict[int, list[Committable]] = {}
-        self._finished: list[Prepared] = []
-        self._trace = trace
-
-    def ready(self) -> bool:
-        return self.is_ready
-
-    def write(self, frame: pl.DataFrame) -> None:
-        self.open += frame.select("k", "n").rows()
-
-    def turn(self) -> bool:
-        return False
-
-    def prepare(self, checkpoint: CheckpointId) -> None:
-        self._trace.add("prepare", checkpoint)
-        producer = 1000 * self.slot + self._trace.next_producer()
-        self.transactions[producer], self.open = self.open, []
-        committable = Committable(
-            sink=OperatorName(self.name),
-            subtask=SlotIndex(self.slot),
-            attempt=ATTEMPT,
-            checkpoint=checkpoint,
-            transactional_id=TransactionalId(f"p.{self.name}.{self.slot}.{producer}"),
-            producer_id=producer,
-            producer_epoch=0,
-            written=(),
-            opened_at_ms=0,
-            timeout_ms=60_000,
-        )
-        self._finished.append(Prepared(checkpoint, (committable,), 2.5))
-        self._unconfirmed.setdefault(checkpoint, []).append(committable)
-
-    def poll_prepared(self) -> Sequence[Prepared]:
-        if self.holds_prepares:
-            return ()
-        finished, self._finished = self._finished, []
-        return finished
-
-    def unconfirmed(self) -> Sequence[Committable]:
-        return [committable for part in self._unconfirmed.values() for committable in part]
-
-    def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
-        self.completed_with.append((checkpoint, released))
-        self._unconfirmed = {k: part for k, part in self._unconfirmed.items() if k > checkpoint}
-
-    def aborted(self, checkpoint: CheckpointId) -> None:
-        self.aborted_with.append(checkpoint)
-
-    def close(self) -> None:
-        return
-
-
-# -- plans -------------------------------------------------------------------------------------------------------------
-
-
-def source_node(name: str, **ways: tuple[int, ...]) -> Node:
-    spec = SourceOperator(
-        name=OperatorName(name),
-        topics=(name,),
-        format="json",
-        schema=KEYED,
-        output=KEYED,
-        start="earliest",
-        until="never",
-        bad_records="fail",
-        kafka={},
-    )
-    return Node(spec, **ways)
-
-
-def filter_node(name: str, bad_records: str = "fail", **ways: tuple[int, ...]) -> Node:
-    return Node(FilterOperator(OperatorName(name), Literal(True, BOOLEAN), KEYED, bad_records), **ways)
-
-
-def totals_node(name: str, **ways: tuple[int, ...]) -> Node:
-    return Node(AggregateOperator(OperatorName(name), ("k",), (), "each", KEYED, "fail"), **ways)
-
-
-def sink_node(name: str) -> Node:
-    return Node(SinkOperator(OperatorName(name), name, "json", KEYED, None, None, {}))
-
-
-def vertex(*nodes: Node) -> Vertex:
-    return Vertex(VertexId(nodes[0].operator.name), nodes)
-
-
-def edge(index: int, upstream: str, downstream: str, *keys: str) -> Edge:
-    return Edge(index, VertexId(upstream), VertexId(downstream), keys, KEYED)
-
-
-def plan_of(
-    parallelism: int, vertices: Sequence[Vertex], edges: Sequence[Edge] = (), *, exactly_once: bool = True
-) -> Plan:
-    return Plan("p", parallelism, MAX_PARALLELISM, exactly_once, tuple(vertices), tuple(edges))
-
-
-def shuffle_plan(parallelism: int, *, exactly_once: bool = True) -> Plan:
-    """read -> (hash by k) -> total -> write: the exchange aligns."""
-    return plan_of(
-        parallelism,
-        [vertex(source_node("read", edges=(0,))), vertex(totals_node("total", children=(1,)), sink_node("write"))],
-        [edge(0, "read", "total", "k")],
-        exactly_once=exactly_once,
-    )
-
-
-def parallel_plan(parallelism: int, *, exactly_once: bool = True) -> Plan:
-    """read -> pass -> (forward) -> total -> write: every subtask has one input channel."""
-    return plan_of(
-        parallelism,
-        [
-            vertex(source_node("read", children=(1,)), filter_node("pass", edges=(0,))),
-            vertex(totals_node("total", children=(1,)), sink_node("write")),
-        ],
-        [edge(0, "read", "total")],
-        exactly_once=exactly_once,
-    )
-
-
-# -- slots -------------------------------------------------------------------------------------------------------------
 
 
 class TracedOutput:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.task.rig import (
-    Rig,
-    Row,
+from tests.task.fakes import Row
+from tests.task.rig import Rig
+from tests.task.topologies import (
     edge,
     filter_node,
     parallel_plan,

@@ -1,19 +1,15 @@
-"""The slot loop and its subtasks, step by step (contract B01, B02, B07-B11, B42, C28, C33, C36, C37, F08-F10, F23-F26)."""
+"""The slot loop step by step: giving up, committables, sources, backpressure (contract B09, B10, C12, C37, F16)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.task.rig import (
-    ATTEMPT,
-    FakeFilter,
-    FakeTotals,
-    Rig,
-    Row,
-    VirtualClock,
+from tests.task.fakes import ATTEMPT, FakeFilter, VirtualClock
+from tests.task.rig import Rig
+from tests.task.small_rigs import STALE, barrier, batch, controls, one_chain, receiver, totals, turn
+from tests.task.topologies import (
     edge,
     filter_node,
-    frame_of,
     parallel_plan,
     plan_of,
     shuffle_plan,
@@ -22,267 +18,12 @@ from tests.task.rig import (
     totals_node,
     vertex,
 )
-from tidegate.ids import Attempt, CheckpointId, SlotIndex, SubtaskId, VertexId
+from tidegate.ids import CheckpointId
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
-from tidegate.task.elements import Barrier, Batch, CancelMarker, EndOfInput
+from tidegate.task.elements import CancelMarker
 from tidegate.task.loop import BadRecord, Uploaded
 from tidegate.task.messages import Acknowledged, Declined, decode_slot_message, encode_message
-
-STALE = Attempt(ATTEMPT - 1)
-
-
-def batch(*rows: Row) -> Batch:
-    frame = frame_of(rows)
-    return Batch(frame, int(frame.estimated_size()))
-
-
-def barrier(checkpoint: int, timestamp_ms: int = 1_000_000, *, final: bool = False) -> Barrier:
-    return Barrier(CheckpointId(checkpoint), timestamp_ms, final)
-
-
-def totals(rig: Rig, slot: int = 0) -> FakeTotals:
-    operator = rig.slots[slot].operators["total"]
-    assert isinstance(operator, FakeTotals)
-    return operator
-
-
-def one_chain() -> Rig:
-    """A single slot with a source, an operator with state and a sink in one vertex."""
-    plan = plan_of(
-        1, [vertex(source_node("read", children=(1,)), totals_node("total", children=(2,)), sink_node("write"))]
-    )
-    return Rig(plan, batches=lambda name, slot: [[(1, 1), (2, 2)], [(1, 3)]])
-
-
-def receiver(*, exactly_once: bool = True, parallelism: int = 2) -> Rig:
-    """A rig without rows: tests push what they like into the input channels of slot 0's `total` subtask."""
-    return Rig(shuffle_plan(parallelism, exactly_once=exactly_once))
-
-
-def turn(rig: Rig, times: int, slot: int = 0) -> None:
-    for _ in range(times):
-        rig.slots[slot].loop.turn()
-
-
-def controls(rig: Rig, slot: int = 0) -> list[object]:
-    return [event[0] for event in rig.slots[slot].trace.events]
-
-
-# -- the step of a barrier ---------------------------------------------------------------------------------------------
-
-
-def test_B11_C33_barrier_then_snapshot_then_prepare_then_ack() -> None:
-    plan = plan_of(
-        1,
-        [
-            vertex(source_node("read", edges=(0,))),
-            vertex(totals_node("total", children=(1,), edges=(1,)), sink_node("write")),
-            vertex(totals_node("again", children=(1,)), sink_node("copy")),
-        ],
-        [edge(0, "read", "total"), edge(1, "total", "again")],
-    )
-    rig = Rig(plan)
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(4))
-    slot.loop.turn()
-    assert slot.trace.events == [("barrier", 4), ("capture",), ("prepare", 4)]
-    assert not rig.acks(4)
-    rig.upload(slot)
-    (ack,) = rig.acks(4)
-    assert ack.subtask.vertex == "total"
-
-
-def test_B11_leftovers_of_an_older_checkpoint_are_cancelled_before_the_new_barrier_leaves() -> None:
-    rig = Rig(
-        plan_of(
-            2,
-            [
-                vertex(source_node("read", edges=(0,))),
-                vertex(totals_node("total", edges=(1,))),
-                vertex(totals_node("again", children=(1,)), sink_node("write")),
-            ],
-            [edge(0, "read", "total", "k"), edge(1, "total", "again")],
-        )
-    )
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(1))
-    slot.inputs[1, 0].push(barrier(2))
-    slot.inputs[0, 0].push(barrier(2))
-    turn(rig, 3)
-    assert slot.trace.events[:3] == [("CancelMarker", 1), ("barrier", 2), ("capture",)]
-
-
-def test_F14_rows_before_the_barrier_leave_before_it_and_rows_behind_it_after_it() -> None:
-    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)], [(1, 2)]])
-    slot = rig.slots[0]
-    source_task = slot.loop.tasks[0]
-    source_task.turn()
-    rig.trigger(1)
-    source_task.turn()
-    elements = [slot.inputs[0, 0].pop() for _ in range(3)]
-    assert [type(element) for element in elements] == [Batch, Barrier, Batch]
-
-
-def test_F08_the_position_at_the_barrier_is_acknowledged() -> None:
-    rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3)]])
-    turn(rig, 1)
-    rig.trigger(1)
-    turn(rig, 1)
-    (ack,) = [ack for ack in rig.acks(1) if ack.positions]
-    assert ack.subtask == SubtaskId(VertexId("read"), SlotIndex(0))
-    assert [offset for _, offset in ack.positions[0].next_offsets] == [2]
-
-
-def test_C28_C36_one_ack_of_a_chain_carries_positions_states_and_committables() -> None:
-    rig = one_chain()
-    turn(rig, 1)
-    rig.trigger(1)
-    rig.settle()
-    (ack,) = rig.acks(1)
-    assert (ack.attempt, ack.checkpoint, ack.subtask) == (ATTEMPT, 1, SubtaskId(VertexId("read"), SlotIndex(0)))
-    assert [positions.source for positions in ack.positions] == ["read"]
-    assert [state.operator for state in ack.states] == ["total"]
-    assert [committable.sink for committable in ack.committables] == ["write"]
-    assert (ack.upload_ms, ack.prepare_ms) == (7.0, 2.5)
-
-
-def test_F26_a_subtask_without_state_and_sinks_acknowledges_at_once() -> None:
-    rig = receiver(parallelism=1)
-    rig.trigger(1)
-    (ack,) = rig.acks(1)
-    assert (ack.subtask.vertex, ack.states, ack.committables) == ("read", (), ())
-
-
-def test_F24_the_ack_waits_for_the_upload() -> None:
-    rig = one_chain()
-    rig.trigger(1)
-    rig.settle(uploads=False)
-    assert not rig.acks(1)
-    rig.upload(rig.slots[0])
-    assert len(rig.acks(1)) == 1
-
-
-def test_F24_the_ack_waits_for_the_prepare_of_the_sink() -> None:
-    rig = one_chain()
-    sink = rig.slots[0].sinks["write"]
-    sink.holds_prepares = True
-    rig.trigger(1)
-    rig.settle()
-    assert not rig.acks(1)
-    sink.holds_prepares = False
-    turn(rig, 1)
-    assert len(rig.acks(1)) == 1
-
-
-def test_F23_the_captured_state_does_not_see_later_rows() -> None:
-    rig = one_chain()
-    turn(rig, 1)
-    rig.trigger(1)
-    rig.settle(uploads=False)
-    assert [n for _, n in totals(rig).seen] == [1, 2, 3]
-    rig.upload(rig.slots[0])
-    assert sorted(rig.rows_in_state(1)) == [(1, 1), (2, 2)]
-
-
-def test_F07_two_checkpoints_may_be_uploading_at_the_same_time() -> None:
-    rig = one_chain()
-    for checkpoint in (1, 2):
-        rig.trigger(checkpoint)
-        rig.settle(uploads=False)
-    slot = rig.slots[0]
-    slot.jobs.reverse()
-    rig.upload(slot)
-    assert (len(rig.acks(1)), len(rig.acks(2))) == (0, 1)
-    rig.upload(slot)
-    assert len(rig.acks(1)) == 1
-
-
-def test_B07_the_ack_tells_start_delay_and_alignment() -> None:
-    rig = receiver()
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(1, timestamp_ms=rig.clock.ms))
-    rig.clock.ms += 30
-    turn(rig, 1)
-    rig.clock.ms += 200
-    slot.inputs[1, 0].push(barrier(1, timestamp_ms=rig.clock.ms - 230))
-    turn(rig, 1)
-    rig.upload(slot)
-    (ack,) = rig.acks(1)
-    assert (ack.start_delay_ms, ack.alignment_ms) == (30, 200)
-
-
-# -- alignment in a subtask --------------------------------------------------------------------------------------------
-
-
-def test_B01_F13_a_blocked_channel_is_left_alone_and_the_others_go_on() -> None:
-    rig = receiver()
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(1))
-    slot.inputs[0, 0].push(batch((1, 100)))
-    slot.inputs[1, 0].push(batch((1, 1)))
-    slot.inputs[1, 0].push(batch((1, 2)))
-    turn(rig, 10)
-    assert [n for _, n in totals(rig).seen] == [1, 2]
-    assert len(slot.inputs[0, 0]) == 1
-
-
-def test_F14_buffered_rows_follow_in_their_order_when_the_alignment_ends() -> None:
-    rig = receiver()
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(1))
-    for number in (100, 101):
-        slot.inputs[0, 0].push(batch((1, number)))
-    turn(rig, 3)
-    slot.inputs[1, 0].push(barrier(1))
-    turn(rig, 3)
-    assert [n for _, n in totals(rig).seen] == [100, 101]
-    rig.upload(slot)
-    assert not rig.rows_in_state(1)
-
-
-def test_B14_F19_at_least_once_processes_rows_behind_a_barrier_at_once() -> None:
-    rig = receiver(exactly_once=False)
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(barrier(1))
-    slot.inputs[0, 0].push(batch((1, 100)))
-    turn(rig, 2)
-    assert [n for _, n in totals(rig).seen] == [100]
-    slot.inputs[1, 0].push(barrier(1))
-    turn(rig, 1)
-    rig.upload(slot)
-    assert sorted(rig.rows_in_state(1)) == [(1, 100)]
-
-
-def test_F10_a_sink_prepares_only_when_every_input_has_delivered_the_barrier() -> None:
-    rig = receiver(parallelism=3)
-    slot = rig.slots[0]
-    for sender in (2, 0, 1):
-        assert "prepare" not in controls(rig)
-        slot.inputs[sender, 0].push(barrier(1))
-        turn(rig, 2)
-    assert controls(rig).count("prepare") == 1
-
-
-def test_F21_a_subtask_with_one_input_never_aligns() -> None:
-    rig = Rig(parallel_plan(1))
-    slot = rig.slots[0]
-    for element in (barrier(1), batch((1, 1)), barrier(2)):
-        slot.inputs[0, 0].push(element)
-    turn(rig, 3)
-    rig.settle()
-    assert [ack.alignment_ms for ack in (*rig.acks(1), *rig.acks(2))] == [0, 0]
-
-
-def test_channels_take_turns() -> None:
-    rig = receiver(parallelism=3)
-    slot = rig.slots[0]
-    for sender in range(3):
-        for number in range(2):
-            slot.inputs[sender, 0].push(batch((1, 10 * sender + number)))
-    turn(rig, 6)
-    assert [n for _, n in totals(rig).seen] == [0, 10, 20, 1, 11, 21]
-
 
 # -- giving up ---------------------------------------------------------------------------------------------------------
 
@@ -552,80 +293,13 @@ def test_busy_time_is_counted_when_something_moved() -> None:
     assert (slot.loop.counters.turns, slot.loop.counters.busy_ms) == (3, 8.0)
 
 
-# -- the tree of operators ---------------------------------------------------------------------------------------------
-
-
-def test_rows_reach_every_way_out_of_a_vertex() -> None:
-    plan = plan_of(
-        1,
-        [
-            vertex(
-                source_node("read", children=(1, 2, 4)),
-                filter_node("odd", children=(3,)),
-                totals_node("total"),
-                sink_node("write"),
-                sink_node("copy"),
-            )
-        ],
-    )
-    rig = Rig(plan, batches=lambda n, s: [[(1, 1), (1, 2)]], operators={"odd": lambda: FakeFilter(unwanted=[2])})
-    rig.settle()
-    slot = rig.slots[0]
-    assert (slot.sinks["write"].open, slot.sinks["copy"].open) == ([(1, 1)], [(1, 1), (1, 2)])
-    assert totals(rig).seen == [(1, 1), (1, 2)]
-    rig.trigger(1)
-    rig.settle()
-    (ack,) = rig.acks(1)
-    assert {committable.sink for committable in ack.committables} == {"write", "copy"}
-
-
-def test_a_filter_that_keeps_nothing_sends_nothing() -> None:
-    rig = Rig(
-        parallel_plan(1),
-        batches=lambda name, slot: [[(1, 1)]],
-        operators={"pass": lambda: FakeFilter(unwanted=[1])},
-    )
-    turn(rig, 1)
-    assert len(rig.slots[0].inputs[0, 0]) == 0
-
-
-def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
-    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)]])
-    turn(rig, 1)
-    element = rig.slots[0].inputs[0, 0].pop()
-    assert isinstance(element, Batch)
-    assert element.frame.columns == ["k", "n", "__partition", "__offset"]
-
-
-def test_B02_B42_the_end_is_passed_on_when_every_input_has_ended() -> None:
-    plan = plan_of(
-        2,
-        [
-            vertex(source_node("read", edges=(0,))),
-            vertex(totals_node("total", edges=(1,))),
-            vertex(totals_node("again", children=(1,)), sink_node("write")),
-        ],
-        [edge(0, "read", "total", "k"), edge(1, "total", "again")],
-    )
-    rig = Rig(plan)
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(EndOfInput())
-    turn(rig, 2)
-    assert controls(rig) == []
-    slot.inputs[1, 0].push(EndOfInput())
-    turn(rig, 1)
-    assert controls(rig) == ["EndOfInput"]
-
-
 # -- bad records -------------------------------------------------------------------------------------------------------
 
 
 def with_bad_records(policy: str) -> Rig:
-    plan = plan_of(
-        1, [vertex(source_node("read", children=(1,)), filter_node("check", policy, children=(2,)), sink_node("write"))]
-    )
+    check = filter_node("check", policy, children=(2,))
     return Rig(
-        plan,
+        plan_of(1, [vertex(source_node("read", children=(1,)), check, sink_node("write"))]),
         batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3), (1, 4)]],
         operators={"check": lambda: FakeFilter(bad=[2, 3])},
     )

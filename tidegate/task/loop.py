@@ -155,7 +155,7 @@ class SlotLoop:
                     if pending is None:
                         continue
                     name = task.vertex.nodes[index].operator.name
-                    # A later interval may be prepared already: its rows lie behind this barrier and must not come along.
+                    # A later interval may be prepared already; its rows lie behind this barrier and stay out.
                     earlier = [c for c in sink.unconfirmed() if c.checkpoint <= prepared.checkpoint]
                     committables = (*earlier, *prepared.committables)
                     pending.prepared(name, committables, prepared.prepare_ms)

@@ -1,0 +1,213 @@
+"""Fake sources, operators and sinks that keep the promises of tidegate.task.ports, and a clock that stands still."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import polars as pl
+
+from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.ids import (
+    Attempt,
+    CheckpointId,
+    OperatorName,
+    SlotIndex,
+    TopicPartition,
+    TransactionalId,
+)
+from tidegate.task.ports import Capture, Failure, Prepared
+
+ATTEMPT = Attempt(5)
+
+Row = tuple[int, int]
+"""Key and number; every number occurs once in a test."""
+
+
+def frame_of(rows: Iterable[Row]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema={"k": pl.Int64, "n": pl.Int64}, orient="row")
+
+
+class VirtualClock:
+    """Moves only when told."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def elapsed_ms(self) -> float:
+        return float(self.ms)
+
+
+class Trace:
+    """What the fakes and the outputs of one slot did, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+        self._producers = itertools.count()
+
+    def next_producer(self) -> int:
+        """Producer ids are unique in the cluster."""
+        return next(self._producers)
+
+    def add(self, *event: object) -> None:
+        self.events.append(event)
+
+
+class FakeSource:
+    """Returns the given batches; its position is the number of rows returned."""
+
+    def __init__(self, name: str, slot: int, batches: Iterable[Sequence[Row]] = (), *, bounded: bool = False) -> None:
+        self.name = name
+        self.slot = slot
+        self.batches = deque(batches)
+        self.returned: list[Row] = []
+        self.polls = 0
+        self.bounded = bounded
+
+    def poll(self) -> pl.DataFrame | None:
+        self.polls += 1
+        if not self.batches:
+            return None
+        rows = self.batches.popleft()
+        self.returned += rows
+        return frame_of(rows).with_columns(
+            pl.lit(self.slot).alias("__partition"),
+            pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__offset"),
+        )
+
+    def positions(self) -> SourcePositions:
+        partition = TopicPartition(self.name, self.slot)
+        return SourcePositions(OperatorName(self.name), ((partition, len(self.returned)),))
+
+    @property
+    def finished(self) -> bool:
+        return self.bounded and not self.batches
+
+    def close(self) -> None:
+        return
+
+
+class RowFailure(msgspec.Struct):
+    """A record that failed."""
+
+    row: int
+    reason: str
+
+
+class FakeFilter:
+    """Passes everything on except numbers that are told to be bad or unwanted."""
+
+    def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
+        self.bad = set(bad)
+        self.unwanted = set(unwanted)
+        self._failures: list[Failure] = []
+
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        numbers = frame["n"].to_list()
+        self._failures = [RowFailure(row, f"overflow of {n}") for row, n in enumerate(numbers) if n in self.bad]
+        return frame.filter(~pl.col("n").is_in(list(self.bad | self.unwanted)))
+
+    def take_failures(self) -> Sequence[Failure]:
+        failures, self._failures = self._failures, []
+        return failures
+
+    def capture(self) -> Capture | None:
+        return None
+
+    @property
+    def state_keys(self) -> int:
+        return 0
+
+
+class FakeTotals:
+    """Keyed state: the numbers seen, per key. The capture sees the state as it was at the barrier (F23)."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.seen: list[Row] = []
+        self._trace = trace
+
+    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+        self.seen += frame.select("k", "n").rows()
+        return frame
+
+    def take_failures(self) -> Sequence[Failure]:
+        return ()
+
+    def capture(self) -> Capture | None:
+        self._trace.add("capture")
+        held = list(self.seen)
+        return lambda: msgspec.json.encode(held)
+
+    @property
+    def state_keys(self) -> int:
+        return len({key for key, _ in self.seen})
+
+
+class FakeSink:
+    """Keeps the promises of a transactional sink: one transaction per interval, repeated until confirmed."""
+
+    def __init__(self, name: str, slot: int, trace: Trace) -> None:
+        self.name = name
+        self.slot = slot
+        self.open: list[Row] = []
+        self.transactions: dict[int, list[Row]] = {}
+        """Rows by producer id, for every transaction ever prepared."""
+        self.is_ready = True
+        self.holds_prepares = False
+        self.completed_with: list[tuple[int, frozenset[TransactionalId]]] = []
+        self.aborted_with: list[int] = []
+        self._unconfirmed: dict[int, list[Committable]] = {}
+        self._finished: list[Prepared] = []
+        self._trace = trace
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def write(self, frame: pl.DataFrame) -> None:
+        self.open += frame.select("k", "n").rows()
+
+    def turn(self) -> bool:
+        return False
+
+    def prepare(self, checkpoint: CheckpointId) -> None:
+        self._trace.add("prepare", checkpoint)
+        producer = 1000 * self.slot + self._trace.next_producer()
+        self.transactions[producer], self.open = self.open, []
+        committable = Committable(
+            sink=OperatorName(self.name),
+            subtask=SlotIndex(self.slot),
+            attempt=ATTEMPT,
+            checkpoint=checkpoint,
+            transactional_id=TransactionalId(f"p.{self.name}.{self.slot}.{producer}"),
+            producer_id=producer,
+            producer_epoch=0,
+            written=(),
+            opened_at_ms=0,
+            timeout_ms=60_000,
+        )
+        self._finished.append(Prepared(checkpoint, (committable,), 2.5))
+        self._unconfirmed.setdefault(checkpoint, []).append(committable)
+
+    def poll_prepared(self) -> Sequence[Prepared]:
+        if self.holds_prepares:
+            return ()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def unconfirmed(self) -> Sequence[Committable]:
+        return [committable for part in self._unconfirmed.values() for committable in part]
+
+    def completed(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        self.completed_with.append((checkpoint, released))
+        self._unconfirmed = {k: part for k, part in self._unconfirmed.items() if k > checkpoint}
+
+    def aborted(self, checkpoint: CheckpointId) -> None:
+        self.aborted_with.append(checkpoint)
+
+    def close(self) -> None:
+        return
