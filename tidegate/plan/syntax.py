@@ -371,7 +371,7 @@ class _Reader:
 
     def _trim(self) -> tuple[str, tuple[Syntax, ...]]:
         side = self._next().text.lower() if self._is_word(0, "both", "leading", "trailing") else ""
-        function = {"leading": "ltrim", "trailing": "rtrim"}.get(side, "btrim")
+        function = {"leading": "trim leading", "trailing": "trim trailing"}.get(side, "btrim")
         if side and self._word("from"):
             return function, (self.expression(),)
         first = self.expression()

@@ -1,7 +1,8 @@
-"""Functions of strings."""
+"""Functions of strings and bytes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import polars as pl
@@ -13,11 +14,19 @@ _ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "upper": lambda value: value.str.to_uppercase(),
     "lower": lambda value: value.str.to_lowercase(),
     "trim": lambda value: value.str.strip_chars(" "),
+    "ltrim": lambda value: value.str.strip_chars_start(" "),
+    "rtrim": lambda value: value.str.strip_chars_end(" "),
+    "reverse": lambda value: value.str.split("").list.reverse().list.join(""),
 }
 _TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "contains": lambda value, part: value.str.contains(part, literal=True),
     "startswith": lambda value, part: value.str.starts_with(part),
     "endswith": lambda value, part: value.str.ends_with(part),
+}
+_TRIMS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "btrim": lambda value, characters: value.str.strip_chars(characters),
+    "trim leading": lambda value, characters: value.str.strip_chars_start(characters),
+    "trim trailing": lambda value, characters: value.str.strip_chars_end(characters),
 }
 
 
@@ -31,13 +40,119 @@ def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, _TWO[call.function](arguments[0].value, arguments[1].value))
 
 
-@compiles("length")
+@compiles(*_TRIMS)
+def _trim(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    characters = arguments[1].value if len(arguments) == 2 else pl.lit(" ")
+    trimmed = pl.when(characters == "").then(value).otherwise(_TRIMS[call.function](value, characters))
+    return strict(call, arguments, null_if_any_null(trimmed, arguments))
+
+
+def null_if_any_null(value: pl.Expr, arguments: Sequence[Compiled]) -> pl.Expr:
+    """NULL where an argument is NULL, for Polars functions that take NULL as a default."""
+    variable = [argument.value.is_not_null() for argument in arguments if argument.constant is None]
+    return pl.when(pl.all_horizontal(variable)).then(value) if variable else value
+
+
+@compiles("length", "octet_length")
 def _length(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value
-    size = value.bin.size() if arguments[0].type.kind == "binary" else value.str.len_chars()
+    if arguments[0].type.kind == "binary":
+        size = value.bin.size()
+    else:
+        size = value.str.len_chars() if call.function == "length" else value.str.len_bytes()
     return strict(call, arguments, size.cast(pl.Int32))
 
 
 @compiles("concat")
 def _concat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return eager(call, arguments, pl.concat_str([argument.value for argument in arguments]))
+
+
+@compiles("concat_ws")
+def _concat_with(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    parts = [argument.value for argument in arguments[1:]]
+    return eager(call, arguments, pl.concat_str(parts, separator=str(arguments[0].constant), ignore_nulls=True))
+
+
+@compiles("substring", "left", "right")
+def _substring(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Positions as in Spark: 0 counts as 1, negative from the end; what lies before the text shortens the result."""
+    value, position = arguments[0].value, arguments[1].value.cast(pl.Int64)
+    size = value.str.len_chars().cast(pl.Int64)
+    everything = pl.lit((1 << 31) - 1, pl.Int64)
+    if call.function == "left":
+        found = value.str.slice(pl.lit(0), position.clip(0).cast(pl.UInt64, strict=False))
+    elif call.function == "right":
+        found = value.str.slice((size - position.clip(0)).clip(0), None)
+        found = pl.when(position <= 0).then(pl.lit("")).otherwise(found)
+    else:
+        length = arguments[2].value.cast(pl.Int64) if len(arguments) == 3 else everything
+        start = pl.when(position > 0).then(position - 1).when(position < 0).then(size + position).otherwise(pl.lit(0, pl.Int64))
+        kept = (start + length - start.clip(0)).clip(0)
+        found = value.str.slice(start.clip(0), kept.cast(pl.UInt64, strict=False))
+    return strict(call, arguments, null_if_any_null(found, arguments))
+
+
+@compiles("lpad", "rpad")
+def _pad(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, length, pad = arguments[0].value, int(arguments[1].constant or 0), str(arguments[2].constant)
+    if length <= 0:
+        return strict(call, arguments, pl.when(value.is_not_null()).then(pl.lit("")))
+    cut = value.str.slice(0, length)
+    if not pad:
+        return strict(call, arguments, cut)
+    missing = (pl.lit(length, pl.Int64) - value.str.len_chars().cast(pl.Int64)).clip(0)
+    padding = pl.lit((pad * length)[:length]).str.slice(pl.lit(0), missing.cast(pl.UInt64, strict=False))
+    return strict(call, arguments, padding + cut if call.function == "lpad" else cut + padding)
+
+
+@compiles("repeat")
+def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    count = max(0, int(arguments[1].constant or 0))
+    value = arguments[0].value
+    repeated = value.repeat_by(count).list.join("") if count else pl.when(value.is_not_null()).then(pl.lit(""))
+    return strict(call, arguments, null_if_any_null(repeated, arguments[:1]))
+
+
+@compiles("instr")
+def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Polars finds bytes; the characters in front are counted."""
+    value, part = arguments[0].value, arguments[1].value
+    before = value.str.splitn(part, 2).struct.field("field_0").str.len_chars() + 1
+    found = pl.when(part == "").then(1).when(value.str.contains(part, literal=True)).then(before).otherwise(0)
+    return strict(call, arguments, null_if_any_null(found.cast(pl.Int32), arguments))
+
+
+@compiles("replace")
+def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, old, new = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
+    return strict(call, arguments, value.str.replace_all(old, new, literal=True) if old else value)
+
+
+@compiles("split_part")
+def _split_part(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, number = arguments[0].value, int(arguments[2].constant or 0)
+    parts = value.str.split(str(arguments[1].constant))
+    part = parts.list.get(number - 1 if number > 0 else number, null_on_oob=True)
+    return strict(call, arguments, pl.when(value.is_not_null()).then(part.fill_null("")))
+
+
+@compiles("md5", "sha1", "sha2")
+def _hash(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """By hashlib, one value after the other: it is in C and costs about a microsecond."""
+    bits = arguments[1].constant if call.function == "sha2" else None
+    name = f"sha{bits or 256}" if call.function == "sha2" else call.function
+    value = arguments[0].value.cast(pl.Binary)
+    return strict(call, arguments, value.map_batches(_Digest(name), return_dtype=pl.String, is_elementwise=True))
+
+
+class _Digest:
+    """Hexadecimal digests of a column of bytes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, values: pl.Series) -> pl.Series:
+        digests = [None if value is None else hashlib.new(self._name, value).hexdigest() for value in values]
+        return pl.Series(digests, dtype=pl.String)

@@ -1,0 +1,59 @@
+"""LIKE and regular expressions: Java's patterns, run by Polars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import polars as pl
+
+from tidegate.operators.expressions.compiled import Compiled, compiles, strict
+from tidegate.plan.expression import Call
+from tidegate.plan.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
+
+_PLAIN_LIKE = re.compile(r"(%?)([^%_\\]*)(%?)")
+
+
+def _rust(argument: Compiled) -> str:
+    return derive_rust_regex(str(argument.constant)).pattern
+
+
+@compiles("rlike")
+def _matches(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.contains(_rust(arguments[1])))
+
+
+@compiles("regexp_extract")
+def _extract(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, group = arguments[0].value, int(arguments[2].constant or 0)
+    found = value.str.extract(_rust(arguments[1]), group).fill_null("")
+    return strict(call, arguments, pl.when(value.is_not_null()).then(found))
+
+
+@compiles("regexp_replace")
+def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    found = derive_rust_regex(str(arguments[1].constant))
+    replacement = derive_rust_replacement(str(arguments[2].constant), found.groups)
+    return strict(call, arguments, arguments[0].value.str.replace_all(found.pattern, replacement))
+
+
+@compiles("split")
+def _split(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.split(_rust(arguments[1]), literal=False))
+
+
+@compiles("like", "ilike")
+def _like(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """The usual patterns (`x%`, `%x`, `%x%`, no wildcard) need no regular expression."""
+    value, pattern, escape = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
+    if call.function == "ilike":
+        value, pattern, escape = value.str.to_lowercase(), pattern.lower(), escape.lower()
+    plain = _PLAIN_LIKE.fullmatch(pattern) if escape == "\\" else None
+    if plain is None or not plain[2]:
+        return strict(call, arguments, value.str.contains(derive_like_regex(pattern, escape)))
+    first, text, last = plain.groups()
+    if first and last:
+        return strict(call, arguments, value.str.contains(text, literal=True))
+    if last:
+        return strict(call, arguments, value.str.starts_with(text))
+    return strict(call, arguments, value.str.ends_with(text) if first else value == text)

@@ -1,0 +1,316 @@
+r"""Java's regular expressions -> the dialect of Rust's `regex`, which Polars runs. Pure.
+
+What means something else there is rewritten (`.` and line ends, ASCII classes, case folding, `$`); what cannot be
+had (look-around, back-references, possessive quantifiers, matches between surrogates ...) is refused by name.
+Source: java.util.regex.Pattern and docs.rs/regex.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LINE_END = r"[\n\r\x{85}\x{2028}\x{2029}]"
+_NOT_LINE_END = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+_CLASSES = {
+    "d": "0-9", "w": "a-zA-Z_0-9", "s": r" \t\n\x0b\x0c\r",
+    "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9", "Upper": "A-Z", "Lower": "a-z", "XDigit": "0-9a-fA-F",
+    "Punct": r"\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e", "Space": r" \t\n\x0b\x0c\r", "Blank": r" \t",
+}  # fmt: skip
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_QUANTIFIER = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+_MAX_REPEAT = 1000
+
+
+class RegexRefused(Exception):
+    """A pattern that cannot be run with Java's meaning; the text says which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """`nullable`: it can match nothing; `ends`: it uses `$`; `groups`: capturing groups."""
+
+    pattern: str
+    nullable: bool
+    ends: bool
+    groups: int
+
+
+def derive_rust_regex(pattern: str) -> Translation:
+    """Translate a whole pattern.
+
+    :raises RegexRefused: a construct that Rust's `regex` lacks, or a syntax error.
+    """
+    reader = _Reader(pattern)
+    text, nullable = reader.alternation()
+    if reader.rest:
+        raise RegexRefused(f"unmatched `{reader.rest[0]}`")
+    return Translation(text, nullable, reader.ends, reader.groups)
+
+
+class _Reader:
+    def __init__(self, pattern: str) -> None:
+        flags = _FLAGS.match(pattern)
+        self._fold = self._dotall = False
+        self._at = 0
+        if flags:
+            if set(flags[1]) - {"i", "s"}:
+                raise RegexRefused(f"the flags `{flags[0]}`; only (?i) and (?s) are supported")
+            self._fold, self._dotall = "i" in flags[1], "s" in flags[1]
+            self._at = flags.end()
+        self._pattern = pattern
+        self.groups = 0
+        self.ends = False
+
+    @property
+    def rest(self) -> str:
+        return self._pattern[self._at :]
+
+    def _take(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._at):
+            self._at += len(text)
+            return True
+        return False
+
+    def alternation(self) -> tuple[str, bool]:
+        """Branches up to `)` or the end: their text and whether one matches the empty string."""
+        texts, any_nullable = [], False
+        while True:
+            text, nullable = self._sequence()
+            texts.append(text)
+            any_nullable |= nullable
+            if not self._take("|"):
+                return "|".join(texts), any_nullable
+
+    def _sequence(self) -> tuple[str, bool]:
+        parts, nullable = [], True
+        while self.rest and self.rest[0] not in "|)":
+            if self._take("$"):
+                self._check_end()
+                parts.append(rf"(?:\r\n|{LINE_END})?\z")
+                continue
+            text, optional = self._quantified()
+            parts.append(text)
+            nullable &= optional
+        return "".join(parts), nullable
+
+    def _check_end(self) -> None:
+        self.ends = True
+        if self.rest and self.rest[0] not in "|)":
+            raise RegexRefused("`$` before the end of the pattern")
+
+    def _quantified(self) -> tuple[str, bool]:
+        text, nullable = self._atom()
+        quantifier = _QUANTIFIER.match(self._pattern, self._at)
+        if quantifier is None:
+            if self.rest.startswith("{"):
+                raise RegexRefused("`{` that is no quantifier; write \\{")
+            return text, nullable
+        self._at = quantifier.end()
+        least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)
+        if max(least, most) > _MAX_REPEAT:
+            raise RegexRefused(f"more than {_MAX_REPEAT} repetitions")
+        optional = quantifier[0] in ("*", "?") or (quantifier[1] is not None and least == 0)
+        lazy = self._take("?")
+        if self.rest[:1] in ("+", "*", "?") and self.rest:
+            raise RegexRefused("a possessive or doubled quantifier")
+        return text + quantifier[0] + "?" * lazy, nullable or optional
+
+    def _atom(self) -> tuple[str, bool]:
+        character = self._pattern[self._at]
+        self._at += 1
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return self._class(), False
+        if character == "\\":
+            return self._escape()
+        if character == ".":
+            return (r"(?s:.)" if self._dotall else _NOT_LINE_END), False
+        if character == "^":
+            return r"\A", True
+        if character in "*+?{":
+            raise RegexRefused(f"`{character}` with nothing to repeat")
+        return self._literal(character), False
+
+    def _group(self) -> tuple[str, bool]:
+        opening = "(?:"
+        if self._take("?:"):
+            pass
+        elif named := re.compile(r"\?<([a-zA-Z][a-zA-Z0-9]*)>").match(self._pattern, self._at):
+            self._at = named.end()
+            self.groups += 1
+            opening = f"(?P<{named[1]}>"
+        elif self.rest.startswith("?"):
+            raise RegexRefused(f"`({self.rest[:2]}`: look-around, atomic groups and flags inside a pattern")
+        else:
+            self.groups += 1
+            opening = "("
+        text, nullable = self.alternation()
+        if not self._take(")"):
+            raise RegexRefused("a group that is not closed")
+        return f"{opening}{text})", nullable
+
+    def _literal(self, character: str) -> str:
+        if self._fold and character.isalpha() and character.isascii():
+            return f"[{character.lower()}{character.upper()}]"
+        return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
+
+    def _escape(self) -> tuple[str, bool]:
+        if not self.rest:
+            raise RegexRefused("a backslash at the end")
+        character = self._pattern[self._at]
+        if character in "bB":
+            self._at += 1
+            return f"\\{character}", True
+        if character in "AZz":
+            self._at += 1
+            if character == "Z":
+                raise RegexRefused(r"`\Z`; use \z")
+            return f"\\{character}", True
+        if self._take("Q"):
+            quoted, _, _ = self.rest.partition("\\E")
+            self._at = min(self._at + len(quoted) + 2, len(self._pattern))
+            if len(quoted) != 1 and _QUANTIFIER.match(self._pattern, self._at):
+                raise RegexRefused(r"a quantifier behind \Q...\E")
+            return "".join(map(self._literal, quoted)), not quoted
+        members = self._named_class()
+        if members is not None:
+            return f"[{members}]", False
+        return self._literal(self._escaped_character()), False
+
+    def _named_class(self) -> str | None:
+        r"""The inside of `\d`, `\W`, `\p{Alpha}` as Rust writes it in a class; None when it is not one."""
+        character = self._pattern[self._at]
+        if character in "dws":
+            self._at += 1
+            return _CLASSES[character]
+        if character in "DWS":
+            self._at += 1
+            return f"[^{_CLASSES[character.lower()]}]"
+        named = re.compile(r"([pP])\{(\w+)\}").match(self._pattern, self._at)
+        if named is None:
+            return None
+        if named[2] not in _CLASSES:
+            raise RegexRefused(f"the class `\\{named[0]}`")
+        if self._fold and named[2] in ("Upper", "Lower"):
+            raise RegexRefused(f"`\\{named[0]}` together with (?i)")
+        self._at = named.end()
+        return f"[^{_CLASSES[named[2]]}]" if named[1] == "P" else _CLASSES[named[2]]
+
+    def _escaped_character(self) -> str:
+        character = self._pattern[self._at]
+        for marker, pattern in (("x", r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}"), ("u", r"u([0-9a-fA-F]{4})")):
+            code = re.compile(pattern).match(self._pattern, self._at) if character == marker else None
+            if code is not None:
+                self._at = code.end()
+                value = int(next(group for group in code.groups() if group), 16)
+                if value > 0x10FFFF or 0xD800 <= value < 0xE000:
+                    raise RegexRefused(f"the character `\\{code[0]}`")
+                return chr(value)
+        self._at += 1
+        if character.isalnum():
+            if character not in _CONTROLS:
+                raise RegexRefused(f"`\\{character}`" + (", a back-reference" if character.isdigit() else ""))
+            return _CONTROLS[character]
+        return character
+
+    def _class(self) -> str:
+        negated = self._take("^")
+        members: list[str] = []
+        while True:
+            if not self.rest:
+                raise RegexRefused("a class that is not closed")
+            if self._take("]"):
+                if not members:
+                    raise RegexRefused("an empty class, or `]` as its first member; write \\]")
+                return f"[{'^' * negated}{''.join(members)}]"
+            if self.rest.startswith("&&") or self.rest.startswith("["):
+                raise RegexRefused("classes inside a class")
+            members.append(self._member())
+
+    def _member(self) -> str:
+        if self._take("\\"):
+            if not self.rest:
+                raise RegexRefused("a class that is not closed")
+            members = self._named_class()
+            if members is not None:
+                return members
+            first = self._escaped_character()
+        else:
+            first = self._pattern[self._at]
+            self._at += 1
+        if not self.rest.startswith("-") or self.rest[1:2] in ("]", ""):
+            return self._span(first, first)
+        self._at += 1
+        if self.rest[0] == "[":
+            raise RegexRefused("classes inside a class")
+        last = self._pattern[self._at]
+        self._at += 1
+        if last == "\\":
+            last = self._escaped_character()
+        if last < first:
+            raise RegexRefused(f"the range {first}-{last} is empty")
+        return self._span(first, last)
+
+    def _span(self, first: str, last: str) -> str:
+        text = f"\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}" if first != last else f"\\x{{{ord(first):x}}}"
+        if not self._fold:
+            return text
+        for low, high, shift in (("a", "z", -32), ("A", "Z", 32)):
+            start, end = max(first, low), min(last, high)
+            if start <= end:
+                text += f"{chr(ord(start) + shift)}-{chr(ord(end) + shift)}"
+        return text
+
+
+def derive_rust_replacement(replacement: str, groups: int) -> str:
+    r"""Java's replacement text -> Rust's: `$1`, `${name}`, `\$`; a literal `$` is doubled.
+
+    :raises RegexRefused: a group that does not exist, a lone `$` or a backslash at the end.
+    """
+    parts: list[str] = []
+    index = 0
+    while index < len(replacement):
+        character = replacement[index]
+        index += 1
+        if character == "\\":
+            if index == len(replacement):
+                raise RegexRefused("a backslash at the end of the replacement")
+            parts.append(replacement[index].replace("$", "$$"))
+            index += 1
+        elif character == "$":
+            number = re.compile(r"\d+").match(replacement, index)
+            if number is None or int(number[0][0]) > groups:
+                raise RegexRefused(r"`$` in the replacement without a group of that number; write \$")
+            digits = number[0][0]
+            for digit in number[0][1:]:
+                if int(digits + digit) > groups:
+                    break
+                digits += digit
+            index += len(digits)
+            parts.append(f"${{{digits}}}")
+        else:
+            parts.append(character)
+    return "".join(parts)
+
+
+def derive_like_regex(pattern: str, escape: str) -> str:
+    """A LIKE pattern as a Rust pattern for the whole text.
+
+    :raises RegexRefused: the escape character stands before something other than `%`, `_` and itself.
+    """
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, None)
+            if following is None or following not in ("%", "_", escape):
+                raise RegexRefused(f"the escape character {escape} before {following or 'the end'}")
+            parts.append(f"\\x{{{ord(following):x}}}")
+        elif character in "%_":
+            parts.append("(?s:.*)" if character == "%" else "(?s:.)")
+        else:
+            parts.append(f"\\x{{{ord(character):x}}}")
+    return r"\A" + "".join(parts) + r"\z"
