@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,14 @@ def test_broken_setting_is_reported_with_what_kafka_said(own_broker: BrokerMaker
     with pytest.raises(BrokerFailed, match="many"):
         broker.start()
     assert broker.pid is None
+
+
+def test_port_in_use_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        broker = DevelopmentBroker(tmp_path, port)
+        with pytest.raises(BrokerFailed, match=f"port {port} of 127.0.0.1 is in use"):
+            broker.start()
 
 
 def is_gone(pid: int) -> bool:

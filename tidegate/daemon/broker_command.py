@@ -86,6 +86,6 @@ def _run(server: DevelopmentBroker, topics: dict[str, int]) -> None:
         never = threading.Event()
         while server.pid is not None:
             never.wait(_WATCH_S)
-        raise BrokerFailed(f"the broker at {server.bootstrap} ended by itself; its log is {server.log}")
+        raise BrokerFailed(f"the broker at {server.bootstrap} ended by itself: {server.explain_end()}")
     finally:
         server.stop()

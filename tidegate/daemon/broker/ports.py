@@ -23,14 +23,15 @@ def find_free_ports(count: int) -> list[int]:
     last = _read_ephemeral_first() - 1
     for _ in range(_TRIES_MAX):
         port = _FIRST + secrets.randbelow(max(1, last - _FIRST))
-        if port not in found and _is_free(port):
+        if port not in found and is_free(port):
             found.append(port)
         if len(found) == count:
             return found
     raise BrokerFailed(f"no {count} free ports between {_FIRST} and {last} in {_TRIES_MAX} tries; give one by --port")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a broker could listen on this port of 127.0.0.1 now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does
         try:

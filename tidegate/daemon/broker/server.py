@@ -23,7 +23,7 @@ import msgspec
 
 from tidegate.daemon.broker.artifacts import fetch_jars
 from tidegate.daemon.broker.errors import BrokerFailed
-from tidegate.daemon.broker.ports import find_free_ports
+from tidegate.daemon.broker.ports import find_free_ports, is_free
 from tidegate.daemon.broker.properties import LOG4J2, derive_properties, render_properties
 from tidegate.daemon.java import find_java
 
@@ -94,10 +94,13 @@ class DevelopmentBroker:
     def start(self, timeout_s: float = 60) -> Self:
         """Format the directory if it is new, start, wait until the broker serves.
 
-        Raises BrokerFailed (with the end of its output), ArtifactsUnavailable, JavaMissing. Does nothing when it runs.
+        Raises BrokerFailed (a port is in use; else with the end of its output), ArtifactsUnavailable, JavaMissing. Does nothing when it runs.
         """
         if self.pid is not None:
             return self
+        for port in (self._ports.client, self._ports.controller):
+            if not is_free(port):  # else the other program would answer for us until Kafka notices
+                raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; give another one by --port", port=port)
         jars = fetch_jars()
         self._write_files()
         self._format(jars)
@@ -144,6 +147,11 @@ class DevelopmentBroker:
             return
         what = "does not answer" if self.pid is not None else "ended while starting"
         raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
+
+    def explain_end(self) -> str:
+        """Why it has ended by itself, as far as can be told: exit status or signal, and the last of its output."""
+        status = None if self._process is None else self._process.poll()
+        return f"exit status {status} (negative: killed by that signal); {self._tail()}"
 
     def create_topics(
         self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, *, existing_ok: bool = False
