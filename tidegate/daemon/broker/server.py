@@ -94,7 +94,8 @@ class DevelopmentBroker:
     def start(self, timeout_s: float = 60) -> Self:
         """Format the directory if it is new, start, wait until the broker serves.
 
-        Raises BrokerFailed (a port is in use; else with the end of its output), ArtifactsUnavailable, JavaMissing. Does nothing when it runs.
+        Raises BrokerFailed (a port is in use, or the end of Kafka's output), ArtifactsUnavailable, JavaMissing. Does
+        nothing when it runs.
         """
         if self.pid is not None:
             return self
