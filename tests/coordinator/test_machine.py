@@ -1,0 +1,413 @@
+"""Coordinator, journal and recovery together against every order of events that hypothesis can think of.
+
+The world around them is a model: one source that hands out record numbers, two sink subtasks that prepare one
+transaction per interval and repeat what is not confirmed, a broker that remembers which transactions were committed,
+and a storage with lost, late and unconfirmed writes. Daemons crash, zombies wake up. What must hold is exactly once:
+committed transactions never overlap, and after a recovery they cover every record below the restored position.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
+from tests.coordinator.values import IDENTITY, completed
+from tidegate.coordinator.coordinator import Coordinator, Job
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.events import (
+    AckReceived,
+    AppendCheckpoint,
+    AttemptEnded,
+    CommitTransactions,
+    DeclineReceived,
+    DiscardStates,
+    Event,
+    Journaled,
+    JournalFailed,
+    NotifyCompleted,
+    SendTrigger,
+    SubtaskRunning,
+    Tick,
+    TransactionsEnded,
+    TriggerFailed,
+    TriggerRefusal,
+    TriggerRefused,
+    TriggerRequested,
+)
+from tidegate.coordinator.journal import AppendUnsettled, Journal
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.recovery import RestoreFacts, decide_restore
+from tidegate.coordinator.triggers import ACTIVE, CheckpointSettings
+from tidegate.coordinator.types import (
+    Ack,
+    Committable,
+    CompletedCheckpoint,
+    Decline,
+    SourcePositions,
+    StateHandle,
+    WrittenRange,
+)
+from tidegate.errors import Superseded
+from tidegate.ids import (
+    Attempt,
+    CheckpointId,
+    OperatorName,
+    SlotIndex,
+    SubtaskId,
+    TopicPartition,
+    TransactionalId,
+    VertexId,
+)
+from tidegate.storage.base import StorageError
+from tidegate.storage.names import state_name
+
+SOURCE = SubtaskId(VertexId("orders"), SlotIndex(0))
+SINKS = tuple(SubtaskId(VertexId("out"), SlotIndex(slot)) for slot in range(2))
+ALL = frozenset({SOURCE, *SINKS})
+INPUT = TopicPartition("orders", 0)
+POOL = 4
+FAULTS = [
+    [],
+    [],
+    [],
+    [Fault.REFUSED],
+    [Fault.UNKNOWN],
+    [Fault.BLIND],
+    [Fault.REFUSED] * 2,
+    [Fault.UNKNOWN] * 2,
+    [Fault.LATE] * 2,
+]
+
+
+class SinkModel:
+    """One sink subtask of one attempt: prepares, repeats, confirms, and uses an id again only when told so."""
+
+    def __init__(self, subtask: SubtaskId, attempt: Attempt, position: int, producers: list[int]) -> None:
+        self.subtask, self.attempt, self.position, self.producers = subtask, attempt, position, producers
+        self.last_acked = 0
+        self.free = deque(TransactionalId(f"shop.out.{subtask.index}.{attempt}.{slot}") for slot in range(POOL))
+        self.unconfirmed: list[Committable] = []
+        self.inbox: deque[NotifyCompleted] = deque()
+
+    def acknowledge(self, checkpoint: CheckpointId, position: int, state: StateHandle) -> Ack:
+        self.last_acked = checkpoint
+        if position > self.position:
+            self.producers[0] += 1
+            part = WrittenRange(
+                TopicPartition("out", self.subtask.index), self.position, position, position - self.position
+            )
+            self.unconfirmed.append(
+                Committable(
+                    OperatorName("out"), self.subtask.index, self.attempt, checkpoint, self.free.popleft(),
+                    self.producers[0], 0, (part,), opened_at_ms=10**15, timeout_ms=1,
+                )
+            )  # fmt: skip
+            self.position = position
+        return Ack(self.attempt, checkpoint, self.subtask, states=(state,), committables=tuple(self.unconfirmed))
+
+    def read_one(self) -> None:
+        note = self.inbox.popleft()
+        self.unconfirmed = [one for one in self.unconfirmed if one.checkpoint > note.checkpoint.id]
+        mine = f"shop.out.{self.subtask.index}.{self.attempt}."
+        self.free.extend(sorted(name for name in note.released if name.startswith(mine)))
+
+
+class World(RuleBasedStateMachine):
+    """See the module."""
+
+    @initialize(
+        max_concurrent=st.integers(1, 3),
+        tolerable=st.integers(0, 3),
+        retained=st.integers(1, 3),
+        pause=st.integers(0, 50),
+    )
+    def begin(self, max_concurrent: int, tolerable: int, retained: int, pause: int) -> None:
+        self.settings = CheckpointSettings(
+            interval_ms=100, timeout_ms=450, min_pause_ms=pause, max_concurrent=max_concurrent,
+            tolerable_failures=tolerable, retained=retained,
+        )  # fmt: skip
+        self.shared = SharedObjects()
+        self.now_ms = 0
+        self.daemons = 0
+        self.producers = [0]
+        self.committed: dict[int, Committable] = {}
+        self.dead: set[int] = set()
+        self.all_prepared: dict[int, Committable] = {}
+        self.decided_ids: list[int] = []
+        self.zombies: list[Journal] = []
+        self.old_acks: list[Ack] = []
+        self.start_daemon()
+        self.start_attempt()
+
+    # The edge: what carries the instructions out
+
+    def start_daemon(self) -> None:
+        self.daemons += 1
+        self.storage = FakeStorage(self.shared)
+        writer = Writer(f"token-{self.daemons}", "host", self.daemons)
+        self.journal = Journal(
+            self.storage, writer, retained=self.settings.retained, id_reserve=self.settings.id_reserve
+        )
+
+    def start_attempt(self) -> None:
+        facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset({OperatorName("out")}))
+        state = self.journal.take_over(IDENTITY, self.now_ms)
+        plan = decide_restore(state, facts)
+        permit = self.journal.recovery_permit(plan)
+        if permit is not None:
+            self.commit(permit.committables)
+        self.dead |= self.all_prepared.keys() - self.committed.keys()
+        self.journal.sweep_orphans()
+        self.journal.clean_up()
+        self.attempt = plan.attempt
+        self.position = self.restored = plan.slots[0].positions[0].next_offsets[0][1] if plan.checkpoint else 0
+        self.check_complete(self.restored)
+        self.positions: dict[CheckpointId, int] = {}
+        self.sinks = [SinkModel(subtask, self.attempt, self.restored, self.producers) for subtask in SINKS]
+        self.source_acked = 0
+        self.append: CompletedCheckpoint | None = None
+        self.permits: dict[CheckpointId, CommitPermit] = {}
+        self.commits: list[CheckpointId] = []
+        job = Job(
+            attempt=self.attempt,
+            sources=frozenset({SOURCE}),
+            subtasks=ALL,
+            first_checkpoint=plan.first_checkpoint,
+            reserved_to=state.reserved_to,
+            retained=tuple(entry.checkpoint for entry in state.retained),
+        )
+        self.coordinator = Coordinator(self.settings, job)
+        for subtask in sorted(ALL):
+            self.feed(SubtaskRunning(subtask, self.now_ms))
+
+    def feed(self, event: Event) -> None:
+        for instruction in self.coordinator.handle(event):
+            match instruction:
+                case SendTrigger(checkpoint=checkpoint):
+                    self.positions[checkpoint] = self.position
+                case AppendCheckpoint(checkpoint=checkpoint):
+                    assert self.append is None, "two appends at a time"
+                    self.append = checkpoint
+                case CommitTransactions(checkpoint=checkpoint):
+                    assert checkpoint in self.permits, "a commit without a permit"
+                    self.commits.append(checkpoint)
+                case NotifyCompleted():
+                    listed = instruction.checkpoint.committables
+                    assert all(one.producer_id in self.committed for one in listed), "completed before it is committed"
+                    for sink in self.sinks:
+                        sink.inbox.append(instruction)
+                    self.journal.clean_up()
+                case DiscardStates(handles=handles):
+                    for handle in handles:
+                        self.storage.delete(handle.path)
+                case TriggerRefused(refusal=refusal):
+                    assert refusal is not TriggerRefusal.NO_ID, "the reserve is too small"
+                case _:
+                    pass
+
+    def commit(self, committables: tuple[Committable, ...]) -> None:
+        for one in committables:
+            assert one.producer_id not in self.dead, f"{one} was aborted by a recovery, and is committed now"
+            self.committed[one.producer_id] = one
+
+    def check_complete(self, position: int) -> None:
+        """Every record below the restored position is committed once, by each sink subtask."""
+        for subtask in SINKS:
+            ranges = sorted((o.written[0].start_offset, o.written[0].end_offset) for o in self.committed.values()
+                            if o.subtask == subtask.index)  # fmt: skip
+            assert [start for start, _ in ranges] == [0, *(end for _, end in ranges)][: len(ranges)], ranges
+            assert (ranges[-1][1] if ranges else 0) == position, (ranges, position)
+
+    @property
+    def alive(self) -> bool:
+        return self.coordinator.phase in ACTIVE
+
+    # What may happen
+
+    @rule(by=st.integers(1, 300))
+    def time_passes(self, by: int) -> None:
+        self.now_ms += by
+        self.feed(Tick(self.now_ms))
+
+    @precondition(lambda self: self.alive)
+    @rule()
+    def the_timer_rings(self) -> None:
+        deadline = self.coordinator.next_deadline_ms()
+        if deadline is None:
+            return
+        self.now_ms = max(self.now_ms, deadline)
+        self.feed(Tick(self.now_ms))
+        following = self.coordinator.next_deadline_ms()
+        assert following is None or following > self.now_ms, "the timer would ring for ever"
+
+    @rule(records=st.integers(1, 3))
+    def records_arrive(self, records: int) -> None:
+        self.position += records
+
+    @precondition(lambda self: self.alive)
+    @rule(final=st.booleans())
+    def somebody_asks_for_a_checkpoint(self, final: bool) -> None:
+        if final or len(self.coordinator.under_way) < self.settings.max_concurrent:
+            self.feed(TriggerRequested(self.now_ms, final=final))
+
+    @rule(data=st.data(), who=st.integers(0, 2))
+    def a_subtask_acknowledges(self, data: st.DataObject, who: int) -> None:
+        last = self.source_acked if who == 2 else self.sinks[who].last_acked
+        open_ones = [checkpoint for checkpoint in self.positions if checkpoint > last]
+        if not open_ones or (who < 2 and not self.sinks[who].free):
+            return
+        checkpoint = data.draw(st.sampled_from(sorted(open_ones)))
+        if who == 2:
+            self.source_acked = checkpoint
+            part = SourcePositions(OperatorName("orders"), ((INPUT, self.positions[checkpoint]),))
+            ack = Ack(self.attempt, checkpoint, SOURCE, positions=(part,))
+        else:
+            path = state_name(checkpoint, OperatorName("out"), SlotIndex(who))
+            self.storage.put(path, b"state")
+            handle = StateHandle(OperatorName("out"), SlotIndex(who), path, 5, "00")
+            ack = self.sinks[who].acknowledge(checkpoint, self.positions[checkpoint], handle)
+            for one in ack.committables:
+                listed = self.journal.state.committables
+                clash = [x for x in listed if x.transactional_id == one.transactional_id and x != one]
+                assert not clash, "an id is used again while the journal lists its last transaction"
+                self.all_prepared[one.producer_id] = one
+        self.old_acks.append(ack)
+        self.feed(AckReceived(ack, self.now_ms))
+
+    @precondition(lambda self: bool(self.old_acks))
+    @rule(data=st.data())
+    def an_ack_arrives_once_more(self, data: st.DataObject) -> None:
+        self.feed(AckReceived(data.draw(st.sampled_from(self.old_acks)), self.now_ms))
+
+    @precondition(lambda self: bool(self.positions))
+    @rule(data=st.data(), lost=st.booleans())
+    def a_checkpoint_fails(self, data: st.DataObject, lost: bool) -> None:
+        checkpoint = data.draw(st.sampled_from(sorted(self.positions)))
+        if lost:
+            self.feed(TriggerFailed(checkpoint, "lost", self.now_ms))
+        else:
+            self.feed(DeclineReceived(Decline(self.attempt, checkpoint, SINKS[0], "cannot"), self.now_ms))
+
+    @precondition(lambda self: self.append is not None)
+    @rule(faults=st.sampled_from(FAULTS))
+    def the_journal_is_written(self, faults: list[Fault]) -> None:
+        checkpoint, self.append = self.append, None
+        assert checkpoint is not None
+        self.storage.faults = list(faults)
+        try:
+            appended = self.journal.append_checkpoint(checkpoint)
+        except (StorageError, AppendUnsettled) as failure:
+            settled = not isinstance(failure, AppendUnsettled)
+            self.feed(JournalFailed(checkpoint.id, failure.message, self.now_ms, settled=settled))
+        else:
+            self.permits[checkpoint.id] = appended.permit
+            self.check_nothing_is_forgotten(checkpoint)
+            self.feed(Journaled(checkpoint.id, appended.reserved_to, self.now_ms))
+        assert not self.storage.faults or faults[0] is Fault.REFUSED
+        self.storage.faults = []
+
+    def check_nothing_is_forgotten(self, checkpoint: CompletedCheckpoint) -> None:
+        listed = {one.producer_id for one in checkpoint.committables}
+        for one in self.all_prepared.values():
+            if one.attempt == self.attempt and one.checkpoint <= checkpoint.id:
+                assert one.producer_id in listed or one.producer_id in self.committed, f"{one} is forgotten"
+
+    @precondition(lambda self: bool(self.commits))
+    @rule(data=st.data(), part=st.booleans())
+    def the_committer_works(self, data: st.DataObject, part: bool) -> None:
+        checkpoint = data.draw(st.sampled_from(self.commits))
+        committables = self.permits[checkpoint].committables
+        if part:
+            committables = committables[:1]
+        else:
+            self.commits.remove(checkpoint)
+        self.commit(committables)
+        self.feed(TransactionsEnded(checkpoint, committables, self.now_ms))
+
+    @rule(who=st.integers(0, 1))
+    def a_sink_reads_its_mail(self, who: int) -> None:
+        if self.sinks[who].inbox:
+            self.sinks[who].read_one()
+
+    @rule(kind=st.sampled_from(["same daemon", "new daemon", "zombie"]), land=st.booleans())
+    def the_attempt_ends_and_another_begins(self, kind: str, land: bool) -> None:
+        if kind == "same daemon":
+            self.feed(AttemptEnded(self.now_ms))
+        if land:
+            self.shared.land()
+        if kind != "same daemon":
+            self.zombies += [self.journal] if kind == "zombie" else []
+            self.start_daemon()
+        self.start_attempt()
+
+    @rule()
+    def a_late_write_lands(self) -> None:
+        self.shared.land()
+
+    @precondition(lambda self: bool(self.zombies))
+    @rule(data=st.data())
+    def a_zombie_wakes_up(self, data: st.DataObject) -> None:
+        zombie = data.draw(st.sampled_from(self.zombies))
+        zombie.clean_up()
+        zombie.sweep_orphans()
+        newest = zombie.state.newest_checkpoint
+        dream = completed(1 if newest is None else newest.id + 1, attempt=zombie.state.attempt)
+        with pytest.raises((Superseded, AppendUnsettled, RuntimeError)):
+            zombie.append_checkpoint(dream)
+
+    # What must always hold
+
+    @invariant()
+    def decided_checkpoints_only_grow(self) -> None:
+        if not hasattr(self, "shared"):
+            return
+        newest = (
+            Journal(FakeStorage(self.shared), Writer("x", "x", 0), retained=1, id_reserve=1).read().newest_checkpoint
+        )
+        if newest is not None and (not self.decided_ids or newest.id != self.decided_ids[-1]):
+            assert not self.decided_ids or newest.id > self.decided_ids[-1]
+            self.decided_ids.append(newest.id)
+
+    @invariant()
+    def the_state_of_retained_checkpoints_is_there(self) -> None:
+        if not hasattr(self, "shared"):
+            return
+        state = Journal(FakeStorage(self.shared), Writer("x", "x", 0), retained=1, id_reserve=1).read()
+        for entry in state.retained:
+            missing = [handle.path for handle in entry.checkpoint.states if handle.path not in self.shared.objects]
+            assert not missing, f"checkpoint {entry.checkpoint.id} is retained, its state {missing} is gone"
+
+    @invariant()
+    def no_record_is_committed_twice(self) -> None:
+        seen: dict[int, int] = {}
+        for one in sorted(getattr(self, "committed", {}).values(), key=lambda o: o.written[0].start_offset):
+            assert one.written[0].start_offset >= seen.get(one.subtask, 0), f"{one} repeats committed records"
+            seen[one.subtask] = one.written[0].end_offset
+
+    def teardown(self) -> None:
+        """Whatever happened, one more recovery makes everything whole."""
+        if hasattr(self, "shared"):
+            self.start_daemon()
+            self.start_attempt()
+
+
+def build() -> Any:
+    case = World.TestCase
+    case.settings = settings(
+        max_examples=300,
+        stateful_step_count=60,
+        deadline=None,
+        derandomize=True,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    return pytest.mark.slow(case)
+
+
+TestWorld = build()
