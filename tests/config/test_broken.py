@@ -69,6 +69,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=200))
 @example("a: &a [*a]")
@@ -108,6 +109,7 @@ def test_a_changed_sample_gives_findings_and_no_traceback(data: st.DataObject) -
     look_at("".join(lines))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.recursive(

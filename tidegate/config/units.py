@@ -1,25 +1,13 @@
-"""Durations and sizes as people write them: `1m30s`, `500ms`, `64MiB`. A bare number has no unit and is refused."""
+"""Durations as people write them: `1m30s`, `500ms`. A bare number has no unit and is refused."""
 
 from __future__ import annotations
 
 import re
 
 MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-BYTES = {
-    "B": 1,
-    "kB": 10**3,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
 MAX_DURATION_MS = 366 * MILLISECONDS["d"]
-MAX_SIZE_BYTES = 2**50
 
 _DURATION_PART = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
-_SIZE = re.compile(r"([0-9]{1,12}) ?([kKMG]i?B|B)", re.ASCII)
 
 
 def derive_duration_ms(text: str) -> int:
@@ -33,17 +21,6 @@ def derive_duration_ms(text: str) -> int:
     total = sum(int(number) * size for (number, _), size in zip(parts, sizes, strict=True))
     if total > MAX_DURATION_MS:
         raise ValueError(f"`{text[:40]}` is more than a year")
-    return total
-
-
-def derive_size_bytes(text: str) -> int:
-    """`64MiB` -> 67108864, `64MB` -> 64000000; raises ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in BYTES:
-        raise ValueError(f"`{text[:40]}` is not a size")
-    total = int(match[1]) * BYTES[match[2]]
-    if total > MAX_SIZE_BYTES:
-        raise ValueError(f"`{text[:40]}` is more than a pebibyte")
     return total
 
 

@@ -1,0 +1,130 @@
+"""Loading: places, origins, secrets, and what may be written in which way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.json_schema import derive_json_schema
+from tidegate.config.load import LoadedPipeline, load_pipeline, parse_pipeline
+from tidegate.config.reference import render_reference
+from tidegate.config.sample import SAMPLE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sample(*changes: tuple[str, str]) -> str:
+    text = SAMPLE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def load(text: str, **environ: str) -> LoadedPipeline:
+    loaded = parse_pipeline(text, "p.yaml", environ)
+    assert loaded.problems == ()
+    return loaded
+
+
+def test_the_sample_is_valid(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(SAMPLE)
+    loaded = load_pipeline(tmp_path / "p.yaml", {})
+    assert loaded.settings.checkpoints.interval_ms == 1000
+    assert loaded.settings.spark_master == "local[2]"
+    assert [step.name for step in loaded.settings.steps] == ["big", "priced", "per_customer"]
+
+
+def test_positions_and_origins() -> None:
+    loaded = load(SAMPLE, KAFKA_BOOTSTRAP="broker:9092")
+    line = SAMPLE.split("\n").index(
+        "parallelism: 2                          # slots: Spark tasks that run the whole graph each"
+    )
+    assert loaded.position(("parallelism",)) == (line + 1, 14)
+    assert loaded.origin(("parallelism",)) == f"file line {line + 1}"
+    assert loaded.origin(("max_parallelism",)) == "default"
+    assert loaded.origin(("kafka", "bootstrap.servers")).endswith("(KAFKA_BOOTSTRAP)")
+    assert loaded.display(("steps", 1, "select", "net")) == "steps.priced.select.net"
+
+
+def test_the_place_of_a_setting_that_is_not_in_the_file_is_its_sections() -> None:
+    loaded = load(SAMPLE)
+    assert loaded.position(("checkpoints", "timeout")) == loaded.position(("checkpoints",))
+
+
+def test_defaults() -> None:
+    settings = load(SAMPLE).settings
+    assert settings.http.port == 9095
+    assert settings.checkpoints.transaction_timeout_ms == 15 * 60_000
+    assert settings.restart.give_up_after.failures == 20
+    assert settings.sources["orders"].bad_records == "fail"
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_bytes(b"\xef\xbb\xbf" + SAMPLE.replace("\n", "\r\n").encode())
+    assert load_pipeline(tmp_path / "p.yaml", {}).position(("version",)) == (2, 10)
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2hunter2\n")
+    password = f"kafka:\n  sasl.password: ${{file:{tmp_path}/password}}\n  ssl.key.password: ${{KEY}}\n"
+    loaded = load(sample(("kafka:    ", password + "  #")), KEY="opensesame")
+    shown = f"{loaded.settings!r} {loaded.settings.model_dump()} {loaded.secrets!r}"
+    assert "hunter2" not in shown
+    assert "opensesame" not in shown
+    assert loaded.secrets("hunter2hunter2 opensesame") == "*** ***"
+
+
+def test_a_secret_in_a_message_is_redacted() -> None:
+    text = sample(
+        ("  bootstrap.servers", "  sasl.password: sesame\n  client.id: sesame\n  acks: sesame\n  bootstrap.servers")
+    )
+    problems = parse_pipeline(text, "p.yaml", {}).problems
+    assert problems
+    assert "sesame" not in render_problems(problems, "text")
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(ConfigErrors, match="larger than"):
+        load_pipeline(tmp_path / "p.yaml", {})
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigErrors, match="cannot be read"):
+        load_pipeline(tmp_path, {})
+
+
+def test_problems_for_machines() -> None:
+    problem = Problem("a,b.yaml", 3, 4, "x.y", "50% broken\nreally", "mend it")
+    assert json.loads(render_problems([problem], "json")) == [
+        {
+            "file": "a,b.yaml",
+            "line": 3,
+            "column": 4,
+            "path": "x.y",
+            "message": "50% broken\nreally",
+            "remedy": "mend it",
+            "severity": "error",
+        }
+    ]
+    assert render_problems([problem], "github") == (
+        "::error file=a%2Cb.yaml,line=3,col=4::x.y: 50%25 broken%0Areally; mend it"
+    )
+
+
+def test_the_json_schema_has_every_section_and_the_words_of_the_file() -> None:
+    schema = derive_json_schema()
+    assert schema["additionalProperties"] is False
+    assert {"version", "name", "kafka", "checkpoints", "sources", "sinks"} == set(schema["required"])
+    assert "interval" in schema["$defs"]["CheckpointSettings"]["properties"]
+    assert "transactional.id" not in schema["properties"]["kafka"]["propertyNames"]["enum"]
+    json.dumps(schema)
+
+
+def test_the_reference_is_current() -> None:
+    """`tidegate schema --format markdown > docs/pipeline.md` makes it anew."""
+    assert (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8") == render_reference()

@@ -1,0 +1,157 @@
+"""YAML 1.2 scalars, interpolation, and places inside scalars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from tidegate.config.document import DocumentBroken, MappingNode, derive_tree
+from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
+from tidegate.config.values import Reader, Value, derive_place_inside, derive_scalar
+
+
+def no_file(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)
+
+
+def values_of(text: str, **environ: str) -> dict[str, Value]:
+    tree, _ = derive_tree(text)
+    assert isinstance(tree, MappingNode)
+    reader = Reader(environ, no_file)
+    result = reader.read_mapping(tree)
+    assert not reader.complaints
+    return result
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("on", "on"),
+        ("True", True),
+        ("010", 10),
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("12:30:45", "12:30:45"),
+        ("2026-01-01", "2026-01-01"),
+        ("1_000", "1_000"),
+        ("~", None),
+        ("", None),
+        ("1e3", 1000.0),
+        ("+.5", 0.5),
+        ("-.inf", float("-inf")),
+        (".", "."),
+        ("0o8", "0o8"),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
+    result = derive_scalar(text)
+    assert (type(result), result) == (type(value), value)
+
+
+def test_quoted_scalars_are_text() -> None:
+    assert values_of("a: '1'\nb: \"true\"\nc: !!str 5\nd: |\n  no\n") == {"a": "1", "b": "true", "c": "5", "d": "no\n"}
+
+
+def test_keys_are_text() -> None:
+    assert values_of("{0: 17, true: 4}") == {"0": 17, "true": 4}
+
+
+def test_aliases_are_values_again() -> None:
+    assert values_of("a: &x {b: 1}\nc: *x\n") == {"a": {"b": 1}, "c": {"b": 1}}
+
+
+@pytest.mark.slow
+def test_an_alias_bomb_is_refused() -> None:
+    bomb = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 8)}]\n" for level in range(8)
+    )
+    tree, _ = derive_tree(bomb)
+    assert isinstance(tree, MappingNode)
+    with pytest.raises(DocumentBroken, match="values"):
+        Reader({}, no_file).read_mapping(tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("${A}", "1"),
+        ("x${A}y${B:2}z", "x1y2z"),
+        ("${B:}", ""),
+        ("${B:a:b}", "a:b"),
+        ("$${A}", "${A}"),
+        ("^a$", "^a$"),
+        ("$A", "$A"),
+        ("${NEST}", "${A}"),
+    ],
+)
+def test_interpolation(text: str, result: str) -> None:
+    assert derive_interpolated(text, {"A": "1", "NEST": "${A}"}, no_file).text == result
+
+
+def test_interpolated_plain_scalars_get_a_type_and_quoted_ones_do_not() -> None:
+    assert values_of("a: ${N}\nb: '${N}'\nc: ${N}s", N="5") == {"a": 5, "b": "5", "c": "5s"}
+
+
+def test_interpolation_cannot_inject_structure() -> None:
+    assert values_of("a: ${N}", N="{b: 1}\nc: 2") == {"a": "{b: 1}\nc: 2"}
+
+
+def test_all_findings_of_a_scalar_come_at_once() -> None:
+    with pytest.raises(InterpolationFailed) as caught:
+        derive_interpolated("${A}${B}${file:/x}${", {}, no_file)
+    assert len(caught.value.findings) == 4
+
+
+def test_a_file_is_a_secret_without_its_last_line_end(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("tide\n")
+    result = derive_interpolated(f"${{file:{tmp_path}/password}}", {}, lambda path: Path(path).read_text())
+    assert (result.text, result.secret) == ("tide", True)
+
+
+def test_a_secret_does_not_show_in_a_value() -> None:
+    tree, _ = derive_tree("a: ${file:/x}")
+    assert isinstance(tree, MappingNode)
+    value = Reader({}, lambda _: "hunter2").read_mapping(tree)["a"]
+    assert isinstance(value, SecretStr)
+    assert "hunter2" not in f"{value!r} {value}"
+
+
+TEXT = st.text(st.sampled_from("ab 'c\"\\:#\n\té€"), min_size=1, max_size=30).map(str.strip).filter(bool)
+
+
+def written(text: str, style: str) -> str:
+    """YAML that holds the text under `a.b`, in one of the scalar styles."""
+    if style == "'":
+        return "a:\n  b: '" + text.replace("'", "''").replace("\n", " ") + "'\n"
+    if style == '"':
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        return f'a:\n  b: "{escaped}"\n'
+    indented = "".join(f"    {line}\n" for line in text.replace("\t", " ").split("\n"))
+    return f"a:\n  b: {style}\n{indented}"
+
+
+@pytest.mark.slow
+@given(TEXT, st.sampled_from(["'", '"', "|", ">-"]))
+def test_a_place_inside_a_scalar_is_the_place_of_that_character_in_the_file(text: str, style: str) -> None:
+    source = written(text, style)
+    tree, _ = derive_tree(source)
+    assert isinstance(tree, MappingNode)
+    reader = Reader({}, no_file)
+    values = reader.read_mapping(tree)
+    inner = values["a"]
+    assert isinstance(inner, dict)
+    value = inner["b"]
+    assert isinstance(value, str)
+    lines = source.split("\n")
+    for number, line in enumerate(value.split("\n"), 1):
+        for column, character in enumerate(line, 1):
+            if character.isspace():
+                continue
+            found = derive_place_inside(source, reader.places["a", "b"], value, number, column)
+            there = lines[found[0] - 1][found[1] - 1 :]
+            assert there.startswith((character, "\\" + character))
