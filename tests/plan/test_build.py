@@ -1,0 +1,339 @@
+"""Pipeline file -> plan: chaining, exchanges, narrow columns, provenance, warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tidegate.config.errors import ConfigErrors
+from tidegate.config.load import parse_pipeline
+from tidegate.plan.build import Checked, build_plan, check_pipeline, plan_file
+from tidegate.plan.graph import AggregateOperator, Operator, Plan, SelectOperator, SinkOperator, SourceOperator
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = """\
+version: 1
+name: test
+kafka: {bootstrap.servers: localhost:9092, linger.ms: 7, fetch.min.bytes: 2}
+parallelism: 2
+checkpoints: {directory: /tmp/tidegate}
+"""
+ORDERS = """\
+sources:
+  orders:
+    topic: orders
+    schema: {id: bigint, customer: string, amount: double, qty: int, at: timestamp}
+"""
+
+
+def check(text: str) -> Checked:
+    loaded = parse_pipeline(HEAD + text, "p.yaml", {})
+    assert loaded.problems == ()
+    return check_pipeline(loaded)
+
+
+def plan_of(text: str) -> Plan:
+    checked = check(text)
+    assert checked.problems == ()
+    assert checked.plan is not None
+    return checked.plan
+
+
+def operators(plan: Plan) -> dict[str, Operator]:
+    return {str(node.operator.name): node.operator for vertex in plan.vertices for node in vertex.nodes}
+
+
+def names(columns: tuple[tuple[str, object], ...]) -> list[str]:
+    return [name for name, _ in columns]
+
+
+def shape(plan: Plan) -> dict[str, list[str]]:
+    return {str(vertex.id): [str(node.operator.name) for node in vertex.nodes] for vertex in plan.vertices}
+
+
+def test_row_by_row_operators_are_one_vertex() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - {name: big, from: orders, where: amount > 1}
+  - {name: priced, from: big, select: {id: id, net: amount * 2.0d}}
+sinks:
+  out: {from: priced, topic: out}
+"""
+    )
+    assert shape(plan) == {"orders": ["orders", "big", "priced", "out"]}
+    assert plan.edges == ()
+    assert plan.exactly_once
+
+
+def test_fan_out_is_a_tree_whose_children_come_after_their_parent() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - {name: big, from: orders, where: amount > 1}
+  - {name: small, from: orders, where: amount <= 1}
+sinks:
+  a: {from: big, topic: a}
+  b: {from: small, topic: b}
+  c: {from: orders, topic: c}
+"""
+    )
+    (vertex,) = plan.vertices
+    below = {
+        str(node.operator.name): [str(vertex.nodes[c].operator.name) for c in node.children] for node in vertex.nodes
+    }
+    assert below == {"orders": ["big", "small", "c"], "big": ["a"], "a": [], "small": ["b"], "b": [], "c": []}
+    assert all(child > index for index, node in enumerate(vertex.nodes) for child in node.children)
+
+
+def test_a_key_cuts_the_graph_with_an_exchange_of_key_and_arguments_only() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - name: totals
+    from: orders
+    key: [customer, id]
+    aggregate: {n: count(*), total: sum(amount * 2.0d), most: max(amount), again: min(amount * 2.0d)}
+sinks:
+  out: {from: totals, topic: out, key: customer}
+"""
+    )
+    assert shape(plan) == {"orders": ["orders", "totals.input"], "totals": ["totals", "out"]}
+    (edge,) = plan.edges
+    assert (edge.upstream, edge.downstream, edge.keys) == ("orders", "totals", ("customer", "id"))
+    assert names(edge.columns) == ["customer", "id", "total.argument", "amount"]
+    assert plan.vertices[0].nodes[1].edges == (0,)
+    assert plan.inputs_of(plan.vertices[1].id) == (edge,)
+    aggregate = operators(plan)["totals"]
+    assert isinstance(aggregate, AggregateOperator)
+    assert names(aggregate.output) == ["customer", "id", "n", "total", "most", "again"]
+    arguments = [getattr(call.argument, "name", None) for _, call in aggregate.aggregates]
+    assert arguments == [None, "total.argument", "amount", "total.argument"]
+
+
+def test_a_generated_argument_does_not_take_the_name_of_a_column() -> None:
+    plan = plan_of(
+        """\
+sources:
+  orders:
+    topic: orders
+    schema: {n.argument: string, id: bigint}
+steps:
+  - {name: totals, from: orders, key: n.argument, aggregate: {n: max(id + 1)}}
+sinks:
+  out: {from: totals, topic: out, key: n.argument}
+"""
+    )
+    assert names(plan.edges[0].columns) == ["n.argument", "n.argument_"]
+
+
+def test_only_columns_that_are_read_are_decoded() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - {name: big, from: orders, where: qty > 1}
+  - {name: few, from: big, select: {id: id, unread: customer}}
+  - {name: fewer, from: few, select: {id: id}}
+sinks:
+  out: {from: fewer, topic: out}
+"""
+    )
+    found = operators(plan)
+    source, few = found["orders"], found["few"]
+    assert isinstance(source, SourceOperator)
+    assert names(source.output) == ["id", "qty"]
+    assert names(source.schema) == ["id", "customer", "amount", "qty", "at"]
+    assert isinstance(few, SelectOperator)
+    assert names(few.output) == names(few.columns) == ["id"]
+
+
+def test_an_expression_that_can_fail_is_kept_though_nobody_reads_it() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - {name: few, from: orders, select: {id: id, ratio: amount / qty}}
+  - {name: fewer, from: few, select: {id: id}}
+sinks:
+  out: {from: fewer, topic: out}
+"""
+    )
+    few = operators(plan)["few"]
+    assert isinstance(few, SelectOperator)
+    assert names(few.output) == ["id", "ratio"]
+
+
+def test_a_frame_keeps_a_column_when_none_is_read() -> None:
+    plan = plan_of(
+        ORDERS
+        + """\
+steps:
+  - {name: one, from: orders, select: {one: "1"}}
+sinks:
+  out: {from: one, topic: out}
+"""
+    )
+    source = operators(plan)["orders"]
+    assert isinstance(source, SourceOperator)
+    assert names(source.output) == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("step", "provenance"),
+    [
+        ("{name: s, from: orders, where: amount > 1}", False),
+        ("{name: s, from: orders, where: amount / qty > 1}", True),
+        ("{name: s, from: orders, select: {x: 'cast(customer as int)'}}", True),
+        ("{name: s, from: orders, select: {x: 'try_cast(customer as int)'}}", False),
+        ("{name: s, from: orders, key: customer, aggregate: {n: sum(id)}}", True),
+        ("{name: s, from: orders, key: customer, aggregate: {n: sum(amount), c: count(*), m: max(id)}}", False),
+    ],
+)
+def test_sources_tell_provenance_where_a_record_can_fail(step: str, provenance: bool) -> None:
+    plan = plan_of(ORDERS + f"steps:\n  - {step}\nsinks:\n  out: {{from: s, topic: out, format: json}}\n")
+    source = operators(plan)["orders"]
+    assert isinstance(source, SourceOperator)
+    assert source.provenance is provenance
+
+
+UNION = """\
+sources:
+  a: {topic: a, schema: {id: bigint, x: string}}
+  b: {topic: b, schema: {x: string, id: bigint}, bad_records: skip}
+  c: {topic: c, schema: {id: bigint, x: string}, bad_records: skip}
+steps:
+  - {name: both, from: [a, b]}
+  - {name: low, from: [both, c], where: id / 2 < 3}
+sinks:
+  out: {from: low, topic: out}
+  more: {from: [c, b], topic: more}
+"""
+
+
+def test_a_union_of_several_inputs_begins_a_vertex_with_forward_edges_of_equal_columns() -> None:
+    plan = plan_of(UNION)
+    assert shape(plan) == {
+        "a": ["a"],
+        "b": ["b"],
+        "c": ["c"],
+        "both": ["both"],
+        "more.union": ["more.union", "more"],
+        "low.union": ["low.union", "low", "out"],
+    }
+    assert all(edge.keys == () for edge in plan.edges)
+    into = {name: [names(edge.columns) for edge in plan.edges if edge.downstream == name] for name in shape(plan)}
+    assert into["both"] == into["low.union"] == [["id", "x"], ["id", "x"]]
+    order = list(shape(plan))
+    assert all(order.index(edge.upstream) < order.index(edge.downstream) for edge in plan.edges)
+
+
+def test_sources_that_meet_agree_on_provenance() -> None:
+    sources = [found for found in operators(plan_of(UNION)).values() if isinstance(found, SourceOperator)]
+    assert [source.provenance for source in sources] == [True, True, True]
+
+
+def test_bad_records_are_skipped_only_if_all_sources_say_so() -> None:
+    text = UNION.replace("both, c", "c, b").replace("[a, b]}", "[a, c]}")
+    found = operators(plan_of(text + "  rest: {from: both, topic: rest}\n"))
+    assert getattr(found["low"], "bad_records", "") == "skip"
+    assert getattr(operators(plan_of(UNION))["low"], "bad_records", "") == "fail"
+
+
+def test_a_raw_source_has_fixed_columns_and_a_raw_sink_writes_value() -> None:
+    plan = plan_of(
+        """\
+sources:
+  raw: {topic: raw, format: raw}
+sinks:
+  copy: {from: raw, topic: copy, format: raw, key: key, timestamp: timestamp}
+"""
+    )
+    source, sink = operators(plan)["raw"], operators(plan)["copy"]
+    assert isinstance(source, SourceOperator)
+    assert isinstance(sink, SinkOperator)
+    assert names(source.output) == ["key", "value", "timestamp"]
+    assert names(source.schema) == ["key", "value", "timestamp", "topic", "partition", "offset"]
+    assert (names(sink.columns), sink.key, sink.timestamp) == (["value"], "key", "timestamp")
+
+
+def test_clients_get_the_properties_they_understand_their_own_first() -> None:
+    plan = plan_of(
+        ORDERS
+        + "    kafka: {fetch.min.bytes: 9}\n"
+        + "sinks:\n  out: {from: orders, topic: out, kafka: {linger.ms: 1, compression.type: zstd}}\n"
+    )
+    source, sink = operators(plan)["orders"], operators(plan)["out"]
+    assert isinstance(source, SourceOperator)
+    assert isinstance(sink, SinkOperator)
+    assert source.kafka == {"bootstrap.servers": "localhost:9092", "fetch.min.bytes": "9"}
+    assert sink.kafka == {"bootstrap.servers": "localhost:9092", "linger.ms": "1", "compression.type": "zstd"}
+
+
+def test_a_plan_travels_as_json() -> None:
+    plan = plan_of(UNION)
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def test_what_leads_to_no_sink_is_told_and_left_out() -> None:
+    checked = check(
+        ORDERS
+        + "  idle: {topic: idle, schema: {id: bigint}}\n"
+        + "steps:\n  - {name: unread, from: orders, where: id > 1}\n"
+        + "sinks:\n  out: {from: orders, topic: out}\n"
+    )
+    assert [(warning.path, warning.line) for warning in checked.warnings] == [
+        ("sources.idle", 10),
+        ("steps.unread", 12),
+    ]
+    assert checked.plan is not None
+    assert shape(checked.plan) == {"orders": ["orders", "out"]}
+
+
+def test_a_pipeline_that_feeds_itself_and_totals_without_a_key_are_warned_of() -> None:
+    checked = check(
+        ORDERS
+        + "steps:\n  - {name: n, from: orders, key: id, aggregate: {n: count(*)}}\n"
+        + "sinks:\n  out: {from: n, topic: orders}\n"
+    )
+    assert [warning.severity for warning in checked.warnings] == ["warning", "warning"]
+    assert {"feeds itself" in warning.message for warning in checked.warnings} == {True, False}
+
+
+def test_problems_of_shape_and_of_meaning_come_in_one_run() -> None:
+    text = (
+        HEAD
+        + ORDERS
+        + "steps:\n  - {name: a, from: orders, where: idd > 1}\nsinks:\n  out: {from: a, topic: out, kee: id}\n"
+    )
+    with pytest.raises(ConfigErrors) as caught:
+        build_plan(parse_pipeline(text, "p.yaml", {}))
+    assert [problem.path for problem in caught.value.problems] == ["steps.a.where", "sinks.out.kee"]
+    assert caught.value.exit_code == 2
+
+
+def test_a_broken_source_causes_no_problems_where_it_is_read() -> None:
+    text = HEAD + "sources:\n  o: {topic: o, schema: {id: bigin}}\n" + "sinks:\n  out: {from: o, topic: out, key: id}\n"
+    with pytest.raises(ConfigErrors) as caught:
+        build_plan(parse_pipeline(text, "p.yaml", {}))
+    assert [problem.path for problem in caught.value.problems] == ["sources.o.schema.id"]
+
+
+@pytest.mark.slow
+def test_a_thousand_steps_are_planned_without_recursion() -> None:
+    steps = "".join(
+        f"  - {{name: s{n}, from: {f's{n - 1}' if n else 'orders'}, where: id > {n}}}\n" for n in range(1000)
+    )
+    plan = plan_of(ORDERS + "steps:\n" + steps + "sinks:\n  out: {from: s999, topic: out}\n")
+    assert len(plan.vertices[0].nodes) == 1002
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_examples_are_valid(path: Path) -> None:
+    loaded, _ = plan_file(path, {})
+    assert check_pipeline(loaded).warnings == ()

@@ -1,0 +1,42 @@
+"""What `explain` says."""
+
+from __future__ import annotations
+
+import json
+
+from tidegate.config.load import parse_pipeline
+from tidegate.config.sample import SAMPLE
+from tidegate.plan.build import build_plan
+from tidegate.plan.explain import derive_explanation, render_explanation
+
+TEXT = SAMPLE.replace("kafka:    ", "kafka:\n  sasl.password: opensesame\n  #", 1)
+
+
+def test_an_explanation_names_operators_exchanges_state_and_subtasks() -> None:
+    loaded = parse_pipeline(TEXT, "p.yaml", {})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    kinds = [[operator["kind"] for operator in vertex["operators"]] for vertex in explanation["vertices"]]
+    assert kinds == [["source", "filter", "select", "select", "sink"], ["aggregate", "sink"]]
+    assert [vertex["subtasks"] for vertex in explanation["vertices"]][1] == ["per_customer[0]", "per_customer[1]"]
+    (exchange,) = explanation["exchanges"]
+    assert (exchange["by"], exchange["channels"]) == (["customer"], 4)
+    assert [operator["state"] for operator in explanation["vertices"][1]["operators"]] == ["keyed", "none"]
+
+
+def test_an_explanation_tells_where_each_setting_came_from_and_hides_secrets() -> None:
+    loaded = parse_pipeline(TEXT, "p.yaml", {"KAFKA_BOOTSTRAP": "broker:9092"})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    settings = {setting["path"]: (setting["value"], setting["origin"]) for setting in explanation["settings"]}
+    assert settings["checkpoints.timeout"] == ("10m", "default")
+    assert settings["spark.master"] == ("local[2]", "default")
+    assert settings["kafka.sasl.password"] == ("***", "file line 6")
+    assert settings["kafka.bootstrap.servers"] == ("broker:9092", "file line 8 (KAFKA_BOOTSTRAP)")
+    assert "opensesame" not in json.dumps(explanation) + render_explanation(explanation)
+
+
+def test_an_explanation_reads_as_text() -> None:
+    loaded = parse_pipeline(SAMPLE, "p.yaml", {})
+    lines = render_explanation(derive_explanation(loaded, build_plan(loaded))).split("\n")
+    assert lines[0] == "pipeline orders-per-customer: exactly-once, 2 slots, 128 key groups"
+    assert "  <- orders by customer (4 channels): customer string, net double" in lines
+    assert all(line == line.rstrip() for line in lines)
