@@ -43,11 +43,11 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 
 lock: ## pin the newest permitted versions again, with hashes (uv is taken into a virtual environment of its own)
 	$(PYTHON) -m venv build/lock
-	build/lock/bin/pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
+	build/lock/bin/pip install --quiet --disable-pip-version-check "uv>=0.13,<0.14"
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-build.in -o requirements-build.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) --extra dev pyproject.toml -o requirements.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-jvm.in -o requirements-jvm.lock
-UV_FLAGS := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+UV_FLAGS := --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove what was made here (not the downloads, which are kept outside)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
