@@ -209,5 +209,9 @@ class FakeSink:
     def aborted(self, checkpoint: CheckpointId) -> None:
         self.aborted_with.append(checkpoint)
 
+    @property
+    def oldest_open_ms(self) -> int | None:
+        return None
+
     def close(self) -> None:
         return

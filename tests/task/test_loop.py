@@ -68,6 +68,7 @@ def test_a_failed_upload_declines_its_checkpoint_and_drops_its_other_parts() -> 
     rig.upload(slot, error="disk full")
     (decline,) = rig.declines()
     assert (decline.checkpoint, decline.reason, decline.detail) == (1, AbortReason.SNAPSHOT_FAILED, "disk full")
+    assert not slot.loop._pending
     slot.sinks["write"].holds_prepares = False
     rig.settle()
     assert not rig.acks(1)
@@ -266,6 +267,7 @@ def test_a_batch_in_front_of_a_barrier_is_not_overtaken_when_there_is_no_room() 
     assert (len(slot.inputs[0, 0]), controls(rig)) == (2, [])
 
 
+@pytest.mark.slow
 def test_a_full_channel_holds_the_source_back_through_the_subtasks_between() -> None:
     rows = [(n % 7, n) for n in range(20_000)]  # 320 KB a batch
     rig = Rig(parallel_plan(1), batches=lambda name, slot: [rows] * 20)

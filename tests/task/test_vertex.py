@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.task.fakes import ATTEMPT, FakeFilter
 from tests.task.rig import Rig
 from tests.task.small_rigs import barrier, batch, controls, one_chain, receiver, totals, turn
@@ -297,3 +299,60 @@ def test_B02_B42_the_end_is_passed_on_when_every_input_has_ended() -> None:
     slot.inputs[1, 0].push(EndOfInput())
     turn(rig, 1)
     assert controls(rig) == ["EndOfInput"]
+
+
+def test_B03_a_subtask_without_input_has_nothing_to_do() -> None:
+    rig = receiver()
+    assert not rig.slots[0].loop.tasks[1].turn()
+
+
+def test_B06_channels_of_all_inputs_align_together() -> None:
+    plan = plan_of(
+        2,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(source_node("second", edges=(1,))),
+            vertex(totals_node("total", children=(1,)), sink_node("write")),
+        ],
+        [edge(0, "read", "total", "k"), edge(1, "second", "total", "k")],
+    )
+    rig = Rig(plan)
+    slot = rig.slots[0]
+    for sender, index in [(0, 0), (1, 0), (0, 1)]:
+        slot.inputs[sender, index].push(barrier(1))
+    turn(rig, 10)
+    assert controls(rig) == []
+    slot.inputs[1, 1].push(barrier(1))
+    turn(rig, 1)
+    assert controls(rig) == ["capture", "prepare"]
+
+
+def test_F06_rows_belong_to_the_checkpoint_whose_barrier_follows_them() -> None:
+    rig = receiver(parallelism=1)
+    slot = rig.slots[0]
+    for element in (batch((1, 1)), barrier(1), batch((1, 2)), barrier(2)):
+        slot.inputs[0, 0].push(element)
+    turn(rig, 4)
+    rig.settle()
+    assert list(slot.sinks["write"].transactions.values()) == [[(1, 1)], [(1, 2)]]
+    assert [sorted(rig.rows_in_state(checkpoint)) for checkpoint in (1, 2)] == [[(1, 1)], [(1, 1), (1, 2)]]
+
+
+def test_F25_a_snapshot_is_a_job_whose_synchronous_part_is_done() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    turn(rig, 1)
+    rig.trigger(1)
+    (job,) = slot.jobs
+    assert (job.subtask.vertex, job.checkpoint, job.operator) == ("read", 1, "total")
+    assert job.capture() == b"[[1,1],[2,2]]"
+    assert slot.loop.turn()
+
+
+@pytest.mark.slow
+def test_tiny_batches_cannot_fill_a_local_channel_without_bound() -> None:
+    rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, n)] for n in range(5000)])
+    slot = rig.slots[0]
+    slot.sinks["write"].is_ready = False
+    rig.settle()
+    assert 1000 < len(slot.inputs[0, 0]) < 2100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
@@ -11,6 +11,9 @@ from tidegate.task.elements import SYSTEM_PREFIX, Batch, Control
 
 if TYPE_CHECKING:
     import polars as pl
+
+BATCH_OVERHEAD_BYTES: Final = 1024
+"""Charged to every batch besides its values: a queue of tiny batches must not grow beyond its bound in bytes."""
 
 
 class EdgeOutput:
@@ -50,4 +53,4 @@ class EdgeOutput:
 
     @staticmethod
     def _send(channel: OutputChannel, frame: pl.DataFrame) -> None:
-        channel.emit(Batch(frame, int(frame.estimated_size())))
+        channel.emit(Batch(frame, int(frame.estimated_size()) + BATCH_OVERHEAD_BYTES))

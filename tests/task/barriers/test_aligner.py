@@ -341,3 +341,11 @@ def test_abandoned_checkpoints_are_remembered_within_a_bound() -> None:
         aligner.on_barrier(0, barrier(checkpoint), 0) for checkpoint in range(2, CHECKPOINTS_TRACKED_MAX + 2)
     ]
     assert answers == [[]] * CHECKPOINTS_TRACKED_MAX
+
+
+def test_abandoned_checkpoints_are_forgotten_when_a_newer_one_comes() -> None:
+    aligner = Aligner(1)
+    for checkpoint in (1, 2, 4):
+        aligner.on_abandoned(CheckpointId(checkpoint))
+    aligner.on_barrier(0, barrier(3), 0)
+    assert aligner._abandoned._ids == {4}

@@ -47,3 +47,10 @@ def test_B10_abort_reasons_are_distinct() -> None:
 def test_B12_nothing_is_blocked_at_the_start(exactly_once: bool) -> None:
     handler = choose_handler(exactly_once=exactly_once, unaligned=False, channels=3)
     assert [handler.is_blocked(channel) for channel in range(3)] == [False] * 3
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_B13_only_a_higher_id_starts_a_checkpoint(exactly_once: bool) -> None:
+    handler = choose_handler(exactly_once=exactly_once, unaligned=False, channels=1)
+    notified = [bool(handler.on_barrier(0, Barrier(CheckpointId(checkpoint), 0), 0)) for checkpoint in (3, 2, 4, 1, 5)]
+    assert notified == [True, False, True, False, True]
