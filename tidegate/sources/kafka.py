@@ -115,10 +115,11 @@ class KafkaSource:
             self._reader.close(_CLOSE_SECONDS)
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | None:
-        messages = pending.messages
+        messages, size_bytes = pending.messages, pending.size_bytes
         behind = self._behind(messages)
         if positions.crosses_end(behind):
             messages = [m for m in messages if positions.within(self._part(m), _OFFSET(m))]
+            size_bytes = sum(map(len, messages))
         positions.move(behind)
         positions.move(pending.ends)
         if not messages:
@@ -127,7 +128,7 @@ class KafkaSource:
         if self._operator.provenance:
             frame = _with_provenance(frame, messages, bad)
         failures = [UnreadableRecord(self._part(messages[f.row]), _OFFSET(messages[f.row]), f.reason) for f in bad]
-        return SourceBatch(frame, len(messages), sum(map(len, messages)), failures)
+        return SourceBatch(frame, len(messages), size_bytes, failures)
 
     def _behind(self, messages: list[ck.Message]) -> dict[TopicPartition, int]:
         """Offset behind the last record per partition; inside a partition records come in offset order."""

@@ -11,7 +11,8 @@ from tidegate.ids import TopicPartition
 from tidegate.sources.errors import SourceFailed
 from tidegate.sources.positions import describe_out_of_range
 
-_REQUEST_SECONDS = 10.0
+REQUEST_SECONDS = 3.0
+"""Requests are repeated by the caller, so this only bounds how long a source takes to close."""
 _END = -1
 """What `offsets_for_times` answers when no record is that young."""
 
@@ -56,7 +57,7 @@ class OffsetReader:
     def bounds(self, part: TopicPartition) -> tuple[int, int]:
         """First offset and last stable offset (exclusive), asked anew."""
         wanted = ck.TopicPartition(part.topic, part.partition)
-        low, high = self._consumer.get_watermark_offsets(wanted, timeout=_REQUEST_SECONDS, cached=False)
+        low, high = self._consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS, cached=False)
         return low, high
 
     def _bounds_of(self, part: TopicPartition) -> tuple[int, int]:
@@ -75,7 +76,7 @@ class OffsetReader:
     def _read_times(self, instant: dt.datetime) -> dict[TopicPartition, int]:
         since_ms = int(instant.timestamp() * 1000)
         wanted = [ck.TopicPartition(part.topic, part.partition, since_ms) for part in self._partitions]
-        answers = self._consumer.offsets_for_times(wanted, timeout=_REQUEST_SECONDS)
+        answers = self._consumer.offsets_for_times(wanted, timeout=REQUEST_SECONDS)
         for answer in answers:
             if answer.error is not None:
                 raise ck.KafkaException(answer.error)

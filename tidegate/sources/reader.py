@@ -20,10 +20,12 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.offsets import OffsetReader
+from tidegate.sources.offsets import REQUEST_SECONDS, OffsetReader
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 
 _LOG = logging.getLogger("tidegate.sources")
+_CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # it repeats every failed connection; `_Outage` tells once in a while
 
 MAX_RECORDS = 5_000
 """Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
@@ -40,6 +42,7 @@ ENGINE_DEFAULTS: Mapping[str, str] = {
     "fetch.message.max.bytes": str(2**20),
     "queued.max.messages.kbytes": "16384",
     "queued.min.messages": "20000",
+    "reconnect.backoff.max.ms": "1000",  # the default of 10 s would add as much to every recovery
 }
 """Used where the pipeline file says nothing."""
 
@@ -114,7 +117,7 @@ class Reader:
             if self._initial is None:
                 raise SourceUnavailable(
                     f"source {self._operator.name}: no answer from {self._config.get('bootstrap.servers')} in "
-                    f"{seconds:g} s; check the address, the network and the credentials",
+                    f"{seconds:g} s ({self._outage.last}); check the address, the network and the credentials",
                     source=self._operator.name,
                 )
             return self._initial
@@ -149,7 +152,7 @@ class Reader:
 
     def _run(self) -> None:
         try:
-            consumer = ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_LOG)
+            consumer = ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_CLIENT_LOG)
             try:
                 if self._prepare(consumer):
                     while not self._stopping:
@@ -200,7 +203,7 @@ class Reader:
 
     def _check_topics(self, consumer: ck.Consumer, waited_seconds: float) -> None:
         for topic in sorted({part.topic for part in self._partitions}):
-            found = consumer.list_topics(topic, timeout=10).topics[topic]
+            found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
             if found.error is not None:
                 self._check_request(found.error, waited_seconds, topic)
                 raise ck.KafkaException(found.error)
@@ -229,13 +232,10 @@ class Reader:
         if room > 1:
             messages += consumer.consume(room - 1, 0)
         self._outage.end()
-        records = [message for message in messages if message.error() is None]
-        ends: dict[TopicPartition, int] = {}
-        if len(records) < len(messages):
-            for message in messages:
-                error = message.error()
-                if error is not None:
-                    self._on_event(consumer, message, error, ends)
+        records, ends = messages, {}
+        if any(map(ck.Message.error, messages)):  # `error == None` leaks an exception in the client: never by `==`
+            ends = self._take_events(consumer, messages)
+            records = [message for message in messages if message.error() is None]
         self._hand_over(records, ends)
 
     def _wait_for_room(self, consumer: ck.Consumer) -> int:
@@ -267,21 +267,25 @@ class Reader:
         if was_empty and (records or ends):
             self._wake()
 
-    def _on_event(
-        self, consumer: ck.Consumer, message: ck.Message, error: ck.KafkaError, ends: dict[TopicPartition, int]
-    ) -> None:
-        """An end of partition, or an error about one. Raises SourceFailed and SourceUnavailable."""
-        part, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0
-        if error.code() == _END_OF_PARTITION:
-            ends[part] = offset
-        elif error.code() in _OUT_OF_RANGE:
-            low, high = OffsetReader(consumer, [part]).bounds(part)
-            text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
-            raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
-        else:
-            self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
-            if error.fatal():
-                raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
+    def _take_events(self, consumer: ck.Consumer, messages: Sequence[ck.Message]) -> dict[TopicPartition, int]:
+        """The ends of partitions among the messages. Raises SourceFailed and SourceUnavailable for errors."""
+        ends: dict[TopicPartition, int] = {}
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            part, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0
+            if error.code() == _END_OF_PARTITION:
+                ends[part] = offset
+            elif error.code() in _OUT_OF_RANGE:
+                low, high = OffsetReader(consumer, [part]).bounds(part)
+                text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
+                raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
+            else:
+                self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
+                if error.fatal():
+                    raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
+        return ends
 
     def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
         with self._changed:
@@ -300,11 +304,13 @@ class _Outage:
     def __init__(self, source: str) -> None:
         self._source = source
         self._since: float | None = None
+        self.last = "no error was told"
         self._reported = 0.0
 
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
         now = time.monotonic()
+        self.last = error.str()
         if self._since is None:
             self._since = self._reported = now
         if now - self._reported >= _OUTAGE_REPORT_SECONDS:
