@@ -20,8 +20,9 @@ from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import Operator, Plan, SinkOperator, SourceOperator
 from tidegate.sinks.client_properties import derive_client_arguments
-from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.transactions import TransactionClient
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import open_storage
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Operator)
 
 BOOTSTRAP_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 15_000
 MAX_TIMEOUT_PROPERTY = "transaction.max.timeout.ms"
 
 
@@ -93,11 +95,11 @@ def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_ms: int) -> Clust
     arguments = derive_client_arguments(kafka)
     servers = str(kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", "")))
     try:
-        client = KafkaAdminClient(
-            **arguments, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=max(timeout_ms, 5000)
-        )
-    except (KafkaError, OSError, ValueError) as error:
-        raise _unreachable(servers, timeout_ms, error) from error
+        # The public admin client leaves a thread and sockets behind when it cannot connect; this one does not.
+        TransactionClient(kafka, timeout_ms / 1000).close()
+    except BrokerUnavailable as error:
+        raise _unreachable(servers, timeout_ms) from error
+    client = KafkaAdminClient(**arguments, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=REQUEST_TIMEOUT_MS)
     try:
         return _read(client, plan)
     except (KafkaError, OSError) as error:
@@ -108,16 +110,13 @@ def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_ms: int) -> Clust
         client.close()
 
 
-def _unreachable(servers: str, timeout_ms: int, error: Exception) -> Unreachable:
+def _unreachable(servers: str, timeout_ms: int) -> Unreachable:
     unknown = [name for name in map(_host, servers.split(",")) if not _resolves(name)]
     if unknown:
         message = f"the host name `{unknown[0]}` is not known here"
         return Unreachable(message, remedy="correct it, or the name service")
-    reason = type(error).__name__
-    if "Timeout" in reason or "NoBrokers" in reason or "Connection" in reason:
-        message = f"no broker answers at {servers} within {render_duration(timeout_ms)}"
-        return Unreachable(message, remedy="start it, or correct address, port and `security.protocol`")
-    return Unreachable(f"the broker at {servers} refused the connection: {error}", remedy="check the credentials")
+    message = f"no broker answers at {servers} within {render_duration(timeout_ms)}"
+    return Unreachable(message, remedy="start it, or correct address, port and `security.protocol`")
 
 
 def _host(server: str) -> str:
