@@ -65,7 +65,9 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[str]:
                 continue
             ratio = f"{seconds / raw:.2f} x raw" if raw else "no raw run"
             aim = f" (target {TARGET_RATIO[workload]})" if peer == "tidegate" and workload in TARGET_RATIO else ""
-            lines.append(f"  {workload} {peer}: {seconds:.2f} CPU s/M, {ratio}{aim}, {(rps[peer] or 0) / 1000:.0f} k rec/s")
+            lines.append(
+                f"  {workload} {peer}: {seconds:.2f} CPU s/M, {ratio}{aim}, {(rps[peer] or 0) / 1000:.0f} k rec/s"
+            )
         lines += _latency_lines(rows, workload)
     return lines + _interval_lines(rows)
 

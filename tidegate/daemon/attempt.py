@@ -8,6 +8,7 @@ failure ends the attempt; the daemon decides about another one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from typing import Final
@@ -18,6 +19,7 @@ from tidegate.coordinator.events import (
     AttemptEnded,
     DeclineReceived,
     Event,
+    OpenTransaction,
     SubtaskRunning,
     Tick,
     TriggerRequested,
@@ -28,7 +30,7 @@ from tidegate.daemon.decisions import Decisions, Services, wall_clock_ms
 from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
-from tidegate.ids import OperatorName, SlotIndex, SubtaskId
+from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
 from tidegate.task.messages import (
     Acknowledged,
@@ -103,15 +105,16 @@ class AttemptRunner:
         self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._job_ended: asyncio.Future[str | None] = self._loop.create_future()
         self._all_running = asyncio.Event()
+        self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
         self._decisions = Decisions(services, self._send_all, self.feed, self.fail, self._finish)
 
-    # -- life ------------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Raises the error that ended the attempt."""
-        listener = Listener(self._on_registered, self._on_message, self._on_lost)
+        listener = Listener(self._on_registered, self._on_message, self.fail)
         self._server.admit(self.attempt, self._token, listener)
         bootstrap = SlotBootstrap(self._services.control_host, self._server.port, self.attempt, self._token)
         job = self._services.spark.job(bootstrap, self._plan.parallelism, self._on_job_ended_in_thread)
@@ -154,8 +157,11 @@ class AttemptRunner:
         """Give the coordinator an event and carry its instructions out."""
         if self._ending or self._outcome.done():
             return
-        self._decisions.execute(self._coordinator.handle(event))
-        self._schedule()
+        try:
+            self._decisions.execute(self._coordinator.handle(event))
+            self._schedule()
+        except TidegateError as error:  # ProtocolBroken: tells its story and ends the attempt
+            self.fail(error)
 
     def _conclude(self) -> None:
         if not self._outcome.done():
@@ -180,23 +186,19 @@ class AttemptRunner:
             slot.send(Stop())
         done, _ = await asyncio.wait([self._job_ended], timeout=RETURN_TIMEOUT_S)
         if not done:
-            logger.warning("attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, RETURN_TIMEOUT_S)
+            logger.warning(
+                "attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, RETURN_TIMEOUT_S
+            )
             assert callable(cancel)
             await asyncio.to_thread(cancel)
             done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
             if not done:
                 logger.error("attempt %d: Spark has not ended the job; its slots are fenced off", self.attempt)
-        unreturned = [slot for slot in self._slots if not slot.stopped]
-        if unreturned and done:
-            await asyncio.wait_for(self._wait_returned(), RETURN_TIMEOUT_S)
+        # A failed barrier job ends at once in Spark's eyes, while slots that were told to stop are still closing.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._server.wait_closed(self._slots), RETURN_TIMEOUT_S / 2)
 
-    async def _wait_returned(self) -> None:
-        """A failed barrier job ends at once in Spark's eyes, while slots that were told to stop are still closing."""
-        deadline = self._loop.time() + RETURN_TIMEOUT_S / 2
-        while any(not slot.stopped and not slot.closed for slot in self._slots) and self._loop.time() < deadline:
-            await asyncio.sleep(0.02)
-
-    # -- slots -----------------------------------------------------------------------------------------------------------
+    # -- slots -----------------------------------------------------------------------------------------------------
 
     def _on_registered(self, slot: SlotConnection) -> None:
         if self._ending:
@@ -229,8 +231,8 @@ class AttemptRunner:
         assert slot.index is not None
         now_ms = wall_clock_ms()
         match message:
-            case Heartbeat(report=report):
-                self._services.metrics.slot_report(self.attempt, slot.index, report)
+            case Heartbeat():
+                self._on_heartbeat(slot.index, message, now_ms)
             case Acknowledged(ack=ack):
                 self.feed(AckReceived(ack, now_ms))
             case Declined(decline=decline):
@@ -247,6 +249,16 @@ class AttemptRunner:
                 slot.stopped = True
             case _:
                 raise AttemptFailed(f"{slot} sent {type(message).__name__} out of turn")
+
+    def _on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
+        self._services.metrics.slot_report(self.attempt, index, beat.report)
+        timeout_ms = self._settings.transaction_timeout_ms
+        for vertex, opened_at_ms in beat.open_transactions.items():
+            self._open_since_ms[vertex, index] = opened_at_ms
+            if self._plan.exactly_once:
+                self.feed(OpenTransaction(SubtaskId(vertex, index), opened_at_ms, timeout_ms, now_ms))
+        oldest = min((since for since in self._open_since_ms.values() if since is not None), default=None)
+        self._services.metrics.oldest_transaction(oldest)
 
     def _on_running(self, index: SlotIndex) -> None:
         self._running.add(index)
@@ -265,9 +277,6 @@ class AttemptRunner:
         if not self._unfinished:
             logger.info("all sources have reached their ends: final checkpoint")
             self.request_final()
-
-    def _on_lost(self, slot: SlotConnection, error: SlotLost) -> None:
-        self.fail(error)
 
     def _on_start_timeout(self) -> None:
         if not self.is_running:

@@ -85,6 +85,10 @@ class ControlLink:
         except BlockingIOError:
             return  # the pipe is full of pokes: the thread is awake anyway
 
+    def waiting(self) -> int:
+        """Messages that are queued and not sent yet."""
+        return self._outbox.qsize()
+
     def close(self, timeout_s: float) -> None:
         """Send what is queued and end the thread."""
         self._closing = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -49,7 +49,7 @@ class SlotConnection:
         self.index: SlotIndex | None = None
         self.heard_at = heard_at
         self.stopped = False
-        self.closed = False
+        self.closed = asyncio.Event()
         """The connection has ended: the process is gone or about to be."""
         self._writer = writer
 
@@ -74,7 +74,7 @@ class Listener:
         self,
         registered: Callable[[SlotConnection], None],
         message: Callable[[SlotConnection, SlotMessage], None],
-        lost: Callable[[SlotConnection, SlotLost], None],
+        lost: Callable[[SlotLost], None],
     ) -> None:
         self.registered = registered
         self.message = message
@@ -113,6 +113,12 @@ class ControlServer:
             slot.close()
         self._slots.clear()
 
+    @staticmethod
+    async def wait_closed(slots: Iterable[SlotConnection]) -> None:
+        """Until the connections of these slots have ended."""
+        for slot in slots:
+            await slot.closed.wait()
+
     async def stop(self) -> None:
         """Close everything."""
         self.dismiss()
@@ -143,7 +149,7 @@ class ControlServer:
                 self._report_lost(slot, f"its control connection ended ({type(error).__name__})")
         finally:
             if slot is not None:
-                slot.closed = True
+                slot.closed.set()
             writer.close()
 
     def _admits(self, hello: Hello) -> bool:
@@ -164,7 +170,7 @@ class ControlServer:
             return
         self._slots.discard(slot)
         if self._listener is not None and not slot.stopped:
-            self._listener.lost(slot, SlotLost(f"{slot} was lost: {reason}", slot=str(slot)))
+            self._listener.lost(SlotLost(f"{slot} was lost: {reason}", slot=str(slot)))
 
     async def _watch_slots(self) -> None:
         while True:

@@ -144,7 +144,10 @@ class Decisions:
                     logger.debug("no checkpoint: %s", refusal)
                 case AckRefused():
                     logger.debug(
-                        "ack of %s for checkpoint %s: %s", instruction.subtask, instruction.checkpoint, instruction.outcome
+                        "ack of %s for checkpoint %s: %s",
+                        instruction.subtask,
+                        instruction.checkpoint,
+                        instruction.outcome,
                     )
 
     async def close(self) -> None:
@@ -154,7 +157,7 @@ class Decisions:
         for task in self._tasks:
             task.cancel()
 
-    # -- journal ---------------------------------------------------------------------------------------------------------
+    # -- journal ---------------------------------------------------------------------------------------------------
 
     async def _append(self, checkpoint: CompletedCheckpoint) -> None:
         journal = self._services.journal
@@ -189,7 +192,7 @@ class Decisions:
         except StorageError as error:
             logger.warning("old checkpoints were not cleaned up: %s", error.message)
 
-    # -- transactions ----------------------------------------------------------------------------------------------------
+    # -- transactions ----------------------------------------------------------------------------------------------
 
     async def _commit(self, permit: CommitPermit) -> None:
         """Until every transaction of the permit has a definite end: a broker that is down is waited for."""
@@ -202,18 +205,22 @@ class Decisions:
                     self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])
                     self._fail(error)
                     return
-                logger.warning("checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message)
+                logger.warning(
+                    "checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message
+                )
                 await asyncio.sleep(COMMIT_RETRY_S)
                 continue
             if Outcome.STILL_OPEN not in outcomes:
                 break
-            logger.warning("checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint)
+            logger.warning(
+                "checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint
+            )
             await asyncio.sleep(COMMIT_RETRY_S)
         elapsed_s = time.monotonic() - started
         self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * len(outcomes))
         self._feed(TransactionsEnded(permit.checkpoint, permit.committables, wall_clock_ms()))
 
-    # -- notices -----------------------------------------------------------------------------------------------------------
+    # -- notices ---------------------------------------------------------------------------------------------------
 
     def _completed(self, notice: NotifyCompleted) -> None:
         checkpoint, report = notice.checkpoint, notice.report
@@ -228,7 +235,7 @@ class Decisions:
             "commit": (report.ended_at_ms - report.journaled_at_ms) / 1000,
         }
         self._services.metrics.checkpoint_completed(checkpoint, phases)
-        logger.info("%s", checkpoint_line(checkpoint, phases))
+        logger.info("%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
         self._services.on_completed(checkpoint)
         self._spawn(self._clean_up())
 
@@ -236,9 +243,10 @@ class Decisions:
         self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))
         self._services.metrics.checkpoint_failed(notice.reason.value)
         detail = f" ({notice.detail})" if notice.detail else ""
-        logger.warning("checkpoint %d was given up: %s%s", notice.checkpoint, notice.reason.value, detail)
+        text = f"checkpoint {notice.checkpoint} was given up: {notice.reason.value}{detail}"
+        logger.warning("%s", text, extra={"checkpoint": notice.checkpoint})
 
-    # -- tasks -------------------------------------------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------------------------
 
     async def _in_journal_thread(self, call: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._services.journal_thread, call)

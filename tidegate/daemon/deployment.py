@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
-from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.ids import OperatorName, SubtaskId, VertexId
 from tidegate.operators.aggregate import AggregateRuntime
 from tidegate.operators.base import OperatorRuntime
 from tidegate.operators.filter import FilterRuntime
@@ -83,7 +83,9 @@ class Deployment:
         plan = self._deploy.plan
         for vertex in plan.vertices:
             self._inputs[vertex.id] = [
-                self._input_channel(edge, sender) for edge in plan.inputs_of(vertex.id) for sender in self._senders(edge)
+                self._input_channel(edge, sender)
+                for edge in plan.inputs_of(vertex.id)
+                for sender in self._senders(edge)
             ]
         for vertex in plan.vertices:
             self.loop.tasks.append(self._build_task(vertex))
@@ -109,6 +111,15 @@ class Deployment:
             state_keys={name: operator.state_keys for name, operator in self._stateful.items()},
         )
 
+    def open_transactions(self) -> dict[VertexId, int | None]:
+        """See Heartbeat; called from the control thread, reads only."""
+        found: dict[VertexId, int | None] = {}
+        for task in self.loop.tasks:
+            starts = [sink.oldest_open_ms for sink in task.sinks.values()]
+            if starts:
+                found[task.vertex.id] = min((start for start in starts if start is not None), default=None)
+        return found
+
     def close(self) -> None:
         """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
         for source in self._sources:
@@ -117,7 +128,7 @@ class Deployment:
             sink.close()
         self.uploads.close(CLOSE_TIMEOUT_S)
 
-    # -- channels ----------------------------------------------------------------------------------------------------
+    # -- channels --------------------------------------------------------------------------------------------------
 
     def _senders(self, edge: Edge) -> list[int]:
         own = int(self._deploy.slot)
@@ -142,7 +153,7 @@ class Deployment:
                 channels.append(output)
         return EdgeOutput(edge, channels, plan.max_parallelism)
 
-    # -- subtasks ------------------------------------------------------------------------------------------------------
+    # -- subtasks --------------------------------------------------------------------------------------------------
 
     def _build_task(self, vertex: Vertex) -> VertexTask:
         plan = self._deploy.plan
@@ -221,8 +232,9 @@ class Deployment:
         digest = hashlib.sha256(data).hexdigest()
         if digest != handle.sha256:
             raise ObjectCorrupt(
-                f"{self._storage.location}/{handle.path} is not the file that the checkpoint wrote: "
-                f"{len(data)} bytes with sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}"
+                f"{self._storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes "
+                f"with sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back "
+                f"from a backup, or start with a new `checkpoints.directory`"
             )
         return unseal(handle.path, data)
 
@@ -248,6 +260,6 @@ def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions | None
     return None
 
 
-def _log_bad_record(operator: OperatorName, where: str, count: int) -> None:
+def _log_bad_record(where: str, count: int) -> None:
     if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
         logger.warning("skipped: %s (%d so far for this reason)", where, count)

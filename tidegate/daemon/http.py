@@ -130,7 +130,7 @@ class HttpServer:
         text = f"cannot listen on {self._host}:{self._port} (http.host, http.port): {cause}; {remedy}"
         return HttpUnavailable(text, host=self._host, port=self._port)
 
-    # -- on the server's thread --------------------------------------------------------------------------------------
+    # -- on the server's thread ------------------------------------------------------------------------------------
 
     def _serve_thread(self) -> None:
         try:

@@ -74,9 +74,7 @@ class KafkaEdge:
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
         client = self._other
-        return await self._on(
-            self._other_thread, lambda: Committer(client).fence_leftovers(pipeline, keep, current)
-        )
+        return await self._on(self._other_thread, lambda: Committer(client).fence_leftovers(pipeline, keep, current))
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""

@@ -104,7 +104,7 @@ class PipelineMetrics:
             self._counter("tidegate_transactions_total", transaction_result.value).inc(0)
         self.state(PipelineState.STARTING)
 
-    # -- what slots report -------------------------------------------------------------------------------------------
+    # -- what slots report -----------------------------------------------------------------------------------------
 
     def slot_report(self, attempt: Attempt, subtask: int, report: SlotReport) -> None:
         """Take the counts of slot `subtask`. Reports of attempts older than the newest known are ignored.
@@ -167,7 +167,7 @@ class PipelineMetrics:
             if position is not None:
                 self._gauge("tidegate_source_position_offset", *labels).set(position)
 
-    # -- what the daemon tells ---------------------------------------------------------------------------------------
+    # -- what the daemon tells -------------------------------------------------------------------------------------
 
     def attempt_started(self, attempt: Attempt) -> None:
         """From now on older attempts' reports are ignored, and gauges of slots start empty."""
@@ -245,7 +245,7 @@ class PipelineMetrics:
         else:
             gauge.set_function(lambda: max(0.0, self._wall() - opened_at_ms / 1000))
 
-    # -- what people read --------------------------------------------------------------------------------------------
+    # -- what people read ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Status:
         """The figures of this moment."""

@@ -106,6 +106,11 @@ class SinkNode:
         """See ports.Sink."""
         self._sink.aborted(checkpoint)
 
+    @property
+    def oldest_open_ms(self) -> int | None:
+        """See ports.Sink."""
+        return self._sink.oldest_open_ms
+
     def close(self) -> None:
         """See ports.Sink."""
         self._sink.close()

@@ -46,9 +46,7 @@ async def recover(plan: Plan, services: Services) -> Recovered:
     facts = await read_facts(plan, services)
     journal = services.journal
     decide_restore(await _in_journal_thread(services, journal.read), facts)  # refuse before disturbing anybody
-    state: JournalState = await _in_journal_thread(
-        services, lambda: journal.take_over(facts.identity, wall_clock_ms())
-    )
+    state: JournalState = await _in_journal_thread(services, lambda: journal.take_over(facts.identity, wall_clock_ms()))
     restore = decide_restore(state, facts)
     await _end_listed(services, restore)
     if plan.exactly_once:
@@ -108,14 +106,16 @@ async def _end_listed(services: Services, restore: RestorePlan) -> None:
             break
         if time.monotonic() - started > COMMIT_DEADLINE_S:
             raise BrokerUnavailable(
-                f"the transactions of checkpoint {permit.checkpoint} could not be ended within {COMMIT_DEADLINE_S:.0f} s; "
+                f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
                 f"nothing is lost as long as their timeout has not passed: look at the broker's transaction coordinator"
             )
         await asyncio.sleep(COMMIT_PAUSE_S)
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [time.monotonic() - started] * now)
     logger.info(
-        "checkpoint %d: %d transactions are committed (%d had been before)", permit.checkpoint, len(outcomes),
+        "checkpoint %d: %d transactions are committed (%d had been before)",
+        permit.checkpoint,
+        len(outcomes),
         len(outcomes) - now,
     )
 
@@ -141,7 +141,9 @@ def _log_restore(restore: RestorePlan) -> None:
         logger.info("attempt %d starts without a checkpoint: sources begin as `start` says", restore.attempt)
     else:
         logger.info(
-            "attempt %d restores checkpoint %d (attempt %d)", restore.attempt, restore.checkpoint.id,
+            "attempt %d restores checkpoint %d (attempt %d)",
+            restore.attempt,
+            restore.checkpoint.id,
             restore.checkpoint.attempt,
         )
 

@@ -54,9 +54,9 @@ def run_pipeline(file: Path) -> int:
         from tidegate.daemon.service import Daemon
 
         display.start()
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http)))
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context)))
     except TidegateError as error:
-        logger.error("%s", error.message, extra={"code": error.code})  # noqa: TRY400 - told once, without a traceback
+        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code
     finally:
         display.stop()

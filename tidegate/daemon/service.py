@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import secrets
 import signal
 import socket
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from tidegate.config.load import LoadedPipeline
@@ -39,6 +39,7 @@ from tidegate.daemon.decisions import Services
 from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.recovery import make_coordinator, recover
 from tidegate.daemon.spark import SparkHost
@@ -79,11 +80,14 @@ class JvmDied(TidegateError):
 class Daemon:
     """See the module. `run` returns when everything is committed, or raises what ended it."""
 
-    def __init__(self, loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, http: HttpServer) -> None:
+    def __init__(
+        self, loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, http: HttpServer, log_context: LogContext
+    ) -> None:
         self._settings = loaded.settings
         self._plan = plan
         self._metrics = metrics
         self._http = http
+        self._log_context = log_context
         self._work_dir = tempfile.TemporaryDirectory(prefix="tidegate-")
         self._runner: AttemptRunner | None = None
         self._stop_requested = asyncio.Event()
@@ -115,7 +119,7 @@ class Daemon:
             await self._close()
             beating.cancel()
 
-    # -- attempts --------------------------------------------------------------------------------------------------------
+    # -- attempts --------------------------------------------------------------------------------------------------
 
     async def _run_attempts(self) -> None:
         while not self._stop_requested.is_set():
@@ -136,6 +140,7 @@ class Daemon:
         recovered = await recover(self._plan, self._services)
         attempt = recovered.restore.attempt
         self._metrics.attempt_started(attempt)
+        self._log_context.attempt = attempt
         checkpoints = self._settings.checkpoints
         coordinator = make_coordinator(_checkpoint_settings(self._settings), recovered)
         slot_settings = SlotSettings(
@@ -174,7 +179,7 @@ class Daemon:
             raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
         failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message)
         self._history, decision = decide_restart(
-            _restart_settings(self._settings), self._history, failure, random.random()
+            _restart_settings(self._settings), self._history, failure, secrets.randbelow(1000) / 1000
         )
         if isinstance(decision, GiveUp):
             if not error.retriable:
@@ -183,7 +188,10 @@ class Daemon:
         self._metrics.restarted(error.code)
         self._metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
-            "attempt failed after %.1f s: %s; another one in %.1f s", now - started, error.message, decision.delay_ms / 1000
+            "attempt failed after %.1f s: %s; another one in %.1f s",
+            now - started,
+            error.message,
+            decision.delay_ms / 1000,
         )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_requested.wait(), decision.delay_ms / 1000)
@@ -195,7 +203,7 @@ class Daemon:
         if self._stop_requested.is_set() and self._runner is not None:
             self._request_final()
 
-    # -- stopping --------------------------------------------------------------------------------------------------------
+    # -- stopping --------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stop_requested.is_set():
@@ -227,7 +235,7 @@ class Daemon:
             )
         )
 
-    # -- open and close --------------------------------------------------------------------------------------------------
+    # -- open and close --------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
         """Spark takes seconds, everything else is ready long before."""
@@ -272,7 +280,7 @@ class Daemon:
             journal=Journal(storage, writer, retained=checkpoints.retained, id_reserve=checkpoints.id_reserve),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir.name),
+            spark=SparkHost(settings.name, master, spark, Path(self._work_dir.name)),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -100,7 +101,7 @@ class SlotBootstrap(msgspec.Struct, frozen=True):
 class SparkHost:
     """The session. Blocking calls: run them in a thread."""
 
-    def __init__(self, application: str, master: str, properties: Mapping[str, str], work_dir: str) -> None:
+    def __init__(self, application: str, master: str, properties: Mapping[str, str], work_dir: Path) -> None:
         self._application = application
         self._master = master
         self._properties = dict(properties)
@@ -113,9 +114,8 @@ class SparkHost:
         from pyspark import SparkConf, SparkContext
 
         conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
-        log4j = os.path.join(self._work_dir, "log4j2.properties")
-        with open(log4j, "w", encoding="utf-8") as file:
-            file.write(QUIET_LOG4J)
+        log4j = self._work_dir / "log4j2.properties"
+        log4j.write_text(QUIET_LOG4J, encoding="utf-8")
         quiet = f"-Dlog4j2.configurationFile=file:{log4j}"
         for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
             self._properties[name] = f"{quiet} {self._properties.get(name, '')}".strip()
@@ -157,8 +157,8 @@ class SparkHost:
         if home is not None:
             os.environ["JAVA_HOME"] = str(home)
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
-        os.environ.setdefault("SPARK_LOCAL_DIRS", os.path.join(self._work_dir, "spark"))
-        os.environ.setdefault("SPARK_WORKER_DIR", os.path.join(self._work_dir, "workers"))
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
+        os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property
     def _is_local(self) -> bool:
@@ -166,7 +166,7 @@ class SparkHost:
 
     def _wait_for_slots(self, parallelism: int) -> None:
         context: Any = self._context
-        scala = context._jsc.sc()
+        scala = context._jsc.sc()  # noqa: SLF001 - the only way to Spark's own count of slots
         profile = scala.resourceProfileManager().defaultResourceProfile()
         deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else SLOTS_TIMEOUT_S)
         offered = 0
@@ -221,7 +221,7 @@ class SparkJob:
             self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
                 slot
             ).collect()
-        except Exception as failure:  # whatever ends the job is the signal; the text tells the cause
+        except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text tells the cause
             error = describe_failure(str(failure))
         self._ended(error)
 

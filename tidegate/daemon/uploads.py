@@ -18,6 +18,7 @@ from tidegate.task.loop import Uploaded, UploadJob
 
 logger = logging.getLogger(__name__)
 
+
 class Uploads:
     """Jobs in, results out; `wake` is called for every result."""
 

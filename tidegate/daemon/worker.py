@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import logging
 import os
 import platform
 import queue
 import selectors
 import signal
-import sys
 import time
 import traceback
 from typing import TYPE_CHECKING, Final
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate import __version__
 from tidegate.daemon.control_link import ControlLink
 from tidegate.daemon.transport import DataTransport
+from tidegate.daemon.worker_logs import SlotLogHandler
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.task.messages import (
     Abandoned,
@@ -29,7 +28,6 @@ from tidegate.task.messages import (
     Deploy,
     Heartbeat,
     Hello,
-    LogRecord,
     Running,
     SlotFailed,
     Stop,
@@ -76,7 +74,7 @@ class Waker:
         except BlockingIOError:
             return
 
-    def _on_readable(self, mask: int) -> None:
+    def _on_readable(self, _mask: int) -> None:
         os.read(self._read, 65536)
 
 
@@ -133,14 +131,14 @@ class SlotProcess:
     def serve(self) -> None:
         """Run until Stop. Whatever goes wrong is told to the daemon, which ends the attempt."""
         settings = self._deploy.settings
-        self._forward_logs(settings.pipeline_log_level)
+        SlotLogHandler(self._link.send, self._link.waiting).install(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
         try:
             self._build()
             self._run()
         except TidegateError as error:
             self._fail(error.code, error.message, retriable=error.retriable, exit_code=error.exit_code)
-        except Exception as error:  # a bug or an unforeseen library error: tell it whole, let the daemon decide
+        except Exception as error:  # noqa: BLE001 - a bug or an unforeseen library error: tell it whole, let the daemon decide
             text = f"{type(error).__name__}: {error}"
             self._fail("internal", text, retriable=True, exit_code=1, trace=traceback.format_exc())
         finally:
@@ -209,33 +207,9 @@ class SlotProcess:
         from tidegate.task.report import SlotReport
 
         age_ms = int((time.monotonic() - self._turned_at) * 1000)
-        report = self._deployment.report() if self._deployment is not None else SlotReport()
-        return Heartbeat(age_ms, report)
+        if self._deployment is None:
+            return Heartbeat(age_ms, SlotReport(), {})
+        return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
 
     def _fail(self, code: str, message: str, *, retriable: bool, exit_code: int, trace: str = "") -> None:
         self._link.send(SlotFailed(code, message, retriable, exit_code, trace))
-
-    def _forward_logs(self, level: int) -> None:
-        root = logging.getLogger()
-        root.handlers[:] = [_LinkHandler(self._link)]
-        root.setLevel(level)
-        for noisy in ("kafka", "py4j"):
-            logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
-
-
-class _LinkHandler(logging.Handler):
-    """Log records of the slot go to the daemon."""
-
-    def __init__(self, link: ControlLink) -> None:
-        super().__init__()
-        self._link = link
-
-    def emit(self, record: logging.LogRecord) -> None:
-        exception = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
-        self._link.send(
-            LogRecord(record.levelno, record.name, record.getMessage(), int(record.created * 1000), exception)
-        )
-
-
-if sys.platform != "linux":  # pragma: no cover
-    raise ImportError("tidegate slots need Linux (parent-death signal)")

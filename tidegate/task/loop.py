@@ -89,7 +89,7 @@ class SlotLoop:
         clock: Clock,
         send: Callable[[SlotMessage], None],
         submit: Callable[[UploadJob], None],
-        on_bad_records: Callable[[OperatorName, str, int], None],
+        on_bad_records: Callable[[str, int], None],
     ) -> None:
         self.tasks: list[VertexTask] = []
         self.counters = Counters()
@@ -101,7 +101,7 @@ class SlotLoop:
         self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
         self._finished: set[OperatorName] = set()
 
-    # -- what the outside tells the loop -------------------------------------------------------------------------
+    # -- what the outside tells the loop ---------------------------------------------------------------------------
 
     def on_trigger(self, trigger: Trigger) -> None:
         """Inject the barrier at every source of this slot; a trigger of another attempt is ignored (C37)."""
@@ -178,7 +178,7 @@ class SlotLoop:
                 self._finished.add(name)
                 self._send(SourceFinished(name))
 
-    # -- Host of the subtasks ----------------------------------------------------------------------------------------
+    # -- Host of the subtasks --------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         """See Host."""
@@ -224,7 +224,7 @@ class SlotLoop:
         kind = reason.split(" ", 1)[0].rstrip(":")
         key = (str(operator), kind)
         self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
-        self._on_bad_records(operator, where, self.counters.bad_records[key])
+        self._on_bad_records(where, self.counters.bad_records[key])
 
     def _decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason, detail: str) -> None:
         self._send(Declined(Decline(self._attempt, checkpoint, subtask, reason, detail)))

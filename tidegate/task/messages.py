@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
 from tidegate.task.elements import Barrier
 from tidegate.task.report import SlotReport
@@ -62,6 +62,8 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     loop_age_ms: int
     report: SlotReport
+    open_transactions: dict[VertexId, int | None]
+    """Vertices with sinks: when the oldest transaction that is not ended took its first record, ms since 1970."""
 
 
 class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
@@ -88,9 +90,7 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """Answer to Stop: everything is closed, the process is about to return."""
 
 
-SlotMessage = (
-    Hello | Running | Acknowledged | Declined | SourceFinished | Heartbeat | SlotFailed | LogRecord | Stopped
-)
+SlotMessage = Hello | Running | Acknowledged | Declined | SourceFinished | Heartbeat | SlotFailed | LogRecord | Stopped
 
 
 class PeerAddress(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ One broker with its controller in one JVM, on 127.0.0.1 only. It never outlives 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -35,7 +37,6 @@ _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 _FORMAT_S_MAX = 120
 _POLL_S = 0.02
 _TAIL_CHARACTERS = 2000
-_CLUSTER_ID = "dGlkZWdhdGUtYnJva2VyMQ"
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -199,7 +200,7 @@ class DevelopmentBroker:
         """Write the cluster id and features into a new data directory."""
         if (self.directory / "data" / "meta.properties").exists():
             return
-        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", _CLUSTER_ID]
+        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", make_cluster_id()]
         command += ["-c", str(self.directory / "server.properties")]
         if self.transaction_version is not None:
             command += ["--feature", f"transaction.version={self.transaction_version}"]
@@ -252,6 +253,14 @@ class DevelopmentBroker:
                 return False
             time.sleep(_POLL_S)
         return True
+
+
+def make_cluster_id() -> str:
+    """A new id, so that a pipeline notices when it is led to another broker: a UUID as Kafka writes it, 22 characters."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not made.startswith("-"):  # the formatting tool would take it for an option
+            return made
 
 
 def create_topics(

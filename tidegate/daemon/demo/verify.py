@@ -56,7 +56,7 @@ class Verdict(msgspec.Struct):
 
 
 def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[tuple[bytes | None, bytes]]]:
-    """(key, value) of everything committed, per partition in log order. Raises TimeoutError when the end is not reached."""
+    """(key, value) of everything committed, per partition in log order. Raises TimeoutError before the end is reached."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     settings: dict[str, Any] = {
@@ -76,13 +76,15 @@ def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list
     try:
         while len(ended) < len(partitions):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{topic}: end of partitions {set(partitions) - ended} not reached: open transaction?")
+                raise TimeoutError(
+                    f"{topic}: end of partitions {set(partitions) - ended} not reached: open transaction?"
+                )
             for message in consumer.consume(5000, 0.5):
-                error = message.error()
+                error, partition = message.error(), message.partition() or 0
                 if error is None:
-                    rows[message.partition()].append((message.key(), message.value() or b""))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    rows[partition].append((message.key(), message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public name for it
+                    ended.add(partition)
                 else:
                     raise RuntimeError(f"{topic}[{message.partition()}]: {error}")
     finally:
@@ -102,7 +104,11 @@ def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, byt
             verdict.found += 1
             order = orders[row.id] if 0 <= row.id < len(orders) else None
             right = order is not None and order.status == "paid" and key == order.customer.encode()
-            if not right or order is None or row != PaidOrder(order.id, order.customer, order.quantity * order.price_cents):
+            if (
+                not right
+                or order is None
+                or row != PaidOrder(order.id, order.customer, order.quantity * order.price_cents)
+            ):
                 verdict.wrong += 1
                 verdict.note(f"paid: unexpected {value!r}")
                 continue
