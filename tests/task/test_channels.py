@@ -237,7 +237,7 @@ def test_C35_a_blocked_channel_goes_on_receiving_up_to_its_credit() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 10, 20_000, 60_000, 300_000]), min_size=1, max_size=30),
     turns=st.lists(st.sampled_from(["emit", "send", "receive", "consume", "grant"]), max_size=150),

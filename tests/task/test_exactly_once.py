@@ -90,7 +90,7 @@ TOPOLOGIES = {"shuffle": shuffle_plan, "join": join_plan, "parallel": parallel_p
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("parallelism", [2, 3])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F13_F16_an_aligned_checkpoint_holds_exactly_the_rows_before_its_barriers(
     topology: str, parallelism: int, seed: int
@@ -106,7 +106,7 @@ def test_F13_F16_an_aligned_checkpoint_holds_exactly_the_rows_before_its_barrier
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [2, 3])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F22_a_purely_parallel_pipeline_is_exactly_once_even_at_least_once(parallelism: int, seed: int) -> None:
     rig = run(parallel_plan(parallelism, exactly_once=False), seed)
@@ -119,7 +119,7 @@ def test_F22_a_purely_parallel_pipeline_is_exactly_once_even_at_least_once(paral
 
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F20_at_least_once_loses_no_row(topology: str, seed: int) -> None:
     rig = run(TOPOLOGIES[topology](2, exactly_once=False), seed)
@@ -153,7 +153,7 @@ def test_F20_at_least_once_may_hold_rows_from_behind_a_barrier() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32), abandoned=st.sets(st.integers(1, 4), max_size=4))
 def test_abandoned_checkpoints_disturb_neither_the_rows_nor_the_next_checkpoint(seed: int, abandoned: set[int]) -> None:
     randomness = random.Random(seed)

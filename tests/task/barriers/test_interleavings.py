@@ -153,7 +153,7 @@ HEALTHY = ("barrier",)
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(case=cases(ANYTHING, abandoning=True))
 def test_F13_F16_aligner_snapshots_hold_exactly_what_came_before_the_barriers(case: Case) -> None:
     result = run(case, choose_handler(exactly_once=True, unaligned=False, channels=len(case.channels)))
@@ -166,7 +166,7 @@ def test_F13_F16_aligner_snapshots_hold_exactly_what_came_before_the_barriers(ca
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(case=cases(ANYTHING, abandoning=True))
 def test_F19_F20_tracker_snapshots_hold_at_least_what_came_before_the_barriers(case: Case) -> None:
     result = run(case, choose_handler(exactly_once=False, unaligned=False, channels=len(case.channels)))
@@ -178,7 +178,7 @@ def test_F19_F20_tracker_snapshots_hold_at_least_what_came_before_the_barriers(c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", [True, False])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(case=cases(HEALTHY, abandoning=False))
 def test_F07_every_checkpoint_in_flight_is_notified_in_order(case: Case, exactly_once: bool) -> None:
     result = run(case, choose_handler(exactly_once=exactly_once, unaligned=False, channels=len(case.channels)))
