@@ -370,3 +370,14 @@ def test_an_entry_survives_its_bytes() -> None:
 def test_a_journal_that_keeps_nothing_is_refused(retained: int, reserve: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         Journal(FakeStorage(), ME, retained=retained, id_reserve=reserve)
+
+
+def test_a_superseded_daemon_does_not_take_the_pipeline_back() -> None:
+    """Its attempt fails when its slots are gone; a takeover then would turn two daemons into a game of ping-pong."""
+    storage = FakeStorage()
+    older = owned(storage)
+    newer = owned(storage, OTHER)
+    with pytest.raises(Superseded, match="superseded by"):
+        older.take_over(IDENTITY, 2)
+    newer.append_checkpoint(completed(1, attempt=newer.state.attempt))
+    assert newer.take_over(IDENTITY, 3).attempt == 3

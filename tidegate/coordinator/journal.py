@@ -99,10 +99,17 @@ class Journal:
         )
 
     def take_over(self, identity: Identity, at_ms: int) -> JournalState:
-        """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry."""
+        """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry.
+
+        Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt: when somebody else
+        has decided meanwhile, this daemon is the older one, and raises Superseded.
+        """
         self._identity = None
+        owned = self._state.newest is not None
         for _ in range(TAKEOVER_TRIES):
             state = self.read()
+            if owned and state.newest is not None and state.newest.writer.token != self._writer.token:
+                raise self._superseded(state.newest.sequence)
             entry = Takeover(
                 format_version=FORMAT_VERSION,
                 sequence=state.next_sequence,
