@@ -22,7 +22,15 @@ from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.daemon.broker.server import create_topics
 
 DOCKER_SOCKET = "/var/run/docker.sock"
-CONTAINER_IMAGE = "apache/kafka:4.3.1"
+CONTAINER_IMAGE = "confluentinc/cp-kafka:8.1.0"
+CONTAINER_SETTINGS = {
+    "AUTO_CREATE_TOPICS_ENABLE": "false",
+    "TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "500",
+    "TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "TRANSACTION_STATE_LOG_NUM_PARTITIONS": "1",
+    "TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+}
+"""What the container needs beyond its own defaults: one node, transactions that time out soon, as in our own broker."""
 
 
 class SessionBroker:
@@ -72,9 +80,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SessionBroker]:
     if given:
         yield SessionBroker(given, "KAFKA_BOOTSTRAP")
     elif find_spec("testcontainers") is not None and docker_answers():
-        from testcontainers.kafka import KafkaContainer
+        from testcontainers.community.kafka import KafkaContainer
 
-        with KafkaContainer(CONTAINER_IMAGE).with_kraft() as container:
+        wanted = KafkaContainer(CONTAINER_IMAGE).with_kraft()
+        for name, value in CONTAINER_SETTINGS.items():
+            wanted.with_env(f"KAFKA_{name}", value)
+        with wanted as container:
             yield SessionBroker(container.get_bootstrap_server(), "container")
     else:
         own = DevelopmentBroker(tmp_path_factory.mktemp("broker"))
