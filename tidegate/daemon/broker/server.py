@@ -200,8 +200,8 @@ class DevelopmentBroker:
         """Write the cluster id and features into a new data directory."""
         if (self.directory / "data" / "meta.properties").exists():
             return
-        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", make_cluster_id()]
-        command += ["-c", str(self.directory / "server.properties")]
+        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        command += ["-t", make_cluster_id(), "-c", str(self.directory / "server.properties")]
         if self.transaction_version is not None:
             command += ["--feature", f"transaction.version={self.transaction_version}"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_S_MAX, check=False)
@@ -256,7 +256,7 @@ class DevelopmentBroker:
 
 
 def make_cluster_id() -> str:
-    """A new id, so that a pipeline notices when it is led to another broker: a UUID as Kafka writes it, 22 characters."""
+    """A new id, so that a pipeline notices when it is led to another broker; 22 characters, as Kafka writes a UUID."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not made.startswith("-"):  # the formatting tool would take it for an option
