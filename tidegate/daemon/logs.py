@@ -24,8 +24,14 @@ from tidegate.task.messages import LogRecord
 FORMATS: Final = ("auto", "text", "json")
 REDACTED: Final = "***"
 MESSAGE_CHARACTERS_MAX: Final = 32_768
-QUIET_LOGGERS: Final = ("kafka", "py4j", "asyncio", "aiohttp", "pyspark")
-"""Libraries that tell their life at INFO; only their warnings matter to operators."""
+QUIET_LOGGERS: Final = {
+    "kafka": logging.CRITICAL,  # tells an outage thirty times a second; what it means is told by whoever asked
+    "py4j": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "aiohttp": logging.WARNING,
+    "pyspark": logging.WARNING,
+}
+"""Libraries that tell their life at INFO, and from which level on they matter to operators."""
 
 _SHORT_SECRET: Final = 4
 _EXTRAS: Final = ("attempt", "checkpoint", "subtask")
@@ -224,9 +230,9 @@ def configure_logging(
 
 
 def quiet_libraries(level: int) -> None:
-    """Libraries log from WARNING on, or from `level` when that is higher."""
-    for name in QUIET_LOGGERS:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    """Libraries log from their own level on, or from `level` when that is higher."""
+    for name, least in QUIET_LOGGERS.items():
+        logging.getLogger(name).setLevel(max(level, least))
 
 
 def emit_slot_record(message: LogRecord, attempt: Attempt, subtask: SlotIndex) -> None:
