@@ -1,0 +1,150 @@
+"""Known protocol bugs, planted one at a time: the state machine test must find each, or it proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.coordinator.test_machine import World
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.entries import AnyEntry, encode_entry
+from tidegate.coordinator.events import DiscardStates
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import TransactionLedger
+from tidegate.coordinator.types import Committable, StateHandle
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, JournalSequence, TransactionalId
+from tidegate.storage.names import journal_name
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def drop_carried_committables(patch: pytest.MonkeyPatch) -> None:
+    real = TransactionLedger.due
+
+    def due(self: TransactionLedger, checkpoint: CheckpointId) -> tuple[Committable, ...]:
+        return tuple(one for one in real(self, checkpoint) if one.checkpoint == checkpoint)
+
+    patch.setattr(TransactionLedger, "due", due)
+
+
+def release_ids_that_the_journal_still_lists(patch: pytest.MonkeyPatch) -> None:
+    def take_released(self: TransactionLedger) -> frozenset[TransactionalId]:
+        released = frozenset(self._unreleased.values())
+        self._unreleased.clear()
+        return released
+
+    patch.setattr(TransactionLedger, "take_released", take_released)
+
+
+def discard_whatever_an_ack_names(patch: pytest.MonkeyPatch) -> None:
+    def discard(self: Coordinator, handles: Iterable[StateHandle]) -> None:
+        self._out.append(DiscardStates(tuple(handles)))
+
+    patch.setattr(Coordinator, "_discard", discard)
+
+
+def take_a_failed_append_for_absent(patch: pytest.MonkeyPatch) -> None:
+    """Its state is discarded at once, although the entry may be there."""
+    patch.setattr("tidegate.coordinator.coordinator.DOUBTFUL_MAX", 0)
+    real = Coordinator._discard
+
+    def discard(self: Coordinator, handles: Iterable[StateHandle]) -> None:
+        self._doubtful = ()
+        real(self, handles)
+
+    patch.setattr(Coordinator, "_discard", discard)
+
+
+def take_a_lost_race_for_won(patch: pytest.MonkeyPatch) -> None:
+    def create(self: Journal, entry: AnyEntry) -> bool:
+        self._storage.put_if_absent(journal_name(entry.sequence), encode_entry(entry))
+        return True
+
+    patch.setattr(Journal, "_create", create)
+
+
+def do_not_look_for_later_entries(patch: pytest.MonkeyPatch) -> None:
+    def settled(self: Journal, entry: AnyEntry) -> list[JournalSequence]:
+        return [entry.sequence]
+
+    patch.setattr(Journal, "_settled_sequences", settled)
+
+
+def overwrite_entries(patch: pytest.MonkeyPatch) -> None:
+    def create(self: Journal, entry: AnyEntry) -> bool:
+        self._storage.put(journal_name(entry.sequence), encode_entry(entry))
+        return True
+
+    patch.setattr(Journal, "_create", create)
+
+
+def skip_the_commit_at_recovery(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "recovery_permit", lambda self, plan: None)
+
+
+def forget_the_newest_checkpoint_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JournalState, "floor_with", lambda self, added, retained: self.next_sequence)
+
+
+def sweep_state_that_is_retained(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Journal, "_referenced", lambda self: set())
+
+
+def reserve_one_id_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidegate.coordinator.triggers.CheckpointSettings.id_reserve", property(lambda self: 1))
+
+
+def complete_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TransactionLedger, "all_ended", lambda self, committables: True)
+
+
+def append_two_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    real = Coordinator._start_append
+
+    def start(self: Coordinator, now_ms: int) -> None:
+        self._appending = None
+        real(self, now_ms)
+
+    patch.setattr(Coordinator, "_start_append", start)
+
+
+BUGS: list[Patch] = [
+    drop_carried_committables,
+    release_ids_that_the_journal_still_lists,
+    discard_whatever_an_ack_names,
+    take_a_failed_append_for_absent,
+    take_a_lost_race_for_won,
+    do_not_look_for_later_entries,
+    overwrite_entries,
+    skip_the_commit_at_recovery,
+    forget_the_newest_checkpoint_at_a_takeover,
+    sweep_state_that_is_retained,
+    reserve_one_id_at_a_time,
+    complete_before_the_commit,
+    append_two_at_a_time,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", BUGS, ids=[bug.__name__ for bug in BUGS])
+def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, TidegateError, pytest.fail.Exception)):
+        run_state_machine_as_test(
+            World,
+            settings=settings(
+                max_examples=200,
+                stateful_step_count=60,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
