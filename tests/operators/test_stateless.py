@@ -7,8 +7,10 @@ import pytest
 
 from tidegate.datatypes import BIGINT
 from tidegate.ids import OperatorName
-from tidegate.operators.build import build_operator
-from tidegate.plan.graph import FilterOperator, SelectOperator, SinkOperator, UnionOperator
+from tidegate.operators.filter import FilterRuntime
+from tidegate.operators.select import SelectRuntime
+from tidegate.operators.union import UnionRuntime
+from tidegate.plan.graph import FilterOperator, SelectOperator, UnionOperator
 from tidegate.plan.parse import parse_expression
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
@@ -25,18 +27,18 @@ def make_select(**columns: str) -> SelectOperator:
 
 
 def test_filter_keeps_true_rows_with_their_system_columns() -> None:
-    result = build_operator(make_filter("a > 1"), 128).process(FRAME)
+    result = FilterRuntime(make_filter("a > 1")).process(FRAME)
     assert result is not None
     assert result["a"].to_list() == [2, 4]
     assert result["__offset"].to_list() == [11, 13]
 
 
 def test_filter_that_keeps_nothing_gives_nothing() -> None:
-    assert build_operator(make_filter("a > 100"), 128).process(FRAME) is None
+    assert FilterRuntime(make_filter("a > 100")).process(FRAME) is None
 
 
 def test_a_failing_predicate_fails_its_row_only() -> None:
-    operator = build_operator(make_filter("a / b > 0"), 128)
+    operator = FilterRuntime(make_filter("a / b > 0"))
     result = operator.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [10, 13]
@@ -47,14 +49,14 @@ def test_a_failing_predicate_fails_its_row_only() -> None:
 
 
 def test_select_computes_columns_and_passes_system_columns() -> None:
-    result = build_operator(make_select(sum="a + b", a="b"), 128).process(FRAME)
+    result = SelectRuntime(make_select(sum="a + b", a="b")).process(FRAME)
     assert result is not None
     assert set(result.columns) == {"sum", "a", "__partition", "__offset"}
     assert result.select("sum", "a", "__offset").rows() == [(2, 1, 10), (2, 0, 11), (None, 1, 12), (6, 2, 13)]
 
 
 def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
-    operator = build_operator(make_select(q="a / b"), 128)
+    operator = SelectRuntime(make_select(q="a / b"))
     result = operator.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [10, 12, 13]
@@ -62,7 +64,7 @@ def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
 
 
 def test_union_brings_columns_into_order() -> None:
-    operator = build_operator(UnionOperator(OperatorName("u"), tuple(SCHEMA.items())), 128)
+    operator = UnionRuntime(UnionOperator(OperatorName("u"), tuple(SCHEMA.items())))
     result = operator.process(FRAME.select("__offset", "b", "a"))
     assert result is not None
     assert result.columns == ["a", "b", "__offset"]
@@ -70,15 +72,13 @@ def test_union_brings_columns_into_order() -> None:
 
 
 def test_F26_operators_without_state_have_no_snapshot() -> None:
-    for description in (make_filter("a > 1"), make_select(a="a"), UnionOperator(OperatorName("u"), ())):
-        operator = build_operator(description, 128)
+    operators = (
+        FilterRuntime(make_filter("a > 1")),
+        SelectRuntime(make_select(a="a")),
+        UnionRuntime(UnionOperator(OperatorName("u"), ())),
+    )
+    for operator in operators:
         assert operator.capture() is None
         assert operator.state_keys == 0
         with pytest.raises(ValueError, match="without state"):
             operator.restore([b""], range(128))
-
-
-def test_sinks_are_no_row_operators() -> None:
-    sink = SinkOperator(OperatorName("out"), "t", "json", (), None, None, {})
-    with pytest.raises(TypeError, match="out: SinkOperator"):
-        build_operator(sink, 128)
