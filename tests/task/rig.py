@@ -70,7 +70,7 @@ class RigSlot:
     trace: Trace
     sent: list[SlotMessage] = field(default_factory=list)
     jobs: list[UploadJob] = field(default_factory=list)
-    bad: list[tuple[str, str, int]] = field(default_factory=list)
+    bad: list[tuple[str, int]] = field(default_factory=list)
     sources: dict[str, FakeSource] = field(default_factory=dict)
     operators: dict[str, Operator] = field(default_factory=dict)
     sinks: dict[str, FakeSink] = field(default_factory=dict)
@@ -141,7 +141,7 @@ class Rig:
     def _slot(self, index: int) -> RigSlot:
         sent: list[SlotMessage] = []
         jobs: list[UploadJob] = []
-        bad: list[tuple[str, str, int]] = []
+        bad: list[tuple[str, int]] = []
         loop = SlotLoop(ATTEMPT, self.clock, sent.append, jobs.append, lambda *event: bad.append(event))
         return RigSlot(index, loop, Trace(), sent, jobs, bad)
 
