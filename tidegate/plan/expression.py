@@ -82,7 +82,8 @@ _WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "doubl
 _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _FALLIBLE = frozenset(
     {"/", "%", "div", "pmod", "[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
-    | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "elt", "last_day", "date_trunc"}
+    | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
+    | {"date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
 
 
@@ -94,7 +95,7 @@ def cast_can_fail(source: DataType, target: DataType) -> bool:
     if before == "array" and source.element is not None and target.element is not None:
         return cast_can_fail(source.element, target.element)
     if after == "string":
-        return before == "binary"
+        return before in ("binary", "date", "timestamp")  # no UTF-8, beyond the year 9999
     if before == "string":
         return after != "binary"
     if after in _INTEGRAL:

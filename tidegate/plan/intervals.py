@@ -16,6 +16,7 @@ MICROSECONDS = {
 }  # fmt: skip
 _MONTHS = {"month": 1, "year": 12}
 _LIMIT = 1 << 63
+MAX_MONTHS = 12 * 9999
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,6})\d*)?(Z|[+-]\d{1,2}:\d{2})?)?"

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, VOID, DataType
 from tidegate.plan.errors import Refusal
-from tidegate.plan.expression import Cast, Expression, Literal
+from tidegate.plan.expression import Cast, Expression, Literal, cast_can_fail
 from tidegate.plan.intervals import MONTHS, date_literal, timestamp_literal
 from tidegate.plan.syntax import DECIMAL
 
@@ -60,12 +60,13 @@ def _common_with_string(other: DataType) -> DataType | None:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether `CAST` accepts the pair (Spark's ANSI matrix without DECIMAL, intervals and text of arrays)."""
+    """Whether `CAST` accepts the pair (Spark's ANSI matrix without DECIMAL, intervals, text of
+    arrays, and arrays with elements that could fail)."""
     before, after = source.kind, target.kind
     if source == target or before == "void":
         return True
     if before == "array" and source.element is not None and target.element is not None:
-        return can_cast(source.element, target.element)
+        return can_cast(source.element, target.element) and not cast_can_fail(source.element, target.element)
     if "struct" in (before, after) or "array" in (before, after):
         return False
     if before == "string":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.operators.expressions import cases_operators, cases_text
+from tests.operators.expressions import cases_numbers, cases_operators, cases_text, cases_time
 from tests.operators.expressions.like_spark import Case, differences, functions_in
 from tidegate.plan.functions import REGISTRY
 
-TABLES = {"operators": cases_operators.CASES, "text": cases_text.CASES}
+TABLES = {"operators": cases_operators.CASES, "text": cases_text.CASES, "numbers": cases_numbers.CASES, "time": cases_time.CASES}
 EACH = [pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)]
 
 

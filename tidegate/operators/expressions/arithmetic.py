@@ -10,6 +10,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
+from tidegate.operators.expressions.calendar import outside_calendar
 from tidegate.operators.expressions.compiled import Compiled, compiles, strict
 from tidegate.plan.expression import Call
 
@@ -53,6 +54,8 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     left, right = (argument.value.cast(pl.Int64) for argument in arguments)
     value = _OPERATORS[call.function](left, right)
     overflow = bigint_overflow(call.function, left, right, value)
+    if call.type.kind == "timestamp":
+        overflow = overflow | outside_calendar(value, call.type)
     return strict(call, arguments, value.cast(polars_type(call.type)), (OVERFLOW, overflow))
 
 
@@ -70,25 +73,24 @@ def outside(wide: pl.Expr, kind: DataType) -> pl.Expr:
 @compiles("/")
 def _divide(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value / arguments[1].value
-    return _dividing(call, arguments, value)
+    return dividing(call, arguments, value)
 
 
-def _dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[str, pl.Expr]) -> Compiled:
+def dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[str, pl.Expr]) -> Compiled:
     """A division: the divisor is evaluated first, as in Spark, and zero fails unless the dividend is NULL."""
     dividend, divisor = arguments
     checks = list(own)
     if not divisor.constant:
         checks.insert(0, (BY_ZERO, (divisor.value == 0) & dividend.value.is_not_null()))
-    found = strict(call, [divisor, dividend], value, *checks)
-    return found
+    return strict(call, [divisor, dividend], value, *checks)
 
 
 @compiles("%")
 def _remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     left, right = arguments[0].value, arguments[1].value
     if call.type.kind in FRACTIONAL:
-        return _dividing(call, arguments, float_remainder(left, right).cast(polars_type(call.type)))
-    return _dividing(call, arguments, integer_remainder(left, right))
+        return dividing(call, arguments, float_remainder(left, right).cast(polars_type(call.type)))
+    return dividing(call, arguments, integer_remainder(left, right))
 
 
 def integer_remainder(left: pl.Expr, right: pl.Expr) -> pl.Expr:
@@ -124,7 +126,7 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     inexact_negative = (left % right != 0) & ((left < 0) != (right < 0))
     value = floored + inexact_negative.cast(pl.Int64)
     overflow = (left == -(1 << 63)) & (right == -1)
-    return _dividing(call, arguments, value, (OVERFLOW, overflow))
+    return dividing(call, arguments, value, (OVERFLOW, overflow))
 
 
 @compiles("negative", "abs")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import polars as pl
 
-from tidegate.formats.columns import polars_type
+from tidegate.datatypes import DATE, DataType
+from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.operators.expressions.arithmetic import FRACTIONAL, LIMITS
+from tidegate.operators.expressions.calendar import FIRST, LAST, within_calendar
 from tidegate.operators.expressions.compiled import Compiled, Failure, reason
+from tidegate.operators.expressions.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.plan.expression import Cast, cast_can_fail
 
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
-INTEGER_TEXT = r"^[+-]?[0-9]+$"
-DOUBLE_TEXT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+_INTEGER_TEXT = r"^[+-]?[0-9]+$"
+_DOUBLE_TEXT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
+_SECOND = 1_000_000
 
 
 def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
@@ -19,44 +26,101 @@ def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
     source, target = operand.type, cast.type
     if operand.is_null_literal or source.kind == "void":
         return Compiled(pl.lit(None, polars_type(target)), cast, operand.failures)
-    value = _value(operand.value, source.kind, target.kind, cast)
-    if not cast_can_fail(source, target) or cast.attempt:
+    value = converted(operand.value, source, target)
+    if cast.attempt or not cast_can_fail(source, target):
         return Compiled(value, cast, operand.failures)
     error = "CAST_INVALID_INPUT" if source.kind in ("string", "binary") else "CAST_OVERFLOW"
     lost = value.is_null() & operand.value.is_not_null()
     return Compiled(value, cast, (*operand.failures, Failure(lost, reason(error, cast))))
 
 
-def _value(value: pl.Expr, before: str, after: str, cast: Cast) -> pl.Expr:
-    """The cast value; NULL where there is none."""
-    kind = polars_type(cast.type)
+def converted(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
+    """The value in another type; NULL where there is none."""
+    before, after, kind = source.kind, target.kind, polars_type(target)
+    if source.element is not None and target.element is not None:
+        return value.list.eval(converted(pl.element(), source.element, target.element))
     if before == "string":
         return _from_text(value, after, kind)
-    if before == "boolean" and after == "string":
-        return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
+    if after == "string":
+        return _to_text(value, source)
     if after == "boolean":
         return value != 0
+    if after == "timestamp" and before != "date":
+        return _moment_of_number(value, before)
+    if before == "timestamp" and after != "date":
+        return _number_of_moment(value, after).cast(kind, strict=False)
     return value.cast(kind, strict=False)
+
+
+def _moment_of_number(value: pl.Expr, before: str) -> pl.Expr:
+    """A number is seconds since 1970."""
+    if before in FRACTIONAL:
+        micros = value.cast(pl.Float64) * float(_SECOND)
+        return pl.when((micros >= float(FIRST)) & (micros < float(LAST))).then(micros.cast(pl.Int64, strict=False)).cast(TIMESTAMP)
+    seconds = value.cast(pl.Int64)
+    inside = seconds.is_between(FIRST // _SECOND, LAST // _SECOND)
+    return pl.when(inside).then(seconds * _SECOND).cast(TIMESTAMP)
+
+
+def _number_of_moment(value: pl.Expr, after: str) -> pl.Expr:
+    micros = value.cast(pl.Int64)
+    return micros / _SECOND if after in FRACTIONAL else micros // _SECOND
+
+
+def _to_text(value: pl.Expr, source: DataType) -> pl.Expr:
+    if source.kind == "boolean":
+        return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
+    if source == DATE:
+        return within_calendar(value, source)[0].dt.to_string("%Y-%m-%d")
+    if source.kind == "timestamp":
+        return text_of_timestamp(within_calendar(value, source)[0])
+    if source.kind in FRACTIONAL:
+        return value.map_batches(_java_texts, return_dtype=pl.String, is_elementwise=True)
+    return value.cast(pl.String, strict=False)
+
+
+def _java_texts(numbers: pl.Series) -> pl.Series:
+    """Doubles as Java writes them: `1.0E10`, `Infinity`; between 0.001 and 10 million Polars writes the same."""
+    texts = numbers.cast(pl.String)
+    size = numbers.abs()
+    other = ~((size >= 1e-3) & (size < 1e7) | (size == 0) | size.is_nan())
+    if not other.any():
+        return texts
+    return pl.Series([_java_text(text) if odd else text for text, odd in zip(texts, other, strict=True)], dtype=pl.String)
+
+
+def _java_text(text: str) -> str:
+    if text.endswith("inf"):
+        return text.replace("inf", "Infinity")
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    power = len(digits) - 1 + int(exponent)
+    fraction = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' * sign}{digits[0]}.{fraction}E{power}"
 
 
 def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
+    if after == "binary":
+        return value.cast(kind)
     text = value.str.strip_chars(_BLANKS)
     if after in LIMITS:
-        return pl.when(text.str.contains(INTEGER_TEXT)).then(text.str.strip_prefix("+")).cast(kind, strict=False)
+        return pl.when(text.str.contains(_INTEGER_TEXT)).then(text.str.strip_prefix("+")).cast(kind, strict=False)
     if after in FRACTIONAL:
-        lower = text.str.to_lowercase()
-        number = pl.when(text.str.contains(DOUBLE_TEXT)).then(text.str.strip_chars_end("dDfF")).cast(kind, strict=False)
-        infinite = lower.str.contains(r"^[+-]?inf(inity)?$")
-        named = pl.when(lower == "nan").then(pl.lit(float("nan"), kind)).otherwise(number)
-        sign = (
-            pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
-        )
-        return pl.when(infinite).then(sign).otherwise(named)
+        return _double_of_text(text, kind)
     if after == "boolean":
         lower = text.str.to_lowercase()
-        true, false = (
-            lower.is_in(pl.Series(words).implode())
-            for words in (["t", "true", "y", "yes", "1"], ["f", "false", "n", "no", "0"])
-        )
+        true, false = (lower.is_in(pl.Series(words).implode()) for words in (_TRUE, _FALSE))
         return pl.when(true).then(pl.lit(True)).when(false).then(pl.lit(False))
-    return value.cast(kind, strict=False)
+    return date_of_text(text) if after == "date" else timestamp_of_text(text)
+
+
+def _double_of_text(text: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    lower = text.str.to_lowercase()
+    digits = pl.when(text.str.contains(_DOUBLE_TEXT)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
+    infinite = pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
+    return (
+        pl.when(lower.str.contains(r"^[+-]?inf(inity)?$"))
+        .then(infinite)
+        .when(lower == "nan")
+        .then(pl.lit(float("nan"), kind))
+        .otherwise(digits.cast(kind, strict=False))
+    )

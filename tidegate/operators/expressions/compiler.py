@@ -11,12 +11,12 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
-from tidegate.operators.expressions import arithmetic, comparisons, numbers, patterns, texts
+from tidegate.operators.expressions import arithmetic, collections, comparisons, numbers, patterns, texts, times
 from tidegate.operators.expressions.casts import compile_cast
 from tidegate.operators.expressions.compiled import COMPILERS, Compiled, Failure, compiles
 from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Literal
 
-GROUPS = (arithmetic, comparisons, numbers, patterns, texts)
+GROUPS = (arithmetic, collections, comparisons, numbers, patterns, texts, times)
 
 
 def compile_expression(expression: Expression) -> Compiled:

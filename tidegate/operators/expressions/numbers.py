@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.formats.columns import polars_type
+from tidegate.operators.expressions.arithmetic import dividing, integer_remainder
 from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
 from tidegate.plan.expression import Call
 
@@ -68,7 +69,20 @@ def saturated_bigint(value: pl.Expr) -> pl.Expr:
     )
 
 
-_PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {"sqrt": pl.Expr.sqrt}
+def _positive(value: pl.Expr) -> pl.Expr:
+    """NULL for what has no logarithm; NaN stays."""
+    return pl.when(value > 0).then(value)
+
+
+_PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+    "sqrt": pl.Expr.sqrt,
+    "cbrt": pl.Expr.cbrt,
+    "exp": pl.Expr.exp,
+    "ln": lambda value: _positive(value).log(),
+    "log10": lambda value: _positive(value).log10(),
+    "log2": lambda value: _positive(value).log(2),
+    "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
+}
 
 
 @compiles(*_PLAIN)
@@ -86,3 +100,20 @@ def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         better = other > value if greatest else other < value
         value = pl.when(value.is_null() | better.fill_null(False)).then(other).otherwise(value)
     return eager(call, arguments, value)
+
+
+@compiles("power")
+def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """As C's pow, except that Java says NaN for (plus or minus one) to the power of infinity and 1 to NaN."""
+    base, exponent = arguments[0].value, arguments[1].value
+    no_number = (base.abs() == 1) & exponent.is_infinite() | (base == 1) & exponent.is_nan()
+    return strict(call, arguments, pl.when(no_number).then(pl.lit(float("nan"))).otherwise(base.pow(exponent)))
+
+
+@compiles("pmod")
+def _positive_remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Spark's: r = a % n; r when it is not negative, else (r + n) % n."""
+    left, right = arguments[0].value, arguments[1].value
+    remainder = integer_remainder(left, right)
+    value = pl.when(remainder < 0).then(integer_remainder(remainder + right, right)).otherwise(remainder)
+    return dividing(call, arguments, value)

@@ -6,7 +6,7 @@ from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, 
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Call, Expression, Literal
 from tidegate.plan.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
-from tidegate.plan.intervals import MONTHS, date_literal, timestamp_literal
+from tidegate.plan.intervals import MAX_MONTHS, MONTHS, date_literal, timestamp_literal
 from tidegate.plan.typing_rules import INTEGRAL, NUMERIC, common_type, decimal_refusal, rounded_decimal, with_type
 
 _TIME = ("date", "timestamp", "interval", "months")
@@ -52,8 +52,8 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
     pair = (left.type.kind, right.type.kind)
     if right.type == MONTHS and left.type in (DATE, TIMESTAMP):
         months = right.expression.value if isinstance(right.expression, Literal) else None
-        if not isinstance(months, int):
-            raise site.refuse(right, "an interval literal")
+        if not isinstance(months, int) or abs(months) > MAX_MONTHS:
+            raise site.refuse(right, f"an interval literal of at most {MAX_MONTHS} months")
         return Call("add_months", (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))), left.type)
     if pair in (("timestamp", "interval"), ("date", "interval")):
         if left.type == DATE and isinstance(right.expression, Literal) and _whole_days(right.expression) is not None:
