@@ -39,8 +39,8 @@ def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPe
     return issue_permit(CheckpointId(checkpoint), tuple(committables))
 
 
-def sink_operator(bootstrap: str, topic: str, **kafka: str) -> SinkOperator:
-    properties = {"bootstrap.servers": bootstrap, **{name.replace("_", "."): value for name, value in kafka.items()}}
+def sink_operator(bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None) -> SinkOperator:
+    properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
     return SinkOperator(OperatorName("out"), topic, "json", (), None, None, properties)
 
 
@@ -131,9 +131,9 @@ class Cluster:
         subtask: int = 0,
         timeout_ms: int = 60_000,
         exactly_once: bool = True,
-        **kafka: str,
+        kafka: Mapping[str, str] | None = None,
     ) -> DrivenSink:
-        operator = sink_operator(self.bootstrap, topic, **kafka)
+        operator = sink_operator(self.bootstrap, topic, kafka)
         driven = DrivenSink(operator, self.pipeline, attempt, subtask, timeout_ms, exactly_once)
         self._sinks.append(driven)
         return driven
@@ -155,7 +155,9 @@ class Cluster:
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "reader"})
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "isolation.level": "read_uncommitted"}
+        )
         try:
             return {
                 part: consumer.get_watermark_offsets(Position(part.topic, part.partition), timeout=10)[1]

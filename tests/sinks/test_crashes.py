@@ -163,7 +163,7 @@ def test_other_transactions_in_the_partition_do_not_decide(cluster: Cluster) -> 
 
 def test_deleted_records_make_the_outcome_undecidable(cluster: Cluster) -> None:
     from confluent_kafka import TopicPartition as Position
-    from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # not in their __all__
+    from confluent_kafka.admin import AdminClient
 
     topic = cluster.topic(1)
     driven = cluster.sink(topic)
@@ -180,7 +180,7 @@ def test_deleted_records_make_the_outcome_undecidable(cluster: Cluster) -> None:
 
 
 def test_deleted_topic_makes_the_outcome_undecidable(cluster: Cluster) -> None:
-    from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]  # not in their __all__
+    from confluent_kafka.admin import AdminClient
 
     topic = cluster.topic(1)
     driven = cluster.sink(topic)

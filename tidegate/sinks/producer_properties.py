@@ -36,7 +36,10 @@ def derive_producer_properties(
     if large >= LARGE_MESSAGE_BYTES and "queue.buffering.max.kbytes" not in user:
         properties["queue.buffering.max.kbytes"] = str(4 * large // 1024)
     properties |= ENGINE_OWNED
-    if transactional_id is not None:
+    if transactional_id is None:
+        # Nothing proves the first batch of a plain producer (see proof.py), so nothing may overtake it.
+        properties["max.in.flight"] = "1"
+    else:
         properties["transactional.id"] = transactional_id
         properties["transaction.timeout.ms"] = str(transaction_timeout_ms)
         for name in ("message.timeout.ms", "delivery.timeout.ms"):

@@ -1,0 +1,172 @@
+"""A TCP proxy that knows the frames of Kafka's protocol, so that a test can hurt single requests.
+
+The broker must name the proxy's address in `advertised.listeners`; then all its traffic passes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Self
+
+import msgspec
+
+PRODUCE: Final = 0
+NOT_LEADER_OR_FOLLOWER: Final = 6
+_HEADER: Final = struct.Struct(">hhi")
+_SIZE: Final = struct.Struct(">i")
+
+
+class Verdict(Enum):
+    """What happens to a request."""
+
+    FORWARD = "forward"
+    REFUSE = "refuse"
+    """Produce only: every partition is answered with NOT_LEADER_OR_FOLLOWER, the broker never sees it."""
+    DROP = "drop"
+    """The connection is closed instead of forwarding it."""
+    CUT = "cut"
+    """Forwarded, and the connection is closed before the answer comes back."""
+    SWALLOW = "swallow"
+    """Neither forwarded nor answered."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One frame from a client."""
+
+    api_key: int
+    version: int
+    correlation: int
+    frame: bytes
+    """Everything behind the size."""
+
+
+class KafkaProxy:
+    """Listens on 127.0.0.1:`port`, forwards to `target`; `rule` decides about each request (default: forward)."""
+
+    def __init__(self, port: int, target: int) -> None:
+        self.rule: Callable[[Request], Verdict] = lambda request: Verdict.FORWARD
+        self.hurt = 0
+        """Requests that were not simply forwarded: a test with a planned fault asserts on it."""
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self._sockets: list[socket.socket] = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for one in self._sockets:
+                _close(one)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target), 5)
+            except OSError:
+                continue
+            server.settimeout(None)
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._sockets += [client, server]
+            answering = threading.Lock()
+            threading.Thread(target=self._requests, args=(client, server, answering), daemon=True).start()
+            threading.Thread(target=self._answers, args=(client, server, answering), daemon=True).start()
+
+    def _requests(self, client: socket.socket, server: socket.socket, answering: threading.Lock) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                frame = _read_frame(client)
+                if frame is None:
+                    break
+                api_key, version, correlation = _HEADER.unpack_from(frame)
+                request = Request(api_key, version, correlation, frame)
+                verdict = self.rule(request)
+                if verdict is not Verdict.FORWARD:
+                    self.hurt += 1
+                if verdict is Verdict.DROP:
+                    break
+                if verdict is Verdict.REFUSE:
+                    with answering:
+                        client.sendall(_sized(refused_produce(request)))
+                elif verdict is not Verdict.SWALLOW:
+                    server.sendall(_sized(frame))
+                if verdict is Verdict.CUT:
+                    break
+        _close(client)
+        _close(server)
+
+    def _answers(self, client: socket.socket, server: socket.socket, answering: threading.Lock) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                frame = _read_frame(server)
+                if frame is None:
+                    break
+                with answering:
+                    client.sendall(_sized(frame))
+        _close(client)
+        _close(server)
+
+
+def refused_produce(request: Request) -> bytes:
+    """The answer to a produce request that tells every partition NOT_LEADER_OR_FOLLOWER."""
+    from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
+
+    asked = ProduceRequest.decode(request.frame, version=request.version, header=True)
+    topic = ProduceResponse.TopicProduceResponse
+    part = topic.PartitionProduceResponse
+    answer = ProduceResponse(
+        responses=[
+            topic(
+                name=data.name,
+                partition_responses=[
+                    part(index=one.index, error_code=NOT_LEADER_OR_FOLLOWER, base_offset=-1)
+                    for one in data.partition_data
+                ],
+            )
+            for data in asked.topic_data
+        ],
+        throttle_time_ms=0,
+    )
+    answer.API_VERSION = request.version  # before the header: a header of an answer has no version to be told
+    answer.with_header(correlation_id=request.correlation)
+    return bytes(answer.encode(header=True))
+
+
+def _sized(frame: bytes) -> bytes:
+    return _SIZE.pack(len(frame)) + frame
+
+
+def _read_frame(source: socket.socket) -> bytes | None:
+    size = _read(source, _SIZE.size)
+    return None if size is None else _read(source, _SIZE.unpack(size)[0])
+
+
+def _read(source: socket.socket, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        more = source.recv(min(count - len(data), 1 << 20))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+def _close(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
