@@ -161,13 +161,14 @@ def test_an_unknown_style_is_refused() -> None:
 def test_libraries_are_quiet_and_warnings_arrive(json_log: LogSetup, stream: io.StringIO) -> None:
     logging.getLogger("kafka.conn").info("connecting")
     logging.getLogger("py4j.clientserver").debug("command")
-    logging.getLogger("kafka.conn").warning("lost")
+    logging.getLogger("kafka.conn").error("lost, told thirty times a second")
+    logging.getLogger("py4j.clientserver").warning("lost")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         logging.captureWarnings(capture=False)
         logging.captureWarnings(capture=True)  # pytest has put its own recorder in between
         warnings.warn("old", UserWarning, stacklevel=1)
-    assert [line["logger"] for line in lines(stream)] == ["kafka.conn", "py.warnings"]
+    assert [line["logger"] for line in lines(stream)] == ["py4j.clientserver", "py.warnings"]
 
 
 def test_close_gives_the_process_back() -> None:
