@@ -93,6 +93,14 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "p.yaml", {})
 
 
+def test_a_file_that_is_not_utf_8_is_refused_at_the_first_wrong_byte(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_bytes(b"version: 1\nname: caf\xe9\n")
+    with pytest.raises(ConfigErrors) as caught:
+        load_pipeline(tmp_path / "p.yaml", {})
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column, problem.message) == (2, 10, "is not UTF-8 text")
+
+
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors, match="cannot be read"):
         load_pipeline(tmp_path, {})

@@ -12,12 +12,14 @@ from pydantic import SecretStr
 from tests.config.librdkafka_list import derive_list, read_table, render_list
 from tidegate.config.properties import (
     OWNED_KAFKA,
+    UNUSABLE_KAFKA,
     decide_kafka_findings,
     decide_spark_findings,
     derive_client_properties,
     read_kafka_properties,
 )
 from tidegate.config.secrets import REDACTED, Redactor, is_secret_key, render_properties, reveal
+from tidegate.sinks.client_properties import REFUSED
 
 
 def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:
@@ -28,6 +30,13 @@ def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:
 
 def test_owned_properties_exist() -> None:
     assert OWNED_KAFKA.keys() <= read_kafka_properties().keys() | {"group.protocol.type"}
+
+
+def test_what_the_client_for_transactions_refuses_is_refused_in_the_file() -> None:
+    assert dict(REFUSED) == dict(UNUSABLE_KAFKA)
+    for name, remedy in UNUSABLE_KAFKA.items():
+        (finding,) = decide_kafka_findings({name: "x"}, "both")
+        assert finding.remedy == remedy
 
 
 @pytest.mark.parametrize("name", ["acks", "transactional.id", "max.in.flight", "retries", "delivery.timeout.ms"])

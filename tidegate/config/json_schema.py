@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from tidegate.config.models import PipelineSettings
-from tidegate.config.properties import OWNED_KAFKA, read_kafka_properties
+from tidegate.config.properties import OWNED_KAFKA, UNUSABLE_KAFKA, read_kafka_properties
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -24,7 +24,10 @@ def derive_json_schema() -> dict[str, Any]:
     names = sorted(
         name
         for name, entry in read_kafka_properties().items()
-        if name not in OWNED_KAFKA and entry.alias_of not in OWNED_KAFKA and entry.type != "see dedicated API"
+        if name not in OWNED_KAFKA
+        and name not in UNUSABLE_KAFKA
+        and entry.alias_of not in OWNED_KAFKA
+        and entry.type != "see dedicated API"
     )
     for part in (schema, *schema["$defs"].values()):
         if "kafka" in part.get("properties", {}):

@@ -84,6 +84,20 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
 }
 """Names -> (reason, remedy). Aliases of these are owned as well."""
 
+_PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM files)"
+_OTHER_LOGIN = "use SCRAM, PLAIN, GSSAPI or TLS client certificates"
+UNUSABLE_KAFKA: Mapping[str, str] = {
+    "ssl.keystore.location": _PEM_FILES,
+    "ssl.keystore.password": _PEM_FILES,
+    "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
+    "ssl.key.pem": "put it into a file and use ssl.key.location",
+    "ssl.engine.location": _PEM_FILES,
+    "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
+    "sasl.oauthbearer.method": _OTHER_LOGIN,
+    "sasl.oauthbearer.config": _OTHER_LOGIN,
+}
+"""Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
+
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.master": ("it has a name of its own here", "set `spark.master` as `master` inside `spark:`"),
     "spark.app.name": ("the application is named after the pipeline", "set `name` instead"),
@@ -121,6 +135,9 @@ def decide_kafka_findings(properties: Mapping[str, Text], side: Side) -> list[Fi
         owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
         if owned is not None:
             findings.append(Finding(name, f"belongs to Tidegate: {owned[0]}", owned[1]))
+        elif name in UNUSABLE_KAFKA:
+            message = "cannot be used: the client that ends transactions does not know it"
+            findings.append(Finding(name, message, UNUSABLE_KAFKA[name]))
         elif entry.type == "see dedicated API":
             findings.append(Finding(name, _CALLBACK, "remove it"))
         elif side != "both" and entry.side not in ("both", side):

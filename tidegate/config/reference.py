@@ -24,7 +24,7 @@ from tidegate.config.models import (
     StateSettings,
     StepSettings,
 )
-from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK
+from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, UNUSABLE_KAFKA
 from tidegate.config.units import render_duration
 
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
@@ -77,6 +77,10 @@ def render_reference() -> str:
     for title, (path, model) in SECTIONS.items():
         parts.append(_section(title, path, model))
     parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
+    unusable = {
+        name: ("the client that ends transactions does not know it", text) for name, text in UNUSABLE_KAFKA.items()
+    }
+    parts.append(_owned("Kafka properties that cannot be used", unusable))
     parts.append(_owned("Spark properties that belong to Tidegate", OWNED_SPARK))
     return "\n".join(parts)
 
