@@ -1,3 +1,5 @@
+"""What an ack means, and what becomes of the state that it names."""
+
 from __future__ import annotations
 
 import pytest

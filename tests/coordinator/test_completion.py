@@ -1,3 +1,5 @@
+"""From the last ack to the notice: one append at a time, commit, carried transactions, released ids."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,12 +1,24 @@
+"""The journal: takeovers, decisions, unknown outcomes, clean-up, and everything that is refused when it is read."""
+
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
-from tidegate.coordinator.entries import FORMAT_VERSION, JournalRefused, Takeover, Writer, decode_entry, encode_entry
+from tidegate.coordinator.entries import (
+    FORMAT_VERSION,
+    CheckpointEntry,
+    JournalRefused,
+    Takeover,
+    Writer,
+    decode_entry,
+    encode_entry,
+)
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.journal_state import EMPTY, derive
 from tidegate.coordinator.permit import CommitPermit
@@ -16,7 +28,7 @@ from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
 from tidegate.storage.base import ObjectCorrupt, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.names import journal_name
+from tidegate.storage.names import journal_name, journal_sequence
 
 FACTS = RestoreFacts(IDENTITY, {}, frozenset({OperatorName("totals")}))
 
@@ -364,6 +376,39 @@ def test_the_order_of_reading_does_not_matter() -> None:
 
 def test_an_entry_survives_its_bytes() -> None:
     assert decode_entry(JournalSequence(0), encode_entry(takeover(0, 1))) == takeover(0, 1)
+
+
+def test_of_many_daemons_on_one_directory_only_one_decides_at_each_place(tmp_path: Path) -> None:
+    start = threading.Barrier(4)
+    decided: list[tuple[JournalSequence, str]] = []
+
+    def contend(number: int) -> None:
+        writer = Writer(f"token-{number}", "host", number)
+        one = journal(LocalStorage(str(tmp_path)), writer, retained=100)
+        start.wait(timeout=10)
+        for _ in range(10):
+            with contextlib.suppress(Superseded):
+                state = one.take_over(IDENTITY, 1)
+                first = decide_restore(state, FACTS).first_checkpoint
+                appended = one.append_checkpoint(completed(first, attempt=state.attempt))
+                decided.append((appended.sequence, writer.token))
+
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    storage = LocalStorage(str(tmp_path))
+    recorded = {}
+    for name in storage.list("journal/"):
+        sequence = journal_sequence(name)
+        assert sequence is not None
+        entry = decode_entry(sequence, storage.get(name))
+        if isinstance(entry, CheckpointEntry):
+            recorded[sequence] = entry.writer.token
+    assert decided
+    assert len({sequence for sequence, _ in decided}) == len(decided)
+    assert dict(decided).items() <= recorded.items()
 
 
 @pytest.mark.parametrize(("retained", "reserve"), [(0, 1), (1, 0)])

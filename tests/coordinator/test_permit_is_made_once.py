@@ -1,3 +1,5 @@
+"""Authority is a value: only the journal makes it."""
+
 from __future__ import annotations
 
 import ast

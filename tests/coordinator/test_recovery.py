@@ -1,3 +1,5 @@
+"""What is restored into what, and which starts are refused."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,3 +1,5 @@
+"""Backoff and the brake for crash loops."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""When a checkpoint begins, when it is refused, and when it is given up."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Key groups and partitions: cut evenly, once each, the same for ever."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Sealed objects: every truncation and every bit flip is found; names and what they stand for."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The storage in a directory: whole or not at all, durable when a call returns, clear when it fails."""
+
 from __future__ import annotations
 
 import errno
