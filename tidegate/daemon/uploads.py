@@ -7,32 +7,54 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
-from tidegate.storage.base import Storage
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.names import state_name
 from tidegate.task.loop import Uploaded, UploadJob
 
 logger = logging.getLogger(__name__)
 
+ABANDONED_MAX: Final = 50
+"""Abandoned checkpoints that are remembered; more cannot be in flight."""
+
 
 class Uploads:
     """Jobs in, results out; `wake` is called for every result."""
 
     def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
-        self.results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
+        self._abandoned: deque[CheckpointId] = deque(maxlen=ABANDONED_MAX)
         self._storage = storage
         self._wake = wake
-        self._jobs: queue.SimpleQueue[UploadJob | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[UploadJob | StateHandle | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="uploads", daemon=True)
         self._thread.start()
 
     def submit(self, job: UploadJob) -> None:
         """Queue a job; bounded by the checkpoints in flight."""
         self._jobs.put(job)
+
+    def take_results(self) -> list[Uploaded]:
+        """What has ended since the last call; state of an abandoned checkpoint is deleted instead (F27)."""
+        taken: list[Uploaded] = []
+        while not self._results.empty():
+            result = self._results.get()
+            if result.checkpoint not in self._abandoned:
+                taken.append(result)
+            elif result.handle is not None:
+                self._jobs.put(result.handle)
+        return taken
+
+    def abandon(self, checkpoint: CheckpointId) -> None:
+        """Cancel what is queued for a checkpoint and delete what is written for it and not taken yet (F27)."""
+        self._abandoned.append(checkpoint)
 
     def close(self, timeout_s: float) -> None:
         """Let the running job end."""
@@ -41,6 +63,11 @@ class Uploads:
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
+            if isinstance(job, StateHandle):
+                self._delete(job)
+                continue
+            if job.checkpoint in self._abandoned:
+                continue
             started = time.perf_counter()
             handle, error = None, ""
             try:
@@ -51,8 +78,14 @@ class Uploads:
                 logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
                 error = f"{type(failure).__name__}: {failure}"
             elapsed_ms = (time.perf_counter() - started) * 1000
-            self.results.put(Uploaded(job.subtask, job.checkpoint, handle, error, elapsed_ms))
+            self._results.put(Uploaded(job.subtask, job.checkpoint, handle, error, elapsed_ms))
             self._wake()
+
+    def _delete(self, handle: StateHandle) -> None:
+        try:
+            self._storage.delete(handle.path)
+        except StorageError as failure:  # the sweep at the next recovery finds it
+            logger.warning("state of an abandoned checkpoint was not deleted: %s", failure.message)
 
     def _write(self, job: UploadJob) -> StateHandle:
         data = seal(job.capture())

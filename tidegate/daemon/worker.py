@@ -179,8 +179,8 @@ class SlotProcess:
                     loop.counters.backpressured_ms += waited
                 else:
                     loop.counters.idle_ms += waited
-            while not uploads.results.empty():
-                loop.on_uploaded(uploads.results.get())
+            for uploaded in uploads.take_results():
+                loop.on_uploaded(uploaded)
             self._take_orders()
 
     def _take_orders(self) -> None:
@@ -198,6 +198,7 @@ class SlotProcess:
                     loop.on_completed(order)
                 case Abandoned():
                     loop.on_abandoned(order)
+                    self._deployment.uploads.abandon(order.checkpoint)
                 case Stop():
                     self._stopping = True
                 case _:

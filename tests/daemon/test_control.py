@@ -1,0 +1,202 @@
+"""Control connections over real sockets: who is admitted, who is lost, and what a slot does without its daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tidegate import __version__
+from tidegate.daemon.control_link import LEASE_EXIT_CODE
+from tidegate.daemon.control_server import LOOP_STUCK_MS, ControlServer, Listener, SlotConnection, SlotLost
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.task.messages import (
+    LENGTH,
+    Heartbeat,
+    Hello,
+    Ping,
+    Running,
+    SlotMessage,
+    Stop,
+    Stopped,
+    decode_driver_message,
+    encode_message,
+)
+from tidegate.task.report import SlotReport
+
+ATTEMPT = Attempt(7)
+TOKEN = "right"
+DEADLINE_S = 10.0
+
+
+def hello(attempt: int = ATTEMPT, token: str = TOKEN, version: str = __version__) -> Hello:
+    return Hello(Attempt(attempt), token, 0, 4711, "127.0.0.1", 1, version, "3.11")
+
+
+class Heard:
+    """What the server reported."""
+
+    def __init__(self) -> None:
+        self.slots: list[SlotConnection] = []
+        self.messages: list[SlotMessage] = []
+        self.lost: list[SlotLost] = []
+        self.writers: list[asyncio.StreamWriter] = []
+        self.changed = asyncio.Event()
+
+    def listener(self) -> Listener:
+        return Listener(
+            lambda slot: self._note(self.slots, slot),
+            lambda _, message: self._note(self.messages, message),
+            lambda error: self._note(self.lost, error),
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def _note(self, where: list[object] | object, what: object) -> None:
+        assert isinstance(where, list)
+        where.append(what)
+        self.changed.set()
+
+
+def serve(scenario: Callable[[ControlServer, Heard], Awaitable[None]], timeout_s: float = 30.0) -> None:
+    async def run() -> None:
+        server, heard = ControlServer("127.0.0.1", 0.05, timeout_s), Heard()
+        await server.start()
+        server.admit(ATTEMPT, TOKEN, heard.listener())
+        try:
+            await scenario(server, heard)
+        finally:
+            await server.stop()
+            for writer in heard.writers:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    asyncio.run(run())
+
+
+async def connect(
+    server: ControlServer, heard: Heard, first: SlotMessage
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    heard.writers.append(writer)
+    writer.write(encode_message(first))
+    return reader, writer
+
+
+@pytest.mark.parametrize(
+    "stranger", [hello(attempt=6), hello(token="wrong"), hello(version="0.0.0"), Running()], ids=str
+)
+def test_C37_a_slot_of_another_attempt_token_or_version_is_turned_away(stranger: SlotMessage) -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        reader, _ = await connect(server, heard, stranger)
+        assert await asyncio.wait_for(reader.read(), DEADLINE_S) == b""
+        assert not heard.slots
+
+    serve(scenario)
+
+
+def test_messages_of_an_admitted_slot_arrive_and_pings_go_out() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        reader, writer = await connect(server, heard, hello())
+        writer.write(encode_message(Running()))
+        await heard.until(lambda: heard.messages == [Running()])
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        assert decode_driver_message(await reader.readexactly(length)) == Ping()
+
+    serve(scenario)
+
+
+def test_a_connection_that_ends_is_a_lost_slot() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        _, writer = await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        writer.close()
+        await heard.until(lambda: bool(heard.lost))
+        assert "process 4711" in heard.lost[0].message
+        await asyncio.wait_for(server.wait_closed(heard.slots), DEADLINE_S)
+
+    serve(scenario)
+
+
+def test_a_slot_that_said_stopped_is_not_lost() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        _, writer = await connect(server, heard, hello())
+        writer.write(encode_message(Stopped()))
+        await heard.until(lambda: heard.messages == [Stopped()])
+        heard.slots[0].stopped = True
+        writer.close()
+        await asyncio.wait_for(server.wait_closed(heard.slots), DEADLINE_S)
+        assert not heard.lost
+
+    serve(scenario)
+
+
+@pytest.mark.slow
+def test_a_silent_slot_is_lost_after_the_timeout() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        heard.slots[0].index = SlotIndex(3)
+        await heard.until(lambda: bool(heard.lost))
+        assert "slot 3" in heard.lost[0].message
+        assert "no heartbeat" in heard.lost[0].message
+
+    serve(scenario, timeout_s=0.3)
+
+
+def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        _, writer = await connect(server, heard, hello())
+        writer.write(encode_message(Heartbeat(LOOP_STUCK_MS + 1, SlotReport(), {})))
+        await heard.until(lambda: bool(heard.lost))
+        assert "has not turned" in heard.lost[0].message
+
+    serve(scenario)
+
+
+SLOT = """
+import sys
+from tidegate.daemon.control_link import ControlLink
+from tidegate.task.messages import Heartbeat, Hello, Stop
+from tidegate.task.report import SlotReport
+link = ControlLink("127.0.0.1", int(sys.argv[1]), lambda: None, 10)
+order = link.exchange(Hello(7, "right", 0, 4711, "127.0.0.1", 1, sys.argv[2], "3"), 10)
+assert isinstance(order, Stop), order
+link.start(lambda: Heartbeat(0, SlotReport(), {}), 0.1, 0.5)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["silence", "close"])
+def test_a_slot_without_its_daemon_ends_itself(how: str) -> None:
+    """The lease: neither a hung nor a vanished daemon leaves a slot that goes on writing."""
+
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        command = [sys.executable, "-c", SLOT, str(server.port), __version__]
+        slot = await asyncio.to_thread(lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE))
+        try:
+            await heard.until(lambda: bool(heard.slots))
+            heard.slots[0].send(Stop())
+            await heard.until(lambda: any(isinstance(message, Heartbeat) for message in heard.messages))
+            if how == "close":
+                heard.slots[0].close()
+            else:  # the server forgets the slot but keeps the connection: no more pings
+                server._slots.clear()
+            code = await asyncio.wait_for(asyncio.to_thread(slot.wait), DEADLINE_S)
+        finally:
+            slot.kill()
+            _, told = await asyncio.to_thread(slot.communicate)
+        assert code == LEASE_EXIT_CODE
+        assert b"ends itself" in told
+
+    serve(scenario)

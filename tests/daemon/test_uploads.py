@@ -1,0 +1,82 @@
+"""Uploads in the background: durable before they are reported, deleted when nobody wants them any more."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from tests.waiting import wait_until
+from tidegate.daemon.uploads import Uploads
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.storage.base import StorageError
+from tidegate.storage.checksum import unseal
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.names import STATE_PREFIX
+from tidegate.task.loop import Uploaded, UploadJob
+
+SUBTASK = SubtaskId(VertexId("totals"), SlotIndex(1))
+
+
+def job(checkpoint: int, capture: object = lambda: b"state") -> UploadJob:
+    return UploadJob(SUBTASK, CheckpointId(checkpoint), OperatorName("totals"), capture)  # type: ignore[arg-type]
+
+
+def take(uploads: Uploads, count: int) -> list[Uploaded]:
+    found: list[Uploaded] = []
+
+    def look() -> bool:
+        found.extend(uploads.take_results())
+        return len(found) >= count
+
+    wait_until(look, f"{count} results")
+    return found
+
+
+def test_F24_a_result_names_an_object_that_is_durable(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    woken = threading.Event()
+    uploads = Uploads(storage, woken.set)
+    uploads.submit(job(3))
+    (result,) = take(uploads, 1)
+    assert woken.is_set()
+    assert result.handle is not None
+    assert unseal(result.handle.path, storage.get(result.handle.path)) == b"state"
+    assert result.handle.size_bytes == len(storage.get(result.handle.path))
+    uploads.close(5)
+
+
+def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: Path) -> None:
+    uploads = Uploads(LocalStorage(str(tmp_path)), lambda: None)
+
+    def broken() -> bytes:
+        raise StorageError("no room")
+
+    uploads.submit(job(3, broken))
+    uploads.submit(job(4, lambda: 1 / 0))
+    uploads.submit(job(5))
+    results = take(uploads, 3)
+    assert [result.handle is None for result in results] == [True, True, False]
+    assert results[0].error == "no room"
+    assert "ZeroDivisionError" in results[1].error
+    uploads.close(5)
+
+
+def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    uploads = Uploads(storage, lambda: None)
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow() -> bytes:
+        started.set()
+        assert go_on.wait(10)
+        return b"state"
+
+    uploads.submit(job(3, slow))
+    uploads.submit(job(3, lambda: b"never asked for"))
+    assert started.wait(10)
+    uploads.abandon(CheckpointId(3))
+    go_on.set()
+    uploads.submit(job(4))
+    assert [result.checkpoint for result in take(uploads, 1)] == [4]
+    wait_until(lambda: [name for name in storage.list(STATE_PREFIX) if "000003/" in name] == [], "state 3 is deleted")
+    uploads.close(5)
