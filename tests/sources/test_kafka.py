@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
@@ -10,6 +11,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
+from tidegate.sources.reader import Reader
 
 pytestmark = pytest.mark.slow
 
@@ -234,3 +236,24 @@ def test_offset_behind_the_end_of_the_log_is_refused(broker: SessionBroker, topi
         pytest.raises(SourceFailed, match="lies behind the end of the log"),
     ):
         reading.read(1)
+
+
+def test_settings_that_the_client_refuses_are_named() -> None:
+    operator = source_operator("127.0.0.1:9", "orders")
+    broken = msgspec.structs.replace(operator, kafka={**operator.kafka, "fetch.min.bytes": "many"})
+    with Reading(broken) as reading, pytest.raises(SourceFailed, match=r"refuses its settings.*fetch\.min\.bytes"):
+        reading.source.wait_ready(30)
+
+
+def test_a_failure_that_nobody_foresaw_reaches_the_loop(
+    broker: SessionBroker, topics: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("a mistake of ours")
+
+    topic = topics()
+    with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
+        reading.source.wait_ready(30)
+        monkeypatch.setattr(Reader, "_wait_for_room", fail)
+        with pytest.raises(SourceUnavailable, match="RuntimeError: a mistake of ours"):
+            reading.read(1)

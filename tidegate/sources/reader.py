@@ -151,8 +151,9 @@ class Reader:
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        name = self._operator.name
         try:
-            consumer = ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_CLIENT_LOG)
+            consumer = self._open()
             try:
                 if self._prepare(consumer):
                     while not self._stopping:
@@ -161,8 +162,15 @@ class Reader:
                 consumer.close()
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
-        except (ck.KafkaException, SystemError) as error:  # the binding raises SystemError from its callbacks
-            self._fail(SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name))
+        except Exception as error:  # noqa: BLE001  # whatever it is: a thread that ends in silence would freeze the source
+            self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
+
+    def _open(self) -> ck.Consumer:
+        try:
+            return ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_CLIENT_LOG)
+        except (ck.KafkaException, ValueError, TypeError) as error:
+            name = self._operator.name
+            raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
 
     def _prepare(self, consumer: ck.Consumer) -> bool:
         """Find the positions and assign; repeats what a broker outage prevents. False when told to stop."""
