@@ -1,0 +1,138 @@
+"""The committer over a client whose answers are given; the real client is in test_crashes.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.sinks.driving import permit
+from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.sinks.committer import Committer
+from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.sinks.outcome import Outcome
+
+
+def committable(number: int, partitions: int = 2) -> Committable:
+    return Committable(
+        sink=OperatorName("totals"),
+        subtask=SlotIndex(number),
+        attempt=Attempt(1),
+        checkpoint=CheckpointId(4),
+        transactional_id=TransactionalId(f"p.totals.{number}.1.0"),
+        producer_id=number,
+        producer_epoch=0,
+        written=tuple(WrittenRange(TopicPartition("out", index), 10, 20, 5) for index in range(partitions)),
+        opened_at_ms=1_700_000_000_000,
+        timeout_ms=60_000,
+    )
+
+
+class ScriptedClient:
+    """Answers by producer id; markers are given one list per round."""
+
+    def __init__(self, answers: dict[int, EndAnswer], rounds: Sequence[Sequence[Marker]] = ()) -> None:
+        self.answers = answers
+        self.markers = [marker for one in rounds for marker in one]
+        self.listed: list[TransactionListing] = []
+        self.fenced: list[str] = []
+        self.unavailable = False
+
+    def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
+        return [self.answers[one.producer_id] for one in committables]
+
+    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+        if self.unavailable:
+            raise BrokerUnavailable("no broker")
+        return self.markers.pop(0)
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
+        return None
+
+    def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
+        return [listing for listing in self.listed if listing.transactional_id.startswith(prefix)]
+
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> tuple[int, int]:
+        self.fenced.append(transactional_id)
+        return 0, 0
+
+
+def test_outcomes_come_in_the_order_of_the_permit() -> None:
+    client = ScriptedClient({1: EndAnswer.NO_ANSWER, 2: EndAnswer.ENDED})
+    outcomes = Committer(client).commit(permit([committable(1), committable(2)]))
+    assert outcomes == [Outcome.STILL_OPEN, Outcome.ENDED_NOW]
+
+
+def test_an_empty_permit_ends_nothing() -> None:
+    assert Committer(ScriptedClient({})).commit(permit([])) == []
+
+
+def test_markers_that_are_still_being_written_are_waited_for() -> None:
+    rounds = [[Marker.OPEN, Marker.OPEN], [Marker.COMMIT, Marker.OPEN], [Marker.COMMIT, Marker.COMMIT]]
+    client = ScriptedClient({1: EndAnswer.FENCED}, rounds)
+    assert Committer(client).commit(permit([committable(1)])) == [Outcome.COMMITTED]
+    assert client.markers == []
+
+
+def test_an_unreachable_broker_is_not_final() -> None:
+    client = ScriptedClient({1: EndAnswer.FENCED})
+    client.unavailable = True
+    assert Committer(client).commit(permit([committable(1)])) == [Outcome.STILL_OPEN]
+
+
+def test_a_lost_transaction_does_not_keep_the_others_from_being_committed() -> None:
+    client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.ABORT] * 2, [Marker.COMMIT] * 2])
+    with pytest.raises(TransactionLost):
+        Committer(client).commit(permit([committable(1), committable(2)]))
+    assert client.markers == []
+
+
+def test_a_lost_transaction_is_told_with_place_size_reason_and_remedy() -> None:
+    client = ScriptedClient({1: EndAnswer.FENCED}, [[Marker.ABORT] * 2])
+    with pytest.raises(TransactionLost) as lost:
+        Committer(client).commit(permit([committable(1)]))
+    text = lost.value.message
+    for part in (
+        "sink totals, checkpoint 4, subtask 1, 10 records",
+        "out[0] offsets 10..19, out[1] offsets 10..19",
+        "opened at 2023-11-14T22:13:20Z with a timeout of 60 s",
+        "timed out after 2023-11-14T22:14:20Z",
+        "read_uncommitted",
+        "checkpoints.transaction_timeout",
+    ):
+        assert part in text
+    assert not lost.value.retriable
+    assert lost.value.fields["records"] == 10
+
+
+def test_contradicting_markers_stop_with_what_was_found() -> None:
+    client = ScriptedClient({1: EndAnswer.INVALID_STATE}, [[Marker.COMMIT, Marker.ABORT]])
+    with pytest.raises(TransactionUndecidable, match=r"out\[0\]: commit, out\[1\]: abort"):
+        Committer(client).commit(permit([committable(1)]))
+
+
+@pytest.mark.parametrize("state", list(CoordinatorState))
+def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
+    client = ScriptedClient({})
+    client.listed = [TransactionListing(TransactionalId("p.totals.0.1.0"), state)]
+    fenced = Committer(client).fence_leftovers("p", [], Attempt(2))
+    assert bool(fenced) == (state is CoordinatorState.ONGOING)
+    assert client.fenced == fenced
+
+
+@pytest.mark.parametrize(
+    "identity", ["p.totals.0.2.0", "p.totals.0.3.0", "p.x.totals.0.1.0", "p.totals.0.1", "pp.totals.0.1.0", "p.own"]
+)
+def test_newer_attempts_and_other_peoples_ids_are_left_alone(identity: str) -> None:
+    client = ScriptedClient({})
+    client.listed = [TransactionListing(TransactionalId(identity), CoordinatorState.ONGOING)]
+    assert Committer(client).fence_leftovers("p", [], Attempt(2)) == []
+
+
+def test_ids_of_unfinished_committables_are_kept() -> None:
+    client = ScriptedClient({})
+    one = committable(1).transactional_id
+    client.listed = [TransactionListing(one, CoordinatorState.ONGOING)]
+    assert Committer(client).fence_leftovers("p", {one}, Attempt(2)) == []

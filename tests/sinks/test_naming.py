@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.ids import Attempt, OperatorName, SlotIndex
+from tidegate.sinks.naming import TransactionalName, derive_name
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+SINKS = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,20}", fullmatch=True)
+NUMBERS = st.integers(0, 10**9)
+
+
+@given(NAMES, SINKS, NUMBERS, NUMBERS, NUMBERS)
+def test_a_name_comes_back_from_its_id(pipeline: str, sink: str, subtask: int, attempt: int, pool_slot: int) -> None:
+    name = TransactionalName(pipeline, OperatorName(sink), SlotIndex(subtask), Attempt(attempt), pool_slot)
+    assert derive_name(name.transactional_id) == name
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a.b.1.2", ".b.0.1.2", "a..0.1.2", "a.b.0.1.x", "a.b.0.01.2", "a.b.0.-1.2", "a.b.0.1.²"]
+)
+def test_other_ids_are_not_ours(text: str) -> None:
+    assert derive_name(text) is None
+
+
+def test_pipelines_of_which_one_name_begins_with_the_other_are_told_apart() -> None:
+    name = derive_name("orders.eu.out.0.1.2")
+    assert name is not None
+    assert (name.pipeline, name.sink) == ("orders.eu", "out")
+
+
+def test_a_sink_with_a_dot_would_be_ambiguous() -> None:
+    with pytest.raises(ValueError, match=r"'b\.c'"):
+        _ = TransactionalName("a", OperatorName("b.c"), SlotIndex(0), Attempt(1), 0).transactional_id

@@ -1,0 +1,100 @@
+"""Properties of the producers, and of kafka-python's connection."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from tidegate.ids import TransactionalId
+from tidegate.sinks.client_properties import REFUSED, derive_client_arguments
+from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.producer_properties import derive_producer_properties
+
+SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
+IDENTITY = TransactionalId("p.s.0.1.0")
+
+
+def test_the_engine_wins_over_the_user() -> None:
+    user = {**SERVERS, "acks": "1", "enable.idempotence": "false", "transactional.id": "mine"}
+    properties = derive_producer_properties(user, IDENTITY, 60_000)
+    assert (properties["acks"], properties["enable.idempotence"]) == ("all", "true")
+    assert properties["transactional.id"] == IDENTITY
+
+
+def test_the_user_wins_over_our_defaults() -> None:
+    properties = derive_producer_properties(
+        {**SERVERS, "linger.ms": "50", "compression.type": "zstd"}, IDENTITY, 60_000
+    )
+    assert (properties["linger.ms"], properties["compression.type"]) == ("50", "zstd")
+
+
+def test_keys_are_partitioned_as_java_clients_do() -> None:
+    assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["partitioner"] == "murmur2_random"
+
+
+def test_messages_never_outlive_their_transaction() -> None:
+    assert derive_producer_properties(SERVERS, IDENTITY, 30_000)["message.timeout.ms"] == "30000"
+
+
+def test_a_queue_holds_several_of_the_largest_messages() -> None:
+    large = {**SERVERS, "message.max.bytes": str(10 << 20)}
+    assert int(derive_producer_properties(large, IDENTITY, 60_000)["queue.buffering.max.kbytes"]) == 40 << 10
+
+
+def test_without_transactions_one_request_is_in_flight() -> None:
+    properties = derive_producer_properties(SERVERS, None, 60_000)
+    assert properties["max.in.flight"] == "1"
+    assert "transactional.id" not in properties
+    assert "transaction.timeout.ms" not in properties
+
+
+def test_connection_settings_are_translated() -> None:
+    arguments = derive_client_arguments(
+        {
+            **SERVERS,
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": "u",
+            "sasl.password": "p",
+            "ssl.ca.location": "/ca.pem",
+            "linger.ms": "5",
+        }
+    )
+    assert arguments == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "p",
+        "ssl_cafile": "/ca.pem",
+        "ssl_check_hostname": True,
+    }
+
+
+def test_host_names_are_checked_unless_switched_off() -> None:
+    given = {**SERVERS, "security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}
+    assert derive_client_arguments(given)["ssl_check_hostname"] is False
+
+
+def test_certificate_checks_can_be_switched_off() -> None:
+    given = {**SERVERS, "security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
+    context = derive_client_arguments(given)["ssl_context"]
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode is ssl.CERT_NONE
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_kafka_python_cannot_express_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SinkRefused, match=f"'{name}'"):
+        derive_client_arguments({**SERVERS, name: "x"})
+
+
+def test_oauthbearer_is_refused() -> None:
+    with pytest.raises(SinkRefused, match="OAUTHBEARER"):
+        derive_client_arguments({**SERVERS, "sasl.mechanism": "oauthbearer"})
+
+
+def test_no_broker_is_told() -> None:
+    with pytest.raises(SinkRefused, match=r"bootstrap\.servers"):
+        derive_client_arguments({"client.id": "x"})
