@@ -127,6 +127,18 @@ def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str) 
     assert problem.path == "sources.orders.topic"
 
 
+def test_more_slots_than_partitions_are_warned_of() -> None:
+    loaded = parse_pipeline(
+        TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
+        + "parallelism: 2\n",
+        "p.yaml",
+        {},
+    )
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    (warning,) = derive_findings(loaded, build_plan(loaded), Cluster("c", {"in": seen, "out": seen}, 900_000))
+    assert (warning.severity, warning.path) == ("warning", "parallelism")
+
+
 def test_a_sink_needs_the_right_to_write_and_an_offset_must_exist() -> None:
     loaded = pipeline(start="{0: 9}")
     seen = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))

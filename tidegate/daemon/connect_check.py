@@ -210,7 +210,17 @@ def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> lis
         )
         remedy = f"set it to {render_duration(limit)} or less, or raise the broker's limit"
         problems.append(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy))
-    return problems
+    return [*problems, *_idle_slots(loaded, plan, cluster)]
+
+
+def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
+    read = [topic for source in _operators(plan, SourceOperator) for topic in source.topics]
+    counts = [facts.partitions for topic in read if (facts := cluster.topics[topic].facts) is not None]
+    if len(counts) < len(read) or sum(counts) >= plan.parallelism:
+        return []
+    message = f"{plan.parallelism} slots are more than the {sum(counts)} partitions of all sources: some read nothing"
+    problem = loaded.problem(("parallelism",), message, "lower it, or add partitions")
+    return [msgspec.structs.replace(problem, severity="warning")]
 
 
 def _topic_problems(loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operation: str) -> list[Problem]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.config.models import SinkSettings
@@ -69,7 +71,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
 
 
 def _warning(problem: Problem) -> Problem:
-    return Problem(problem.file, problem.line, problem.column, problem.path, problem.message, problem.remedy, "warning")
+    return msgspec.structs.replace(problem, severity="warning")
 
 
 def _unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
@@ -102,7 +104,6 @@ def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
     """Totals without a record key are spread over partitions, where nobody can tell which is the newest."""
-
     totals: set[str] = set()
     for name, node in reachable.items():
         if node.keys or not totals.isdisjoint(node.inputs):
