@@ -83,7 +83,7 @@ _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _FALLIBLE = frozenset(
     {"/", "%", "div", "pmod", "[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
     | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
-    | {"date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
+    | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
 
 

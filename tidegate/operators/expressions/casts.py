@@ -8,7 +8,7 @@ import polars as pl
 
 from tidegate.datatypes import DATE, DataType
 from tidegate.formats.columns import TIMESTAMP, polars_type
-from tidegate.operators.expressions.arithmetic import FRACTIONAL, LIMITS
+from tidegate.operators.expressions.arithmetic import FRACTIONAL, LIMITS, exact_quotient
 from tidegate.operators.expressions.calendar import FIRST, LAST, within_calendar
 from tidegate.operators.expressions.compiled import Compiled, Failure, reason
 from tidegate.operators.expressions.time_text import date_of_text, text_of_timestamp, timestamp_of_text
@@ -64,7 +64,7 @@ def _moment_of_number(value: pl.Expr, before: str) -> pl.Expr:
 
 def _number_of_moment(value: pl.Expr, after: str) -> pl.Expr:
     micros = value.cast(pl.Int64)
-    return micros / _SECOND if after in FRACTIONAL else micros // _SECOND
+    return exact_quotient(micros.cast(pl.Float64), pl.lit(float(_SECOND))) if after in FRACTIONAL else micros // _SECOND
 
 
 def _to_text(value: pl.Expr, source: DataType) -> pl.Expr:
@@ -93,6 +93,8 @@ def _java_text(text: str) -> str:
     if text.endswith("inf"):
         return text.replace("inf", "Infinity")
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    if len(digits) == 1:  # Java shows two digits: the two that are nearest
+        return f"{float(text):.1e}".upper().replace("E+0", "E").replace("E+", "E").replace("E-0", "E-")
     power = len(digits) - 1 + int(exponent)
     fraction = "".join(map(str, digits[1:])) or "0"
     return f"{'-' * sign}{digits[0]}.{fraction}E{power}"

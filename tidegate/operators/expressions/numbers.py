@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import polars as pl
 
 from tidegate.formats.columns import polars_type
-from tidegate.operators.expressions.arithmetic import dividing, integer_remainder
+from tidegate.operators.expressions.arithmetic import OVERFLOW, dividing, exact_quotient, integer_remainder
 from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
 from tidegate.plan.expression import Call
 
+BIGINT_LIMIT = float(1 << 63)
 _EXACT = float(1 << 52)  # beyond it a double has no digits behind the point
 
 
@@ -35,13 +37,14 @@ def round_half_up(value: pl.Expr, digits: int) -> pl.Expr:
         power = float(10**digits)
         scaled = size * power
         whole = scaled.floor()
-        rounded = (whole + (size >= (whole + 0.5) / power).cast(pl.Float64)) / power
+        tie = exact_quotient(whole + 0.5, pl.lit(power), power)
+        rounded = exact_quotient(whole + (size >= tie).cast(pl.Float64), pl.lit(power), power)
     else:
         power = float(10**-digits)
-        scaled = size / power
+        scaled = exact_quotient(size, pl.lit(power))
         whole = scaled.floor()
         rounded = (whole + (size >= (whole + 0.5) * power).cast(pl.Float64)) * power
-    signed = pl.when(value < 0).then(-rounded).otherwise(rounded)
+    signed = pl.when((value < 0) & (rounded > 0)).then(-rounded).otherwise(rounded)  # never -0.0
     return pl.when(scaled < _EXACT).then(signed).otherwise(value)
 
 
@@ -50,23 +53,11 @@ def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value
     if arguments[0].type.kind not in ("float", "double"):
         return strict(call, arguments, value.cast(pl.Int64))
-    whole = value.cast(pl.Float64)
-    return strict(call, arguments, saturated_bigint(whole.floor() if call.function == "floor" else whole.ceil()))
-
-
-def saturated_bigint(value: pl.Expr) -> pl.Expr:
-    """Java's conversion of a whole double to long: NaN is 0, what is too large is the largest."""
-    limit = float(1 << 63)
-    fitting = value.cast(pl.Int64, strict=False)
-    return (
-        pl.when(value.is_nan())
-        .then(pl.lit(0, pl.Int64))
-        .when(value >= limit)
-        .then(pl.lit((1 << 63) - 1, pl.Int64))
-        .when(value < -limit)
-        .then(pl.lit(-(1 << 63), pl.Int64))
-        .otherwise(fitting)
-    )
+    double = value.cast(pl.Float64)
+    whole = double.floor() if call.function == "floor" else double.ceil()
+    outside = (whole >= BIGINT_LIMIT) | (whole < -BIGINT_LIMIT)
+    number = pl.when(whole.is_nan()).then(pl.lit(0, pl.Int64)).otherwise(whole.cast(pl.Int64, strict=False))
+    return strict(call, arguments, number, (OVERFLOW, outside & ~whole.is_nan()))
 
 
 def _positive(value: pl.Expr) -> pl.Expr:
@@ -74,13 +65,22 @@ def _positive(value: pl.Expr) -> pl.Expr:
     return pl.when(value > 0).then(value)
 
 
+def _exact(value: pl.Expr, function: Callable[[float], float]) -> pl.Expr:
+    """By the C library: Polars divides two natural logarithms, which is two last digits off."""
+
+    def each(numbers: pl.Series) -> pl.Series:
+        return pl.Series([None if number is None else function(number) for number in numbers], dtype=pl.Float64)
+
+    return value.map_batches(each, return_dtype=pl.Float64, is_elementwise=True)
+
+
 _PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "sqrt": pl.Expr.sqrt,
     "cbrt": pl.Expr.cbrt,
     "exp": pl.Expr.exp,
     "ln": lambda value: _positive(value).log(),
-    "log10": lambda value: _positive(value).log10(),
-    "log2": lambda value: _positive(value).log(2),
+    "log10": lambda value: _exact(_positive(value), math.log10),
+    "log2": lambda value: _exact(_positive(value), math.log2),
     "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
 }
 
