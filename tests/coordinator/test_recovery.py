@@ -120,6 +120,13 @@ def test_a_bounded_read_keeps_its_ends_and_takes_nothing_of_new_partitions() -> 
     assert part.end_offsets == ((TopicPartition("orders", 0), 10), (TopicPartition("orders", 1), 0))
 
 
+def test_a_bounded_read_looks_its_ends_up_again_behind_a_final_checkpoint() -> None:
+    old = completed(7, at=[positions("orders", {"orders": {0: 10}}, ends=True)], final=True)
+    (part,) = decide_restore(state_of(old), facts(identity(parallelism=1))).slots[0].positions
+    assert part.end_offsets == ()
+    assert offsets(part)[0] == 10
+
+
 def test_a_source_that_is_new_begins_as_the_plan_says() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(sources={"orders": {"orders": 4}, "more": {"more": 1}}))
     assert [part.source for slot in plan.slots for part in slot.positions] == ["orders", "orders"]

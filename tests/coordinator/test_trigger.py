@@ -30,6 +30,7 @@ from tidegate.coordinator.events import (
     DeclineReceived,
     FailAttempt,
     NotifyAborted,
+    OpenTransaction,
     SendTrigger,
     SubtaskRunning,
     Tick,
@@ -273,6 +274,14 @@ def test_an_undecided_transaction_near_its_time_limit_ends_the_attempt_in_time()
     failed = only(coordinator.handle(Tick(890_500)), FailAttempt)
     assert failed.cause == "transaction-timeout"
     assert prepared.transactional_id in failed.reason
+
+
+def test_a_short_time_limit_leaves_three_quarters_of_it() -> None:
+    coordinator = running(settings(interval_ms=100_000, transaction_margin_ms=10_000))
+    coordinator.handle(OpenTransaction(TOTALS, opened_at_ms=1000, timeout_ms=8000, now_ms=1001))
+    assert coordinator.next_deadline_ms() == 7000
+    coordinator.handle(OpenTransaction(TOTALS, opened_at_ms=None, timeout_ms=8000, now_ms=1002))
+    assert coordinator.next_deadline_ms() == 100_000
 
 
 def test_a_checkpoint_is_not_decided_with_too_little_time_left() -> None:

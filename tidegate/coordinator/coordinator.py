@@ -395,7 +395,7 @@ class Coordinator:
         if event.opened_at_ms is None:
             self._open_until_ms.pop(event.subtask, None)
         else:
-            self._open_until_ms[event.subtask] = event.opened_at_ms + event.timeout_ms
+            self._open_until_ms[event.subtask] = self._decide_by_ms(event.opened_at_ms, event.timeout_ms)
 
     def _transaction_deadline_ms(self) -> tuple[int, str] | None:
         """The first moment at which a transaction that no journal entry lists comes too near its time limit.
@@ -406,13 +406,14 @@ class Coordinator:
             return None
         limits = [(until, f"the open transaction of {subtask}") for subtask, until in self._open_until_ms.items()]
         limits += [
-            (committable.opened_at_ms + committable.timeout_ms, f"transaction {committable.transactional_id}")
-            for committable in self._ledger.undecided
+            (self._decide_by_ms(one.opened_at_ms, one.timeout_ms), f"transaction {one.transactional_id}")
+            for one in self._ledger.undecided
         ]
-        if not limits:
-            return None
-        until_ms, which = min(limits)
-        return until_ms - self._settings.transaction_margin_ms, which
+        return min(limits, default=None)
+
+    def _decide_by_ms(self, opened_at_ms: int, timeout_ms: int) -> int:
+        """The margin is at most a quarter of the time limit, or a short limit would leave no time at all."""
+        return opened_at_ms + timeout_ms - min(self._settings.transaction_margin_ms, timeout_ms // 4)
 
     def _check_transactions(self, now_ms: int) -> None:
         """Deciding later than this could commit a checkpoint whose records the broker has dropped. A new attempt
@@ -420,12 +421,10 @@ class Coordinator:
         """
         risk = self._transaction_deadline_ms()
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
-            margin_ms = self._settings.transaction_margin_ms
             self._fail(
                 "transaction-timeout",
-                f"{risk[1]} would be aborted by the broker in {risk[0] + margin_ms - now_ms} ms and no checkpoint has "
-                "completed in time; look for the reason in the checkpoints before, or raise "
-                "`checkpoints.transaction_timeout`",
+                f"{risk[1]} comes near the broker's time limit and no checkpoint has completed in time; look for the "
+                "reason in the checkpoints before, or raise `checkpoints.transaction_timeout`",
             )
 
     def _fail(self, cause: str, reason: str) -> None:

@@ -107,7 +107,9 @@ def _positions_of(
         SourcePositions(
             source=source,
             next_offsets=tuple((p, known[source][0].get(p, 0)) for p in partitions),
-            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions) if known[source][1] and not checkpoint.final else (),
+            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions)
+            if known[source][1] and not checkpoint.final
+            else (),
         )
         for source, partitions in sorted(assigned.items())
         if source in known

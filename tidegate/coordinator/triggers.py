@@ -25,7 +25,8 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     """This many failed checkpoints in a row are tolerated; one more ends the attempt."""
     retained: int = 3
     transaction_margin_ms: int = 10_000
-    """A transaction must be decided this long before the broker would abort it: room for journal, commit, clocks."""
+    """A transaction must be decided this long before the broker would abort it: room for journal, commit, clocks.
+    At most a quarter of the transaction's own time limit is taken."""
 
     def __post_init__(self) -> None:
         if min(self.interval_ms, self.timeout_ms, self.max_concurrent, self.retained) < 1:
