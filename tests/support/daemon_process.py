@@ -10,18 +10,35 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from tests.support.processes import find_descendants, find_executors, find_slots, kill
 from tests.waiting import wait_until
+
+PHASES: Final = {
+    "daemon up": r"metrics and probes on",
+    "spark up": r"^Spark .* offers",
+    "noticed": r"attempt failed after",
+    "restored": r"attempt \d+ (restores|starts)",
+    "deployed": r"slot \d+ .* is deployed",
+    "running": r"attempt \d+ is running",
+    "committed": r"checkpoint \d+ completed .* commits",
+}
+"""Steps of a recovery and how the log tells them."""
 
 
 class DaemonProcess:
     """Start, watch, kill. The HTTP port is read from the log."""
 
-    def __init__(self, pipeline: Path, log: Path, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, pipeline: Path, log: Path, environ: dict[str, str] | None = None, command: Sequence[str] = ()
+    ) -> None:
         self.pipeline = pipeline
         self.log = log
+        self._command = [sys.executable, *(command or ("-m", "tidegate", "run")), str(pipeline)]
         self._environ = {**os.environ, **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
@@ -32,7 +49,7 @@ class DaemonProcess:
         self._log_from = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tidegate", "run", str(self.pipeline)],
+                self._command,
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
@@ -72,10 +89,57 @@ class DaemonProcess:
         wait_until(look, f"{pattern!r} in {self.log}", timeout_s)
         return found[0]
 
+    def assert_alive(self) -> None:
+        """Fails with the log's tail when the daemon has ended."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"daemon ended with {self.process.returncode}:\n{self.text()[-4000:]}"
+
     def wait_running(self, timeout_s: float = 90) -> DaemonProcess:
         """Until an attempt runs."""
         self.wait_for(r"attempt \d+ is running", timeout_s)
         return self
+
+    def wait_attempt(self, after: int, timeout_s: float = 120) -> int:
+        """Until an attempt with a higher number than `after` runs and has committed something; its number."""
+
+        def found() -> int:
+            running = [int(number) for number in re.findall(r"attempt (\d+) is running", self.text())]
+            return running[-1] if running and running[-1] > after else 0
+
+        def look() -> bool:
+            self.assert_alive()
+            return found() > 0
+
+        wait_until(look, f"an attempt after {after} runs ({self.log})", timeout_s)
+        wait_until(self._committed_since_running, f"the new attempt commits ({self.log})", timeout_s)
+        return found()
+
+    def wait_committed(self, timeout_s: float = 60) -> None:
+        """Until a checkpoint with records has completed in the newest attempt."""
+        wait_until(self._committed_since_running, f"a checkpoint with records in {self.log}", timeout_s)
+
+    def _committed_since_running(self) -> bool:
+        self.assert_alive()
+        newest = re.split(r"attempt \d+ is running", self.text())[-1]
+        return re.search(r"checkpoint \d+ completed .* commits [\d,]+ records", newest) is not None
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt that ran."""
+        return int(re.findall(r"attempt (\d+) is running", self.text())[-1])
+
+    def phases(self, mark: int, since: float) -> dict[str, float]:
+        """Seconds from `since` (seconds since 1970) to the steps of a recovery, from the log behind `mark`."""
+        found: dict[str, float] = {}
+        for line in self.text()[mark:].splitlines():
+            if not line.startswith("{"):
+                continue
+            entry = json.loads(line)
+            at = datetime.fromisoformat(entry["time"]).timestamp() - since
+            for what, pattern in PHASES.items():
+                if re.search(pattern, entry["message"]):
+                    found.setdefault(what, round(at, 2))
+        return found
 
     def completed_checkpoints(self) -> int:
         """Number of checkpoint lines in the log since the last start."""

@@ -1,0 +1,132 @@
+"""Load on a pipeline, and eyes on its output: a thread that writes orders, a thread that reads what is committed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Self
+
+import msgspec
+
+from tests.waiting import wait_until
+from tidegate.daemon.demo.orders import Order, make_orders, write_orders
+
+CHUNK_S = 0.5
+
+
+class OrderWriter:
+    """Produces orders 0, 1, 2 ... at a steady rate until told to stop; delivery outlives broker restarts."""
+
+    def __init__(self, bootstrap: str, topic: str, seed: int, rate: float) -> None:
+        self.orders: list[Order] = []
+        """All that are written; in flux until `stop` has returned."""
+        self._bootstrap, self._topic, self._seed, self._rate = bootstrap, topic, seed, rate
+        self._stop = threading.Event()
+        self._errors: list[Exception] = []
+        self._thread = threading.Thread(target=self._write, name="orders", daemon=True)
+
+    def start(self) -> Self:
+        """Begin to write."""
+        self._thread.start()
+        return self
+
+    @property
+    def idle(self) -> bool:
+        """Not started yet."""
+        return self._thread.ident is None
+
+    def abandon(self) -> None:
+        """Stop, and do not care how: the test is over."""
+        self._stop.set()
+        if not self.idle:
+            self._thread.join(10)
+
+    def stop(self, timeout_s: float = 150) -> list[Order]:
+        """Finish the chunk under way; all orders that were written. Raises what made the writer end."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), "the writer hangs"
+        if self._errors:
+            raise self._errors[0]
+        return self.orders
+
+    def _write(self) -> None:
+        try:
+            while not self._stop.is_set():
+                chunk = list(make_orders(max(1, int(self._rate * CHUNK_S)), self._seed, first=len(self.orders)))
+                write_orders(self._bootstrap, self._topic, iter(chunk), self._rate)
+                self.orders += chunk
+        except Exception as error:  # noqa: BLE001 - reported by stop()
+            self._errors.append(error)
+
+
+class _Row(msgspec.Struct):
+    id: int = -1
+    last_id: int = -1
+
+
+class OutputReader:
+    """A read-committed reader of several topics that lives as long as the test: the number of orders seen in each."""
+
+    def __init__(self, bootstrap: str, topics: list[str]) -> None:
+        self._bootstrap, self._topics = bootstrap, topics
+        self._stop = threading.Event()
+        self._seen: dict[str, set[int]] = {topic: set() for topic in topics}
+        self._errors: list[Exception] = []
+        self._thread = threading.Thread(target=self._read, name="outputs", daemon=True)
+
+    def start(self) -> Self:
+        """Begin to read."""
+        self._thread.start()
+        return self
+
+    @property
+    def idle(self) -> bool:
+        """Not started yet."""
+        return self._thread.ident is None
+
+    def count(self, topic: str) -> int:
+        """Distinct orders that the topic's committed records name."""
+        if self._errors:
+            raise self._errors[0]
+        return len(self._seen[topic])
+
+    def wait_more(self, topic: str, count: int = 1, timeout_s: float = 120) -> None:
+        """Until so many more orders than now are visible."""
+        target = self.count(topic) + count
+        wait_until(lambda: self.count(topic) >= target, f"{count} more orders in {topic}", timeout_s)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(30)
+
+    def _read(self) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        settings = {
+            "bootstrap.servers": self._bootstrap,
+            "group.id": "tidegate-test-outputs",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 5,
+            "log_level": 0,
+        }
+        decode = msgspec.json.Decoder(_Row).decode
+        consumer = Consumer(dict(settings))
+        try:
+            parts = [
+                TopicPartition(topic, partition, OFFSET_BEGINNING)
+                for topic in self._topics
+                for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ]
+            consumer.assign(parts)
+            while not self._stop.is_set():
+                for message in consumer.consume(2000, 0.1):
+                    if message.error() is None:
+                        row = decode(message.value() or b"{}")
+                        self._seen[message.topic() or ""].add(max(row.id, row.last_id))
+        except Exception as error:  # noqa: BLE001 - reported by count()
+            self._errors.append(error)
+        finally:
+            consumer.close()

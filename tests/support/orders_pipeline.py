@@ -1,0 +1,103 @@
+"""The pipeline of the end-to-end tests: orders in, a stateless and a keyed output, both known to demo/verify.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+SCHEMA = {
+    "id": "bigint",
+    "customer": "string",
+    "sku": "string",
+    "quantity": "int",
+    "price_cents": "bigint",
+    "status": "string",
+}
+
+
+class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between the tests; `msgspec.structs.replace` makes variants. Topics are `prefix` + their name."""
+
+    name: str
+    bootstrap: str
+    directory: Path
+    """Checkpoint directory."""
+    prefix: str = ""
+    master: str = "local[2]"
+    parallelism: int = 2
+    interval: str = "300ms"
+    mode: str = "exactly-once"
+    until: str = "never"
+    checkpoint_timeout: str = "60s"
+    transaction_timeout: str = "10m"
+    heartbeat_timeout: str = "10s"
+    shutdown_grace: str = "30s"
+    restart_max: str = "2s"
+    keyed: bool = True
+    """With the running totals; without them the pipeline has no exchange and no state."""
+    spark: dict[str, str] = {}
+
+    def write(self, path: Path) -> Path:
+        """Write the file (JSON is YAML) and return its path."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self._document()), indent=2))
+        return path
+
+    def _document(self) -> dict[str, Any]:
+        heartbeat_ms = 1000 if self.heartbeat_timeout == "10s" else 200
+        steps: list[dict[str, Any]] = [
+            {"name": "paid", "from": "orders", "where": "status = 'paid'"},
+            {
+                "name": "priced",
+                "from": "paid",
+                "select": {"id": "id", "customer": "customer", "total_cents": "quantity * price_cents"},
+            },
+        ]
+        sinks = {"paid_orders": {"from": "priced", "topic": self.prefix + "paid", "format": "json", "key": "customer"}}
+        if self.keyed:
+            totals = {
+                "orders": "count(*)",
+                "revenue_cents": "sum(quantity * price_cents)",
+                "last_id": "last(id)",
+            }
+            steps.append({"name": "totals", "from": "orders", "key": "sku", "aggregate": totals})
+            sinks["sku_totals"] = {
+                "from": "totals",
+                "topic": self.prefix + "totals",
+                "format": "json",
+                "key": "sku",
+            }
+        return {
+            "version": 1,
+            "name": self.name,
+            "kafka": {"bootstrap.servers": self.bootstrap},
+            "spark": {"master": self.master, **self.spark},
+            "parallelism": self.parallelism,
+            "checkpoints": {
+                "directory": f"file://{self.directory}",
+                "interval": self.interval,
+                "timeout": self.checkpoint_timeout,
+                "mode": self.mode,
+                "transaction_timeout": self.transaction_timeout,
+            },
+            "restart": {"initial": "100ms", "max": self.restart_max, "give_up_after": "1000 in 10m"},
+            "runtime": {
+                "heartbeat_interval": f"{heartbeat_ms}ms",
+                "heartbeat_timeout": self.heartbeat_timeout,
+                "shutdown_grace": self.shutdown_grace,
+            },
+            "http": {"port": 0},
+            "sources": {
+                "orders": {
+                    "topic": self.prefix + "orders",
+                    "format": "json",
+                    "schema": SCHEMA,
+                    "start": "earliest",
+                    "until": self.until,
+                }
+            },
+            "steps": steps,
+            "sinks": sinks,
+        }

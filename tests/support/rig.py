@@ -1,0 +1,124 @@
+"""One pipeline under test: its topics, its load, its daemons, and the independent check of what it committed."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from tests.support.daemon_process import DaemonProcess
+from tests.support.load import OrderWriter, OutputReader
+from tests.support.orders_pipeline import OrdersPipeline
+from tests.waiting import wait_until
+from tidegate.daemon.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+
+PARTITIONS = 4
+
+
+class Rig:
+    """Everything of one test; names are unique, so several rigs share a broker. `with` cleans up whatever happened.
+
+    `overrides` are fields of OrdersPipeline.
+    """
+
+    def __init__(self, broker: Any, directory: Path, *, seed: int = 1, rate: float = 2000.0, **overrides: Any) -> None:
+        unique = uuid.uuid4().hex[:8]
+        self.broker = broker
+        self.directory = directory
+        self.seed = seed
+        self.pipeline = OrdersPipeline(
+            name=f"e2e-{unique}",
+            bootstrap=broker.bootstrap,
+            directory=directory / "checkpoints",
+            prefix=f"e2e-{unique}-",
+            **overrides,
+        )
+        self.topic = {name: self.pipeline.prefix + name for name in ("orders", "paid", "totals")}
+        broker.create_topics(dict.fromkeys(self.topic.values(), PARTITIONS))
+        self.writer = OrderWriter(broker.bootstrap, self.topic["orders"], seed, rate)
+        self.outputs = OutputReader(broker.bootstrap, [self.topic["paid"], self.topic["totals"]])
+        self.daemons: list[DaemonProcess] = []
+        print(f"seed {seed}, pipeline {self.pipeline.name}", flush=True)
+
+    def daemon(self, *command: str, **overrides: Any) -> DaemonProcess:
+        """A new daemon on this pipeline, not started; `command` replaces `-m tidegate run`."""
+        number = len(self.daemons)
+        pipeline = msgspec.structs.replace(self.pipeline, **overrides)
+        path = pipeline.write(self.directory / f"pipeline-{number}.yaml")
+        made = DaemonProcess(path, self.directory / f"daemon-{number}.log", command=command)
+        self.daemons.append(made)
+        return made
+
+    def running(self, **overrides: Any) -> DaemonProcess:
+        """A new daemon that has completed a checkpoint under load."""
+        if self.writer.idle:
+            self.writer.start()
+        if self.outputs.idle:
+            self.outputs.start()
+        daemon = self.daemon(**overrides).start().wait_running()
+        daemon.wait_committed()
+        return daemon
+
+    def wait_output(self, timeout_s: float = 150) -> None:
+        """Stop the load and wait until every order is in the outputs, visible to a read-committed reader."""
+        orders = self.writer.stop()
+        paid = sum(order.status == "paid" for order in orders)
+        wanted = {self.topic["paid"]: paid, **({self.topic["totals"]: len(orders)} if self.pipeline.keyed else {})}
+
+        def complete() -> bool:
+            if all(self.outputs.count(topic) >= count for topic, count in wanted.items()):
+                return True
+            for daemon in self.daemons[-1:]:
+                daemon.assert_alive()
+            return False
+
+        wait_until(complete, f"{wanted} orders in the outputs", timeout_s)
+
+    def finish(self, daemon: DaemonProcess) -> None:
+        """All output is there, SIGTERM ends with 0, both outputs are exact."""
+        self.wait_output()
+        code = daemon.terminate()
+        assert code == 0, f"SIGTERM: exit code {code}\n{daemon.text()[-4000:]}"
+        self.assert_exact()
+
+    def verdicts(self) -> list[Verdict]:
+        """What the independent check says about the outputs."""
+        orders = self.writer.stop()
+        found = [verify_paid(orders, read_topic(self.broker.bootstrap, self.topic["paid"]))]
+        if self.pipeline.keyed:
+            found.append(verify_totals(orders, read_topic(self.broker.bootstrap, self.topic["totals"])))
+        return found
+
+    def assert_exact(self) -> None:
+        """Nothing lost, doubled, wrong or out of order."""
+        verdicts = self.verdicts()
+        assert all(verdict.expected > 0 for verdict in verdicts), "an empty history proves nothing"
+        assert all(verdict.exact for verdict in verdicts), [msgspec.to_builtins(verdict) for verdict in verdicts]
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.outputs.close()
+        for daemon in self.daemons:
+            daemon.destroy()
+        self.writer.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def restored_checkpoint(text: str) -> int:
+    """The checkpoint that a daemon's first attempt began with; fails when it began without one."""
+    match = re.search(r"attempt \d+ restores checkpoint (\d+)", text)
+    assert match is not None, text[-3000:]
+    return int(match.group(1))
+
+
+def completed_checkpoints(text: str) -> list[int]:
+    """Ids of completed checkpoints, from a daemon's log."""
+    return [int(number) for number in re.findall(r"checkpoint (\d+) completed", text)]
