@@ -140,8 +140,10 @@ class Decisions:
                     self._fail(CoordinatorStopped(reason))
                 case FinishPipeline():
                     self._finish()
+                case TriggerRefused(refusal=refusal, final=True):
+                    self._fail(CoordinatorFailed(f"no final checkpoint: {refusal.value}", cause="final-refused"))
                 case TriggerRefused(refusal=refusal):
-                    logger.debug("no checkpoint: %s", refusal)
+                    logger.debug("no checkpoint: %s", refusal.value)
                 case AckRefused():
                     logger.debug(
                         "ack of %s for checkpoint %s: %s",
