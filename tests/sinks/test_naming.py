@@ -1,3 +1,5 @@
+"""Transactional ids and back."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The life of transactional ids."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""What makes a transaction a committable, and what does not."""
+
 from __future__ import annotations
 
 import msgspec

@@ -188,11 +188,15 @@ class KafkaSink:
 
     @property
     def oldest_open_ms(self) -> int | None:
-        """When the oldest transaction that may still be open took its first record, ms since 1970; None without one."""
-        starts = [c.opened_at_ms for group in self._unconfirmed.values() for c in group]
-        starts += self._preparing_since_ms.values()
-        if self._writer is not None and self._writer.first_record_at_ms is not None:
-            starts.append(self._writer.first_record_at_ms)
+        """When the oldest transaction that may still be open took its first record, ms since 1970; None without one.
+
+        Safe from any thread: `tuple` copies a dictionary's values in one step.
+        """
+        starts = [committable.opened_at_ms for group in tuple(self._unconfirmed.values()) for committable in group]
+        starts += tuple(self._preparing_since_ms.values())
+        writer = self._writer
+        if writer is not None and writer.first_record_at_ms is not None:
+            starts.append(writer.first_record_at_ms)
         return min(starts) if starts and self._exactly_once else None
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:

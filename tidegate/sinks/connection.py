@@ -1,0 +1,256 @@
+"""A connection to a cluster for requests of our own: retries, deadlines, coordinators, leaders.
+
+The one module that uses private names of kafka-python (`_manager`: send a message to a node of our choice), because no
+public client of it can end a transaction that another process wrote. Read next: `transactions.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from tidegate.ids import TopicPartition
+from tidegate.sinks.client_properties import derive_client_arguments
+from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+# ruff: noqa: SLF001 - no public client can send these requests; the version bound of kafka-python is narrow for it
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S: Final = 10.0
+BACKOFF_S: Final = 0.02
+BACKOFF_S_MAX: Final = 0.5
+
+CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
+"""REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
+_COORDINATOR_MOVED: Final = frozenset({15, 16})
+_LEADER_MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 100})
+_NOT_AUTHORIZED: Final = frozenset({29, 31, 53})
+
+
+class AskAgain(Exception):
+    """The answer was not final; the text says what it was."""
+
+
+class BrokerConnection:
+    """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, SinkRefused.
+
+    `kafka` are librdkafka properties; only those of the connection are used.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float) -> None:
+        self._bootstrap = kafka.get("bootstrap.servers", "")
+        self._admin = _connect(derive_client_arguments(kafka), self._bootstrap, connect_timeout_s)
+        self._manager: Any = self._admin._manager
+        self._coordinators: dict[str, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the connections and end the client's thread."""
+        if not self._closed:
+            self._closed = True
+            self._admin.close()
+
+    @property
+    def nodes(self) -> list[int]:
+        """Brokers of the cluster as far as known."""
+        return [broker.node_id for broker in self._manager.cluster.brokers()]
+
+    def known_coordinator(self, transactional_id: str) -> int | None:
+        """The cached coordinator of an id."""
+        return self._coordinators.get(transactional_id)
+
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look them up again next time."""
+        for partition in partitions:
+            self._leaders.pop(partition, None)
+
+    def until(self, attempt: Callable[[float], T], timeout_s: float, what: str) -> T:
+        """Repeat until there is a final answer; `attempt` gets the seconds that are left."""
+        from kafka import errors
+
+        deadline, pause, last = time.monotonic() + timeout_s, BACKOFF_S, "no try was made"
+        while True:
+            remaining = deadline - time.monotonic()
+            try:
+                if remaining > 0:
+                    return attempt(min(remaining, REQUEST_TIMEOUT_S))
+            except AskAgain as again:
+                last = str(again)
+            except errors.AuthorizationError as error:
+                raise SinkRefused(
+                    f"{what} at {self._bootstrap}: not authorized ({error}); grant it to this user"
+                ) from error
+            except errors.UnknownBrokerIdError as error:
+                last = repr(error)
+                self._manager.cluster.request_update()
+            except errors.KafkaError as error:
+                if not error.retriable:
+                    raise BrokerUnavailable(f"{what} at {self._bootstrap}: {error!r}") from error
+                last = repr(error)
+            except RuntimeError as error:
+                if self._closed:
+                    raise BrokerUnavailable(f"{what}: the client was closed") from error
+                raise
+            if time.monotonic() + pause >= deadline:
+                raise BrokerUnavailable(
+                    f"{what}: no final answer from {self._bootstrap} in {timeout_s:g} s, last: {last}; is it reachable?"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, BACKOFF_S_MAX)
+
+    def send_all(self, requests: Sequence[tuple[Any, int]], timeout_s: float) -> list[Any]:
+        """Send all, then wait for all; an answer may be a KafkaError."""
+        from kafka.errors import KafkaError
+
+        async def call() -> list[Any]:
+            sent: list[Any] = []
+            for request, node in requests:
+                try:
+                    sent.append(self._manager.send(request, node_id=node))
+                except KafkaError as error:
+                    sent.append(error)
+            answers: list[Any] = []
+            for future in sent:
+                if isinstance(future, KafkaError):
+                    answers.append(future)
+                    continue
+                try:
+                    answers.append(await self._manager.wait_for(future, timeout_s * 1000))
+                except KafkaError as error:
+                    answers.append(error)
+            return answers
+
+        answers: list[Any] = self._manager.run(call)
+        return answers
+
+    def send(self, request: Any, node: int | None, timeout_s: float) -> Any:
+        """Send one request to a node (None: any) and wait for its answer."""
+
+        async def call() -> Any:
+            return await self._manager.wait_for(self._manager.send(request, node_id=node), timeout_s * 1000)
+
+        return self._manager.run(call)
+
+    def ask_coordinator(
+        self, transactional_id: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float
+    ) -> Any:
+        """Send to the coordinator of an id; it is looked up again whenever it did not answer or says it moved."""
+        from kafka.errors import KafkaError
+
+        def attempt(remaining_s: float) -> Any:
+            try:
+                answer = self.send(request(), self._coordinator(transactional_id, remaining_s), remaining_s)
+            except KafkaError:
+                self._coordinators.pop(transactional_id, None)
+                raise
+            if code(answer) in _COORDINATOR_MOVED:
+                self._coordinators.pop(transactional_id, None)
+            if code(answer) in CONCURRENT_RETRY:
+                raise AskAgain(error_name(code(answer)))
+            return answer
+
+        return self.until(attempt, timeout_s, f"asking the coordinator of transaction {transactional_id}")
+
+    def _coordinator(self, transactional_id: str, timeout_s: float) -> int:
+        """Own cache: kafka-python's own one is never invalidated."""
+        from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+        known = self._coordinators.get(transactional_id)
+        if known is not None:
+            return known
+        kind = CoordinatorType.TRANSACTION
+        request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
+        found = self.send(request, None, timeout_s).coordinators[0]
+        if found.error_code in CONCURRENT_RETRY:
+            raise AskAgain(error_name(found.error_code))
+        self.refuse(found.error_code, f"finding the coordinator of transaction {transactional_id}")
+        if self._manager.cluster.broker_metadata(found.node_id) is None:
+            self._manager.cluster.add_coordinator(found, kind, found.key, synthesize_node_id=False)
+        self._coordinators[transactional_id] = found.node_id
+        return int(found.node_id)
+
+    def refuse(self, code: int, what: str) -> None:
+        """Raise for a final error."""
+        if code in _NOT_AUTHORIZED:
+            raise SinkRefused(
+                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); grant it to this user"
+            )
+        if code:
+            raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
+
+    def metadata(self, names: list[str], timeout_s: float) -> Any:
+        """Metadata of these topics (none: only of the cluster)."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        topic = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=False)
+        return self.send(request, None, timeout_s)
+
+    def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, list[TopicPartition]]:
+        """Partitions by leader, from the cache where possible. Raises AskAgain while one has no leader."""
+        wanted = list(partitions)
+        missing = {partition.topic for partition in wanted if partition not in self._leaders}
+        if missing:
+            for topic in self.metadata(sorted(missing), timeout_s).topics:
+                for found in topic.partitions:
+                    if found.leader_id >= 0:
+                        self._leaders[TopicPartition(topic.name, found.partition_index)] = found.leader_id
+        groups: dict[int, list[TopicPartition]] = defaultdict(list)
+        for partition in wanted:
+            if partition not in self._leaders:
+                raise AskAgain(f"{partition} has no leader or does not exist")
+            groups[self._leaders[partition]].append(partition)
+        return groups
+
+    def check_leader(self, code: int, partition: TopicPartition, what: str) -> None:
+        """Raise for an error of a partition; AskAgain when its leader has moved."""
+        if code in _LEADER_MOVED:
+            self._leaders.pop(partition, None)
+            raise AskAgain(f"{partition}: {error_name(code)}")
+        self.refuse(code, f"{what} of {partition}")
+
+
+def _connect(arguments: Mapping[str, object], bootstrap: str, timeout_s: float) -> KafkaAdminClient:
+    """A connected client. kafka-python leaves its thread behind when the first connection fails, so that is stopped."""
+    from kafka import KafkaAdminClient, errors
+    from kafka.net.compat import KafkaNetClient
+
+    made: list[Any] = []
+
+    def make_client(**configs: object) -> Any:
+        made.append(KafkaNetClient(**configs))
+        return made[0]
+
+    try:
+        return KafkaAdminClient(
+            **{"client_id": "tidegate", **arguments},
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            reconnect_backoff_max_ms=1000,
+            kafka_client=make_client,
+        )
+    except errors.KafkaError as error:
+        for client in made:
+            net = client._manager._net
+            client.close()
+            net.stop()
+        if isinstance(error, (errors.AuthorizationError, errors.SaslAuthenticationFailedError)):
+            raise SinkRefused(f"{bootstrap} refuses the connection: {error}; check the kafka settings") from error
+        raise BrokerUnavailable(
+            f"no connection to {bootstrap} in {timeout_s:g} s: {error!r}; is it reachable?"
+        ) from error
+
+
+def error_name(code: int) -> str:
+    """Name and number of an error of Kafka, for messages."""
+    from kafka.errors import for_code
+
+    return f"{for_code(code).__name__} ({code})"
