@@ -33,7 +33,7 @@ def complaints(files: Iterable[Path], rule: Callable[[str], list[str]]) -> list[
     """What the rule says about each file, with the file's name in front."""
     found = []
     for file in files:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8", errors="replace")
         try:
             said = rule(text)
         except SyntaxError as error:
