@@ -18,8 +18,6 @@ from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-# ruff: noqa: SLF001 - no public client can send these requests; the version bound of kafka-python is narrow for it
-
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S: Final = 10.0
