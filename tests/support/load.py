@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Self
 
 import msgspec
@@ -52,9 +53,11 @@ class OrderWriter:
     def _write(self) -> None:
         try:
             while not self._stop.is_set():
+                due = time.monotonic() + CHUNK_S
                 chunk = list(make_orders(max(1, int(self._rate * CHUNK_S)), self._seed, first=len(self.orders)))
                 write_orders(self._bootstrap, self._topic, iter(chunk), self._rate)
                 self.orders += chunk
+                self._stop.wait(due - time.monotonic())
         except Exception as error:  # noqa: BLE001 - reported by stop()
             self._errors.append(error)
 

@@ -1,0 +1,112 @@
+"""Damaged checkpoint files, another cluster, other topics: the start is refused, with the place and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import BrokerMaker
+from tests.e2e.conftest import RigMaker
+from tests.support.rig import Rig
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def truncate(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(bytes(data))
+
+
+def stopped(rig: Rig, **overrides: str) -> Rig:
+    """A rig whose daemon has run and has ended cleanly."""
+    daemon = rig.running(**overrides)
+    rig.wait_output()
+    assert daemon.terminate() == 0
+    return rig
+
+
+def refused(rig: Rig, **overrides: str) -> str:
+    """The log of a start that is refused with exit code 4."""
+    daemon = rig.daemon(**overrides).start()
+    assert daemon.wait(150) == 4, daemon.text()[-3000:]
+    assert "Traceback" not in daemon.text()
+    return daemon.text()
+
+
+@pytest.fixture
+def ended(make_rig: RigMaker) -> Rig:
+    return stopped(make_rig(seed=41))
+
+
+DAMAGES = pytest.mark.parametrize("damage", [truncate, flip_a_bit])
+
+
+@DAMAGES
+def test_F18_a_damaged_journal_entry_is_refused_with_its_name(ended: Rig, damage: Callable[[Path], None]) -> None:
+    newest = max((ended.pipeline.directory / "journal").glob("*.json"))
+    damage(newest)
+    assert f"journal/{newest.name}" in refused(ended)
+
+
+@DAMAGES
+def test_F18_a_damaged_state_file_is_refused_with_its_name(ended: Rig, damage: Callable[[Path], None]) -> None:
+    newest = max((ended.pipeline.directory / "state").glob("*/*.state"))
+    damage(newest)
+    assert f"{newest.parent.name}/{newest.name}" in refused(ended)
+
+
+def test_F04_a_start_against_another_cluster_is_refused(ended: Rig, own_broker: BrokerMaker) -> None:
+    other = own_broker()
+    other.create_topics(dict.fromkeys(ended.topic.values(), 4))
+    log = refused(ended, bootstrap=other.bootstrap)
+    assert "`bootstrap.servers` leads to cluster" in log
+
+
+def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids(ended: Rig) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    topic = ended.topic["orders"]
+    before = topic_id(ended)
+    ended.outputs.close()
+    AdminClient({"bootstrap.servers": ended.broker.bootstrap}).delete_topics([topic], operation_timeout=30)[
+        topic
+    ].result(30)
+    create_again(ended, topic)
+    log = refused(ended)
+    assert f"topic {topic} was deleted and created again" in log
+    assert before in log
+    assert topic_id(ended) in log
+
+
+def topic_id(rig: Rig) -> str:
+    from tidegate.sinks.transactions import TransactionClient
+
+    client = TransactionClient({"bootstrap.servers": rig.broker.bootstrap})
+    try:
+        return client.topics([rig.topic["orders"]])[rig.topic["orders"]].topic_id
+    finally:
+        client.close()
+
+
+def create_again(rig: Rig, topic: str) -> None:
+    """The broker may still be busy with the deletion for a moment."""
+    from tests.waiting import wait_until
+    from tidegate.daemon.broker import BrokerFailed
+
+    def create() -> bool:
+        try:
+            rig.broker.create_topics({topic: 4})
+        except BrokerFailed as refusal:
+            assert "already exists" in str(refusal)
+            return False
+        return True
+
+    wait_until(create, f"{topic} can be created again", 30)

@@ -1,0 +1,77 @@
+"""Processes that are frozen, given up, and wake up: they stop by themselves and nothing of theirs becomes visible."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import ExitStack
+
+import pytest
+
+from tests.e2e.conftest import RigMaker
+from tests.support.processes import find_descendants, is_alive, kill
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_C10_a_frozen_daemon_that_wakes_up_behind_a_takeover_stops_with_exit_code_5(make_rig: RigMaker) -> None:
+    """Its slots die by their lease; the newer daemon goes on from the newest checkpoint; the zombie decides nothing."""
+    rig = make_rig(seed=31, heartbeat_timeout="2s")
+    old = rig.running()
+    slots = old.slots()
+    assert slots
+    with ExitStack() as thaw:
+        kill(old.pid, signal.SIGSTOP)
+        thaw.callback(kill, old.pid, signal.SIGCONT)
+        wait_until(lambda: not any(map(is_alive, slots)), "the slots of the frozen daemon end by their lease", 30)
+        new = rig.daemon().start().wait_running()
+        new.wait_committed()
+    assert old.wait(60) == 5, old.text()[-3000:]
+    assert f"superseded by process {new.pid}" in old.text()
+    assert "Traceback" not in old.text()
+    rig.finish(new)
+
+
+def test_C10_of_two_daemons_the_newer_takes_over_and_the_older_stops_with_exit_code_5(make_rig: RigMaker) -> None:
+    rig = make_rig(seed=32)
+    old = rig.running()
+    new = rig.daemon().start().wait_running()
+    assert old.wait(60) == 5, old.text()[-3000:]
+    assert f"superseded by process {new.pid}" in old.text()
+    assert "Traceback" not in old.text()
+    new.wait_committed()
+    rig.finish(new)
+
+
+def test_F03_a_frozen_slot_is_noticed_and_replaced_and_ends_when_it_wakes_up(make_rig: RigMaker) -> None:
+    rig = make_rig(seed=33, heartbeat_timeout="2s")
+    daemon = rig.running()
+    frozen = daemon.slots()[0]
+    with ExitStack() as thaw:
+        kill(frozen, signal.SIGSTOP)
+        thaw.callback(kill, frozen, signal.SIGCONT)
+        lost = daemon.wait_for(rf"process {frozen} .* was lost: no heartbeat for (\d+\.\d) s", 30)
+        assert 2.0 <= float(lost.group(1)) < 6.0
+        daemon.wait_attempt(1)
+    wait_until(lambda: not is_alive(frozen), "the slot ends when it wakes up", 30)
+    rig.finish(daemon)
+
+
+def test_F03_a_frozen_executor_does_not_stop_its_slots_for_ever(make_rig: RigMaker) -> None:
+    """Spark gives the executor up; the attempt ends, another executor is started, and the old one ends."""
+    spark = {
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.network.timeoutInterval": "1s",
+        "spark.network.timeout": "4s",
+    }
+    rig = make_rig(seed=34, master="local-cluster[2,1,512]", heartbeat_timeout="2s", spark=spark)
+    daemon = rig.running()
+    frozen = daemon.executors()[0]
+    below = [process.pid for process in find_descendants(frozen)]
+    with ExitStack() as thaw:
+        kill(frozen, signal.SIGSTOP)
+        thaw.callback(kill, frozen, signal.SIGCONT)
+        daemon.wait_attempt(1, 150)
+        assert frozen not in daemon.executors() or not is_alive(frozen)
+    wait_until(lambda: not any(map(is_alive, [frozen, *below])), "the frozen executor and its slots end", 60)
+    rig.finish(daemon)
