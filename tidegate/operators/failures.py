@@ -6,7 +6,7 @@ import msgspec
 
 
 class RecordFailure(msgspec.Struct, frozen=True):
-    """`row` is the index in the input frame; `reason` starts with Spark's error class: ``DIVIDE_BY_ZERO in `a / b` ``."""
+    """`row` is the index in the input frame; `reason` is Spark's error class and the expression."""
 
     row: int
     reason: str

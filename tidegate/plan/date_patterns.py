@@ -9,7 +9,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-WIDTHS = {"yyyy": 4, "MM": 2, "dd": 2, "HH": 2, "mm": 2, "ss": 2, "S": 1, "SS": 2, "SSS": 3, "SSSS": 4, "SSSSS": 5, "SSSSSS": 6}
+WIDTHS = {
+    "yyyy": 4,
+    "MM": 2,
+    "dd": 2,
+    "HH": 2,
+    "mm": 2,
+    "ss": 2,
+    "S": 1,
+    "SS": 2,
+    "SSS": 3,
+    "SSSS": 4,
+    "SSSSS": 5,
+    "SSSSSS": 6,
+}
 _WORD = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z'\[\]#{}]+)")
 
 

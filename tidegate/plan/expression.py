@@ -99,7 +99,7 @@ def cast_can_fail(source: DataType, target: DataType) -> bool:
     if before == "string":
         return after != "binary"
     if after in _INTEGRAL:
-        return before == "timestamp" and after != "bigint" or _WIDTH.get(before, 0) > _WIDTH[after]
+        return (before == "timestamp" and after != "bigint") or _WIDTH.get(before, 0) > _WIDTH[after]
     return after == "timestamp" and before in _WIDTH
 
 
@@ -155,7 +155,7 @@ def _text(expression: Expression, depth: int) -> str:
             return f"{function}({', '.join(_text(one, depth - 1) for one in arguments)})"
 
 
-def _literal_text(value: bool | int | float | str | None, kind: DataType) -> str:
+def _literal_text(value: bool | float | str | None, kind: DataType) -> str:
     if value is None:
         return "NULL"
     if kind.kind == "string":

@@ -14,7 +14,8 @@ from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.plan.errors import ExpressionError, Refusal
 from tidegate.plan.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
 from tidegate.plan.functions import REGISTRY, Argument, Site
-from tidegate.plan.syntax import Apply, CastTo, Constant, Member, Name, Star, Syntax, derive_syntax
+from tidegate.plan.syntax import derive_syntax
+from tidegate.plan.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.plan.typing_rules import INTEGRAL, NUMERIC, derive_output_type, with_type
 
 MAX_NODES = 2_000
@@ -139,9 +140,13 @@ def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> st
 
 def _unknown_function(start: int, name: str) -> Refusal:
     if name in AGGREGATES or name in _AGGREGATE_ALIASES:
-        return Refusal(start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`")
+        return Refusal(
+            start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
+        )
     if name in _CHANGING:
-        return Refusal(start, f"`{name}` gives another value each time, so a replay would differ", "use a timestamp of the record")
+        return Refusal(
+            start, f"`{name}` gives another value each time, so a replay would differ", "use a timestamp of the record"
+        )
     return Refusal(start, f"there is no function `{name}`", _did_you_mean(name, REGISTRY, "see docs/expressions.md:"))
 
 
@@ -151,7 +156,11 @@ def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     if near:
         return f"did you mean `{folded[near[0]]}`?"
     shown = sorted(folded.values())[:12]
-    return f"{otherwise} {', '.join(shown)}{' ...' if len(folded) > len(shown) else ''}" if shown else "nothing is known here"
+    return (
+        f"{otherwise} {', '.join(shown)}{' ...' if len(folded) > len(shown) else ''}"
+        if shown
+        else "nothing is known here"
+    )
 
 
 def _aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
@@ -159,9 +168,13 @@ def _aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
     name = tree.function if isinstance(tree, Apply) else ""
     name = _AGGREGATE_ALIASES.get(name, name)
     if not isinstance(tree, Apply) or name not in AGGREGATES:
-        raise Refusal(tree.start, "this is not one call of an aggregate function", "use one of " + ", ".join(AGGREGATES))
+        raise Refusal(
+            tree.start, "this is not one call of an aggregate function", "use one of " + ", ".join(AGGREGATES)
+        )
     if len(tree.arguments) != 1:
-        raise Refusal(tree.start, f"`{name}` takes one argument, not {len(tree.arguments)}", "compute it in a select before")
+        raise Refusal(
+            tree.start, f"`{name}` takes one argument, not {len(tree.arguments)}", "compute it in a select before"
+        )
     argument = tree.arguments[0]
     if isinstance(argument, Star):
         if name != "count":

@@ -1,87 +1,45 @@
 """Tokens -> syntax tree, by Spark's grammar of expressions (precedence as in its `SqlBaseParser.g4`, `expression`).
 
 Recursive descent, loosest first: OR, AND, NOT, predicates (BETWEEN IN LIKE RLIKE IS), comparison, `|`, `^`, `&`,
-`+ - ||`, `* / % DIV`, signs, then subscripts, fields and `::`. Whatever is not in the grammar is refused with its place.
+`+ - ||`, `* / % DIV`, signs, then subscripts, fields and `::`. What is not in the grammar is refused with its place.
 Types are none of this module's business: `parse.py` follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from decimal import Decimal
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, VOID, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TINYINT,
+    VOID,
+    DataType,
+)
 from tidegate.plan.errors import Refusal
 from tidegate.plan.intervals import interval_literal
+from tidegate.plan.literals import binary_literal, number_literal
+from tidegate.plan.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.plan.tokens import Token, derive_tokens
 
 MAX_DEPTH = 100
-DECIMAL = DataType("decimal")  # only literals have it, and only until `typing_rules` has found what they are used as
-_NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": DECIMAL}
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
-_ENDS_OF_TERMS = frozenset({"and", "or", "not", "then", "else", "end", "when", "as", "from", "in", "is", "like", "between"})
+_ENDS_OF_TERMS = frozenset(
+    {"and", "or", "not", "then", "else", "end", "when", "as", "from", "in", "is", "like", "between"}
+)
 _TYPES = {
     "boolean": BOOLEAN, "tinyint": TINYINT, "byte": TINYINT, "smallint": SMALLINT, "short": SMALLINT, "int": INT,
     "integer": INT, "bigint": BIGINT, "long": BIGINT, "float": FLOAT, "real": FLOAT, "double": DOUBLE,
     "string": STRING, "binary": BINARY, "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A literal. A decimal keeps its text; `type` months or interval is for arithmetic with time only."""
-
-    start: int
-    value: bool | int | float | str | None
-    type: DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    """The first part of a column reference."""
-
-    start: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """`base.name`."""
-
-    start: int
-    base: Syntax
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Apply:
-    """A function or operator; operators have their sign as name, CASE is `case` (condition, value, ..., default)."""
-
-    start: int
-    function: str
-    arguments: tuple[Syntax, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CastTo:
-    """CAST, TRY_CAST and `::`."""
-
-    start: int
-    operand: Syntax
-    type: DataType
-    attempt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Star:
-    """The star of `count(*)`."""
-
-    start: int
-
-
-Syntax = Constant | Name | Member | Apply | CastTo | Star
 
 
 def derive_syntax(text: str) -> Syntax:
@@ -152,19 +110,23 @@ class _Reader:
         """A whole expression: OR binds loosest."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Refusal(self.peek.start, f"the expression is nested deeper than {MAX_DEPTH}", "split it into two steps")
-        tree = self._left_associative(lambda: self._conjunction(), lambda: self._logic("or"))
+            raise Refusal(
+                self.peek.start, f"the expression is nested deeper than {MAX_DEPTH}", "split it into two steps"
+            )
+        tree = self._left_associative(self._conjunction, lambda: self._logic("or"))
         self._depth -= 1
         return tree
 
     def _conjunction(self) -> Syntax:
-        return self._left_associative(lambda: self._negation(), lambda: self._logic("and"))
+        return self._left_associative(self._negation, lambda: self._logic("and"))
 
     def _logic(self, word: str) -> tuple[int, str] | None:
         start = self.peek.start
         return (start, word) if self._word(word) else None
 
-    def _left_associative(self, operand: Callable[[], Syntax], operator: Callable[[], tuple[int, str] | None]) -> Syntax:
+    def _left_associative(
+        self, operand: Callable[[], Syntax], operator: Callable[[], tuple[int, str] | None]
+    ) -> Syntax:
         tree = operand()
         length = 0
         while found := operator():
@@ -253,7 +215,7 @@ class _Reader:
         if token is None:
             return self._primary()
         if token.text == "-" and self.peek.kind == "number":
-            return self._postfix(_number(self._next(), token.start, negative=True))
+            return self._postfix(number_literal(self._next(), token.start, negative=True))
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Refusal(token.start, f"the expression is nested deeper than {MAX_DEPTH}", "remove signs")
@@ -282,11 +244,11 @@ class _Reader:
     def _atom(self) -> Syntax:
         token = self.peek
         if token.kind == "number":
-            return _number(self._next(), token.start)
+            return number_literal(self._next(), token.start)
         if token.kind == "string":
             return Constant(token.start, self._next().text, STRING)
         if token.kind == "binary":
-            return _binary(self._next())
+            return binary_literal(self._next())
         if token.kind == "quoted":
             return Name(token.start, self._next().text)
         if token.kind == "name":
@@ -296,7 +258,7 @@ class _Reader:
         if token.text == "." and self._after().kind == "number" and self._after().start == token.end:
             self._next()
             number = self._next()
-            return _number(Token("number", "." + number.text, token.start, number.end), token.start)
+            return number_literal(Token("number", "." + number.text, token.start, number.end), token.start)
         raise self.unexpected("expected a column, a literal, a function or `(`")
 
     def _parenthesis(self, token: Token) -> Syntax:
@@ -325,7 +287,9 @@ class _Reader:
             return self._interval(token.start)
         if word in _ENDS_OF_TERMS:
             self._at -= 1
-            raise self.unexpected("expected a column, a literal, a function or `(`; write a column of that name in backticks")
+            raise self.unexpected(
+                "expected a column, a literal, a function or `(`; write a column of that name in backticks"
+            )
         if self.peek.kind == "operator" and self.peek.text == "->":
             raise Refusal(token.start, "a lambda function is not supported", "compute it in a python step")
         return Name(token.start, token.text)
@@ -355,7 +319,9 @@ class _Reader:
             arguments = self._arguments()
         self._expect(")")
         if self._is_word(0, "over") and self._after().text == "(":
-            raise Refusal(token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`")
+            raise Refusal(
+                token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`"
+            )
         return Apply(token.start, word, arguments)
 
     def _arguments(self, *separators: str) -> tuple[Syntax, ...]:
@@ -440,40 +406,7 @@ class _Reader:
             return DataType("array", element=element)
         kind = _TYPES.get(word) if token.kind == "name" else None
         if kind is None:
-            raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", "use one of " + ", ".join(sorted(_TYPES)))
+            raise Refusal(
+                token.start, f"`{token.text}` is not a type of Tidegate", "use one of " + ", ".join(sorted(_TYPES))
+            )
         return kind
-
-
-def _number(token: Token, start: int, *, negative: bool = False) -> Constant:
-    text = ("-" if negative else "") + token.text
-    digits = text.rstrip("LlSsYyDdFfBb")
-    suffix = text[len(digits) :].upper()
-    if suffix not in _NUMBER_SUFFIXES and suffix:
-        raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D or F")
-    kind = _NUMBER_SUFFIXES.get(suffix)
-    if kind is None and "e" in digits.lower():
-        kind = DOUBLE
-    if kind is None and "." in digits:
-        kind = DECIMAL
-    if kind is None:
-        kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), DECIMAL)
-    if kind in (DOUBLE, FLOAT):
-        return Constant(start, float(digits), kind)
-    if kind is DECIMAL:
-        return Constant(start, format(Decimal(digits), "f"), kind)
-    if not digits.lstrip("-").isdigit() or not _fits(int(digits), kind):
-        raise Refusal(start, f"`{text}` is not a {kind}", "choose a wider type")
-    return Constant(start, int(digits), kind)
-
-
-def _fits(value: int, kind: DataType) -> bool:
-    return -(1 << (_INTEGER_BITS[kind.kind] - 1)) <= value < 1 << (_INTEGER_BITS[kind.kind] - 1)
-
-
-def _binary(token: Token) -> Constant:
-    digits = token.text if len(token.text) % 2 == 0 else "0" + token.text
-    try:
-        bytes.fromhex(digits)
-    except ValueError as error:
-        raise Refusal(token.start, f"x'{token.text}' is not hexadecimal", "use 0-9 and A-F") from error
-    return Constant(token.start, digits.lower(), BINARY)

@@ -12,8 +12,8 @@ from functools import cache
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token as RawToken
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import Token as RawToken
+from sqlglot.tokenizer_core import TokenType
 
 from tidegate.plan.errors import Refusal
 
@@ -43,7 +43,9 @@ def derive_tokens(text: str) -> list[Token]:
     :raises Refusal: the text is too long, or holds a quote that is never closed or a character outside the grammar.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
-        raise Refusal(0, f"the expression has {len(text)} characters, more than {MAX_TEXT_CHARACTERS}", "split the step")
+        raise Refusal(
+            0, f"the expression has {len(text)} characters, more than {MAX_TEXT_CHARACTERS}", "split the step"
+        )
     try:
         raw = _tokenizer().tokenize(text)
     except TokenError as error:

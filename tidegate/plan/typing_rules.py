@@ -14,7 +14,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, VOID
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Cast, Expression, Literal, cast_can_fail
 from tidegate.plan.intervals import MONTHS, date_literal, timestamp_literal
-from tidegate.plan.syntax import DECIMAL
+from tidegate.plan.syntax_tree import DECIMAL
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FRACTIONAL = ("float", "double")
@@ -61,7 +61,8 @@ def _common_with_string(other: DataType) -> DataType | None:
 
 def can_cast(source: DataType, target: DataType) -> bool:
     """Whether `CAST` accepts the pair (Spark's ANSI matrix without DECIMAL, intervals, text of
-    arrays, and arrays with elements that could fail)."""
+    arrays, and arrays with elements that could fail).
+    """
     before, after = source.kind, target.kind
     if source == target or before == "void":
         return True
@@ -86,7 +87,9 @@ def can_cast(source: DataType, target: DataType) -> bool:
 def decimal_refusal(start: int, literal: Expression) -> Refusal:
     """What is said about a decimal literal that nothing turns into a double."""
     text = literal.value if isinstance(literal, Literal) else "it"
-    return Refusal(start, f"{text} is a DECIMAL in Spark SQL, a type that Tidegate does not have", f"write {text}D for a double")
+    return Refusal(
+        start, f"{text} is a DECIMAL in Spark SQL, a type that Tidegate does not have", f"write {text}D for a double"
+    )
 
 
 def with_type(start: int, expression: Expression, target: DataType, *, attempt: bool = False) -> Expression:

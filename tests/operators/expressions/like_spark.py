@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,7 +17,8 @@ from tidegate.operators.expressions import compile_projection
 from tidegate.operators.failures import RecordFailure
 from tidegate.plan.expression import can_fail
 from tidegate.plan.parse import parse_expression
-from tidegate.plan.syntax import Apply, CastTo, Member, Syntax, derive_syntax
+from tidegate.plan.syntax import derive_syntax
+from tidegate.plan.syntax_tree import Apply, CastTo, Member, Syntax
 
 Row = tuple[object, ...]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -77,7 +78,10 @@ def functions_in(text: str) -> set[str]:
 def frame_of(case: Case) -> pl.DataFrame:
     """The rows of a case as operators see them."""
     return pl.DataFrame(
-        {name: pl.Series([row[index] for row in case.rows], dtype=polars_type(kind)) for index, (name, kind) in enumerate(case.schema.items())}
+        {
+            name: pl.Series([row[index] for row in case.rows], dtype=polars_type(kind))
+            for index, (name, kind) in enumerate(case.schema.items())
+        }
     )
 
 
@@ -211,7 +215,9 @@ def _one_by_one(spark: SparkSession, case: Case, text: str, wanted: set[int]) ->
     kind, values = "unknown", list[object]()
     for index, row in enumerate(case.rows):
         try:
-            [kind], [(value,)] = evaluate_spark(spark, Case((text,), case.columns, (row,)), {text: {0} if index in wanted else set()})
+            [kind], [(value,)] = evaluate_spark(
+                spark, Case((text,), case.columns, (row,)), {text: {0} if index in wanted else set()}
+            )
         except PySparkException as error:
             value = error
         values.append(value)

@@ -9,8 +9,15 @@ from tests.operators.expressions import cases_numbers, cases_operators, cases_te
 from tests.operators.expressions.like_spark import Case, differences, functions_in
 from tidegate.plan.functions import REGISTRY
 
-TABLES = {"operators": cases_operators.CASES, "text": cases_text.CASES, "numbers": cases_numbers.CASES, "time": cases_time.CASES}
-EACH = [pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)]
+TABLES = {
+    "operators": cases_operators.CASES,
+    "text": cases_text.CASES,
+    "numbers": cases_numbers.CASES,
+    "time": cases_time.CASES,
+}
+EACH = [
+    pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)
+]
 
 
 @pytest.mark.slow
@@ -24,5 +31,7 @@ def test_values_and_failures_are_sparks(spark: SparkSession, case: Case) -> None
 
 def test_every_function_has_a_conformance_row() -> None:
     """A function that is registered but never compared with Spark fails here."""
-    compared = {name for cases in TABLES.values() for case in cases for text in case.expressions for name in functions_in(text)}
+    compared = {
+        name for cases in TABLES.values() for case in cases for text in case.expressions for name in functions_in(text)
+    }
     assert not sorted(set(REGISTRY) - compared)

@@ -56,7 +56,11 @@ def _moment_of_number(value: pl.Expr, before: str) -> pl.Expr:
     """A number is seconds since 1970."""
     if before in FRACTIONAL:
         micros = value.cast(pl.Float64) * float(_SECOND)
-        return pl.when((micros >= float(FIRST)) & (micros < float(LAST))).then(micros.cast(pl.Int64, strict=False)).cast(TIMESTAMP)
+        return (
+            pl.when((micros >= float(FIRST)) & (micros < float(LAST)))
+            .then(micros.cast(pl.Int64, strict=False))
+            .cast(TIMESTAMP)
+        )
     seconds = value.cast(pl.Int64)
     inside = seconds.is_between(FIRST // _SECOND, LAST // _SECOND)
     return pl.when(inside).then(seconds * _SECOND).cast(TIMESTAMP)
@@ -86,7 +90,9 @@ def _java_texts(numbers: pl.Series) -> pl.Series:
     other = ~((size >= 1e-3) & (size < 1e7) | (size == 0) | size.is_nan())
     if not other.any():
         return texts
-    return pl.Series([_java_text(text) if odd else text for text, odd in zip(texts, other, strict=True)], dtype=pl.String)
+    return pl.Series(
+        [_java_text(text) if odd else text for text, odd in zip(texts, other, strict=True)], dtype=pl.String
+    )
 
 
 def _java_text(text: str) -> str:
@@ -118,7 +124,9 @@ def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
 def _double_of_text(text: pl.Expr, kind: pl.DataType) -> pl.Expr:
     lower = text.str.to_lowercase()
     digits = pl.when(text.str.contains(_DOUBLE_TEXT)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
-    infinite = pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
+    infinite = (
+        pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
+    )
     return (
         pl.when(lower.str.contains(r"^[+-]?inf(inity)?$"))
         .then(infinite)

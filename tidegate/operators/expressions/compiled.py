@@ -91,11 +91,11 @@ def sequence(arguments: Sequence[Compiled]) -> list[Failure]:
     """The failures of arguments that are evaluated from the left until one is NULL."""
     failures: list[Failure] = []
     for index, argument in enumerate(arguments):
-        for failure in argument.failures:
-            for before in arguments[:index]:
-                if not isinstance(before.source, Literal):
-                    failure = failure.guarded(before.value.is_not_null())
-            failures.append(failure)
+        if not argument.failures:
+            continue
+        before = [one.value.is_not_null() for one in arguments[:index] if not isinstance(one.source, Literal)]
+        reached = pl.all_horizontal(before) if before else None
+        failures += [failure if reached is None else failure.guarded(reached) for failure in argument.failures]
     return failures
 
 

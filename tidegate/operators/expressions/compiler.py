@@ -35,7 +35,7 @@ def compile_expression(expression: Expression) -> Compiled:
             return COMPILERS[function](expression, [compile_expression(argument) for argument in arguments])
 
 
-def _literal(value: bool | int | float | str | None, kind: DataType) -> pl.Expr:
+def _literal(value: bool | float | str | None, kind: DataType) -> pl.Expr:
     if kind.kind == "binary" and isinstance(value, str):
         return pl.lit(bytes.fromhex(value))
     if kind.kind in ("date", "timestamp", "interval") and value is not None:

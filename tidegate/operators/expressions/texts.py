@@ -88,7 +88,13 @@ def _substring(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         found = pl.when(position <= 0).then(pl.lit("")).otherwise(found)
     else:
         length = arguments[2].value.cast(pl.Int64) if len(arguments) == 3 else everything
-        start = pl.when(position > 0).then(position - 1).when(position < 0).then(size + position).otherwise(pl.lit(0, pl.Int64))
+        start = (
+            pl.when(position > 0)
+            .then(position - 1)
+            .when(position < 0)
+            .then(size + position)
+            .otherwise(pl.lit(0, pl.Int64))
+        )
         kept = (start + length - start.clip(0)).clip(0)
         found = value.str.slice(start.clip(0), kept.cast(pl.UInt64, strict=False))
     return strict(call, arguments, null_if_any_null(found, arguments))

@@ -12,7 +12,8 @@ from tidegate.plan.date_patterns import Part
 
 _DATE = r"^(?P<y>[0-9]{4})(?:-(?P<mo>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})(?:[ T](?s:.)*)?)?)?$"
 _ZONE = r"(?: ?(?P<z>Z|UTC|GMT)| ?(?P<zs>[+-])(?P<zh>[0-9]{1,2})(?::(?P<zm>[0-9]{1,2}))?)?"
-_CLOCK = r"[ T](?P<h>[0-9]{1,2})(?::(?P<mi>[0-9]{1,2})(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]*))?" + _ZONE + r")?)?"
+_SECONDS = r"(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]*))?" + _ZONE + r")?"
+_CLOCK = r"[ T](?P<h>[0-9]{1,2})(?::(?P<mi>[0-9]{1,2})" + _SECONDS + r")?"
 _TIMESTAMP = rf"^(?P<y>[0-9]{{4}})(?:-(?P<mo>[0-9]{{1,2}})(?:-(?P<d>[0-9]{{1,2}})(?:{_CLOCK})?)?)?$"
 _FIELDS = {"yyyy": "y", "MM": "mo", "dd": "d", "HH": "h", "mm": "mi", "ss": "s"}
 
@@ -25,7 +26,7 @@ def date_of_text(text: pl.Expr) -> pl.Expr:
 
 
 def timestamp_of_text(text: pl.Expr) -> pl.Expr:
-    """A date, or a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an offset behind the seconds; NULL when it is neither."""
+    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither."""
     groups = text.str.extract_groups(_TIMESTAMP)
     hours, minutes = _number(groups, "zh", 0), _number(groups, "zm", 0)
     sign = pl.when(groups.struct.field("zs") == "-").then(-1).otherwise(1)

@@ -62,7 +62,9 @@ def _parse(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("date_format")
 def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[0].value, arguments[0].type)
-    return strict(call, arguments, text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))), (OVERFLOW, outside))
+    return strict(
+        call, arguments, text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))), (OVERFLOW, outside)
+    )
 
 
 @compiles(*_EPOCH)

@@ -12,7 +12,9 @@ from tidegate.plan.functions.time import FUNCTIONS as _TIME
 FUNCTIONS: tuple[Function, ...] = (*_OPERATORS, *_TEXT, *_NUMBER, *_TIME, *_COLLECTION)
 """In the order in which the documentation lists them."""
 
-REGISTRY: dict[str, Function] = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
+REGISTRY: dict[str, Function] = {
+    name: function for function in FUNCTIONS for name in (function.name, *function.aliases)
+}
 """By name and alias, lower case."""
 
 __all__ = ["FUNCTIONS", "REGISTRY", "Argument", "Function", "Site"]

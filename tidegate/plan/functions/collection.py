@@ -17,9 +17,15 @@ def _element(name: str) -> Resolve:
             raise site.refuse(array, "an array")
         if index.type.kind not in (*INTEGRAL, "void") or (name != "[]" and index.type.kind == "bigint"):
             raise site.refuse(index, "an integer")
-        if name in ("element_at", "try_element_at") and isinstance(index.expression, Literal) and index.expression.value == 0:
+        if (
+            name in ("element_at", "try_element_at")
+            and isinstance(index.expression, Literal)
+            and index.expression.value == 0
+        ):
             raise Refusal(index.start, f"`{site.function}` counts from 1, or from -1 at the end", "use 1, or a[0]")
-        return Call(name, (array.expression, with_type(index.start, index.expression, DataType("bigint"))), array.type.element)
+        return Call(
+            name, (array.expression, with_type(index.start, index.expression, DataType("bigint"))), array.type.element
+        )
 
     return resolve
 
@@ -35,7 +41,9 @@ def _of_element(name: str, result: DataType) -> Resolve:
             raise site.refuse(value if element else array, "a value" if element else "an array")
         kind = common_type(element, value.type)
         if kind is None or kind != element or (value.type == STRING) != (element == STRING):
-            raise Refusal(value.start, f"{value.type} is not an element of {array.type}", f"cast it: cast(... as {element})")
+            raise Refusal(
+                value.start, f"{value.type} is not an element of {array.type}", f"cast it: cast(... as {element})"
+            )
         return Call(name, (array.expression, with_type(value.start, value.expression, element)), result)
 
     return resolve
@@ -59,7 +67,9 @@ def _join(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
-        raise Refusal(site.start, "`named_struct` takes names and values in turn", "write: named_struct('a', 1, 'b', 2)")
+        raise Refusal(
+            site.start, "`named_struct` takes names and values in turn", "write: named_struct('a', 1, 'b', 2)"
+        )
     names, fields = [site.fixed_text(argument) for argument in arguments[::2]], []
     for name, argument in zip(names, arguments[1::2], strict=True):
         value = site.any(argument)
@@ -73,12 +83,37 @@ def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 FUNCTIONS = (
     Function("[]", "arrays", "a[i]", "The element at i from 0; outside the array the record fails.", _element("[]")),
-    Function("element_at", "arrays", "element_at(a, i)", "The element at i from 1, from the end when negative; outside the record fails.", _element("element_at")),
-    Function("try_element_at", "arrays", "try_element_at(a, i)", "As element_at, but NULL outside the array.", _element("try_element_at")),
+    Function(
+        "element_at",
+        "arrays",
+        "element_at(a, i)",
+        "The element at i from 1, from the end when negative; outside the record fails.",
+        _element("element_at"),
+    ),
+    Function(
+        "try_element_at",
+        "arrays",
+        "try_element_at(a, i)",
+        "As element_at, but NULL outside the array.",
+        _element("try_element_at"),
+    ),
     Function("get", "arrays", "get(a, i)", "As a[i], but NULL outside the array.", _element("get")),
-    Function("size", "arrays", "size(a)", "The number of elements; NULL for NULL.", simple("size", "array", INT), ("cardinality", "array_size")),
-    Function("array_contains", "arrays", "array_contains(a, v)", "Whether v is an element; NULL when only a NULL could be it.", _of_element("array_contains", BOOLEAN)),
+    Function(
+        "size",
+        "arrays",
+        "size(a)",
+        "The number of elements; NULL for NULL.",
+        simple("size", "array", INT),
+        ("cardinality", "array_size"),
+    ),
+    Function(
+        "array_contains",
+        "arrays",
+        "array_contains(a, v)",
+        "Whether v is an element; NULL when only a NULL could be it.",
+        _of_element("array_contains", BOOLEAN),
+    ),
     Function("array_join", "arrays", "array_join(a, separator)", "The strings joined; NULLs are left out.", _join),
     Function("array", "arrays", "array(a, b, ...)", "An array of values.", _array),
     Function("named_struct", "structs", "named_struct('name', value, ...)", "A struct; `s.name` is a field.", _struct),
-)  # fmt: skip
+)

@@ -35,7 +35,9 @@ class Site:
 
     def refuse(self, argument: Argument, wanted: str) -> Refusal:
         """The refusal of an argument by its type."""
-        return Refusal(argument.start, f"`{self.function}` wants {wanted}, not {argument.type}", "cast it or use another column")
+        return Refusal(
+            argument.start, f"`{self.function}` wants {wanted}, not {argument.type}", "cast it or use another column"
+        )
 
     def _of(self, argument: Argument, kinds: tuple[str, ...], target: DataType, wanted: str) -> Expression:
         if argument.type.kind not in kinds:
@@ -151,7 +153,9 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
         return
     wanted = str(least) if most == least else f"at least {least}" if most is None else f"{least} to {most}"
     raise Refusal(
-        site.start, f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}", "see docs/expressions.md"
+        site.start,
+        f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}",
+        "see docs/expressions.md",
     )
 
 
@@ -167,6 +171,10 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
             if "decimal" in (kind.kind, argument.type.kind):
                 decimal = argument if argument.type.kind == "decimal" else arguments[0]
                 raise decimal_refusal(decimal.start, decimal.expression)
-            raise Refusal(argument.start, f"`{site.function}`: {argument.type} does not go with {kind}", f"cast it: cast(... as {kind})")
+            raise Refusal(
+                argument.start,
+                f"`{site.function}`: {argument.type} does not go with {kind}",
+                f"cast it: cast(... as {kind})",
+            )
         kind = found
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)

@@ -17,7 +17,9 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     digits = site.fixed_integer(arguments[1]) if len(arguments) == 2 else Literal(0, INT)
     number = int(digits.value or 0) if isinstance(digits, Literal) else 0
     if number < 0 and value.type.kind in INTEGRAL:
-        raise Refusal(arguments[1].start, "an integer cannot be rounded to tens", "cast it: round(cast(a as double), -1)")
+        raise Refusal(
+            arguments[1].start, "an integer cannot be rounded to tens", "cast it: round(cast(a as double), -1)"
+        )
     if abs(number) > MAX_DIGITS:
         raise Refusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")
     return Call(site.function, (value, digits), value.type)
@@ -30,7 +32,9 @@ def _to_bigint(name: str) -> Function:
 
     aliases = ("ceiling",) if name == "ceil" else ()
     direction = "below" if name == "floor" else "above"
-    return Function(name, "numbers", f"{name}(a)", f"The next integer {direction} or equal, a bigint.", resolve, aliases)
+    return Function(
+        name, "numbers", f"{name}(a)", f"The next integer {direction} or equal, a bigint.", resolve, aliases
+    )
 
 
 def _extreme(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -68,18 +72,62 @@ def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expressio
 
 FUNCTIONS = (
     Function("abs", "numbers", "abs(a)", "Without the sign.", _abs),
-    Function("round", "numbers", "round(a [, digits])", "Rounded half away from zero, by the decimal text of the number.", _round),
+    Function(
+        "round",
+        "numbers",
+        "round(a [, digits])",
+        "Rounded half away from zero, by the decimal text of the number.",
+        _round,
+    ),
     _to_bigint("floor"),
     _to_bigint("ceil"),
     Function("sqrt", "numbers", "sqrt(a)", "Square root; NaN for negative numbers.", simple("sqrt", "double", DOUBLE)),
     Function("cbrt", "numbers", "cbrt(a)", "Cube root.", simple("cbrt", "double", DOUBLE)),
-    Function("power", "numbers", "power(a, b)", "a to the power of b, a double.", simple("power", "double double", DOUBLE), ("pow",)),
+    Function(
+        "power",
+        "numbers",
+        "power(a, b)",
+        "a to the power of b, a double.",
+        simple("power", "double double", DOUBLE),
+        ("pow",),
+    ),
     Function("exp", "numbers", "exp(a)", "e to the power of a.", simple("exp", "double", DOUBLE)),
-    Function("ln", "numbers", "ln(a), log(a)", "Natural logarithm; NULL for zero and negative numbers.", simple("ln", "double", DOUBLE), ("log",)),
-    Function("log10", "numbers", "log10(a)", "Logarithm to base 10; NULL for zero and negative numbers.", simple("log10", "double", DOUBLE)),
-    Function("log2", "numbers", "log2(a)", "Logarithm to base 2; NULL for zero and negative numbers.", simple("log2", "double", DOUBLE)),
+    Function(
+        "ln",
+        "numbers",
+        "ln(a), log(a)",
+        "Natural logarithm; NULL for zero and negative numbers.",
+        simple("ln", "double", DOUBLE),
+        ("log",),
+    ),
+    Function(
+        "log10",
+        "numbers",
+        "log10(a)",
+        "Logarithm to base 10; NULL for zero and negative numbers.",
+        simple("log10", "double", DOUBLE),
+    ),
+    Function(
+        "log2",
+        "numbers",
+        "log2(a)",
+        "Logarithm to base 2; NULL for zero and negative numbers.",
+        simple("log2", "double", DOUBLE),
+    ),
     Function("sign", "numbers", "sign(a)", "-1, 0 or 1 as a double.", simple("sign", "double", DOUBLE), ("signum",)),
-    Function("pmod", "numbers", "pmod(a, b)", "Remainder of integers that is never negative for positive b; zero b fails the record.", _positive_remainder),
-    Function("greatest", "numbers", "greatest(a, b, ...)", "The greatest that is not NULL; NaN is the greatest number.", _extreme_text_free),
+    Function(
+        "pmod",
+        "numbers",
+        "pmod(a, b)",
+        "Remainder of integers that is never negative for positive b; zero b fails the record.",
+        _positive_remainder,
+    ),
+    Function(
+        "greatest",
+        "numbers",
+        "greatest(a, b, ...)",
+        "The greatest that is not NULL; NaN is the greatest number.",
+        _extreme_text_free,
+    ),
     Function("least", "numbers", "least(a, b, ...)", "The least that is not NULL.", _extreme_text_free),
-)  # fmt: skip
+)

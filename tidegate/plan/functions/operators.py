@@ -54,22 +54,36 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
         months = right.expression.value if isinstance(right.expression, Literal) else None
         if not isinstance(months, int) or abs(months) > MAX_MONTHS:
             raise site.refuse(right, f"an interval literal of at most {MAX_MONTHS} months")
-        return Call("add_months", (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))), left.type)
+        return Call(
+            "add_months",
+            (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))),
+            left.type,
+        )
     if pair in (("timestamp", "interval"), ("date", "interval")):
         if left.type == DATE and isinstance(right.expression, Literal) and _whole_days(right.expression) is not None:
             days = _whole_days(right.expression)
-            return Call("date_add" if site.function == "+" else "date_sub", (left.expression, Literal(days, DataType("int"))), DATE)
+            return Call(
+                "date_add" if site.function == "+" else "date_sub",
+                (left.expression, Literal(days, DataType("int"))),
+                DATE,
+            )
         return Call(site.function, (with_type(left.start, left.expression, TIMESTAMP), right.expression), TIMESTAMP)
     if pair == ("interval", "interval"):
         return Call(site.function, (left.expression, right.expression), INTERVAL)
     if site.function == "-" and left.type.kind in ("timestamp", "date") and right.type.kind in ("timestamp", "date"):
-        return Call("-", (with_type(left.start, left.expression, TIMESTAMP), with_type(right.start, right.expression, TIMESTAMP)), INTERVAL)
+        return Call(
+            "-",
+            (with_type(left.start, left.expression, TIMESTAMP), with_type(right.start, right.expression, TIMESTAMP)),
+            INTERVAL,
+        )
     if site.function == "+" and right.type == DATE:
         left, right = right, left
     if left.type == DATE and right.type.kind in ("tinyint", "smallint", "int"):
         function = "date_add" if site.function == "+" else "date_sub"
         return Call(function, (left.expression, with_type(right.start, right.expression, DataType("int"))), DATE)
-    raise Refusal(site.start, f"{left.type} {site.function} {right.type} has no meaning", "add an interval: ts + interval 1 day")
+    raise Refusal(
+        site.start, f"{left.type} {site.function} {right.type} has no meaning", "add an interval: ts + interval 1 day"
+    )
 
 
 def _whole_days(literal: Literal) -> int | None:
@@ -121,12 +135,17 @@ def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Arg
     """`n > 1.5` with an integer n: the decimal literal becomes the integer bound that means the same."""
     for value, bound, upper in ((left, right, (">=", "<")), (right, left, ("<=", ">"))):
         literal = bound.expression
-        if value.type.kind in INTEGRAL and isinstance(literal, Literal) and bound.type.kind == "decimal" and name in ("<", "<=", ">", ">="):
+        if (
+            value.type.kind in INTEGRAL
+            and isinstance(literal, Literal)
+            and bound.type.kind == "decimal"
+            and name in ("<", "<=", ">", ">=")
+        ):
             number = rounded_decimal(literal, up=name in upper)
             if not -(1 << 63) <= number < 1 << 63:
                 raise Refusal(bound.start, f"{literal.value} is beyond bigint", "compare with a smaller number")
-            bound = Argument(Literal(number, BIGINT), bound.start)
-            return (value, bound) if value is left else (bound, value)
+            whole = Argument(Literal(number, BIGINT), bound.start)
+            return (value, whole) if value is left else (whole, value)
     return left, right
 
 
@@ -190,6 +209,7 @@ def _nvl2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _literal(kind: DataType) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
         literal = arguments[0].expression
         text = str(literal.value) if isinstance(literal, Literal) else ""
         value = date_literal(text) if kind == DATE else timestamp_literal(text)
@@ -218,11 +238,32 @@ def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 FUNCTIONS = (
-    Function("+", "operators", "a + b", "Sum; an integer overflow fails the record. Also date + int, timestamp + interval.", _arithmetic("+")),
-    Function("-", "operators", "a - b", "Difference; also timestamp - interval, and timestamp - timestamp for comparing with an interval.", _arithmetic("-")),
+    Function(
+        "+",
+        "operators",
+        "a + b",
+        "Sum; an integer overflow fails the record. Also date + int, timestamp + interval.",
+        _arithmetic("+"),
+    ),
+    Function(
+        "-",
+        "operators",
+        "a - b",
+        "Difference; also timestamp - interval, and timestamp - timestamp for comparing with an interval.",
+        _arithmetic("-"),
+    ),
     Function("*", "operators", "a * b", "Product; an integer overflow fails the record.", _arithmetic("*")),
-    Function("/", "operators", "a / b", "Quotient, always a double; division by zero fails the record.", _arithmetic("/")),
-    Function("%", "operators", "a % b", "Remainder with the sign of a; division by zero fails the record.", _arithmetic("%"), ("mod",)),
+    Function(
+        "/", "operators", "a / b", "Quotient, always a double; division by zero fails the record.", _arithmetic("/")
+    ),
+    Function(
+        "%",
+        "operators",
+        "a % b",
+        "Remainder with the sign of a; division by zero fails the record.",
+        _arithmetic("%"),
+        ("mod",),
+    ),
     Function("div", "operators", "a div b", "Integer quotient, rounded towards zero, a bigint.", _arithmetic("div")),
     Function("negative", "operators", "-a", "The negated number.", _sign("negative")),
     Function("positive", "operators", "+a", "The number itself.", _sign("positive")),
@@ -236,7 +277,13 @@ FUNCTIONS = (
     Function("<=", "operators", "a <= b", "Less or equal.", _comparison("<=")),
     Function(">", "operators", "a > b", "Greater; NaN is greater than any number.", _comparison(">")),
     Function(">=", "operators", "a >= b", "Greater or equal.", _comparison(">=")),
-    Function("<=>", "operators", "a <=> b", "Equal, where NULL equals NULL; also `a is not distinct from b`.", _comparison("<=>")),
+    Function(
+        "<=>",
+        "operators",
+        "a <=> b",
+        "Equal, where NULL equals NULL; also `a is not distinct from b`.",
+        _comparison("<=>"),
+    ),
     Function("and", "operators", "a and b", "Three-valued; b is not evaluated when a is false.", _logic("and")),
     Function("or", "operators", "a or b", "Three-valued; b is not evaluated when a is true.", _logic("or")),
     Function("not", "operators", "not a, !a", "Three-valued.", _logic("not")),
@@ -244,17 +291,41 @@ FUNCTIONS = (
     Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL when unknown.", _in),
     Function("||", "operators", "a || b", "Concatenation.", _concatenation),
     Function("date literal", "operators", "date'2026-01-31'", "A date constant.", _literal(DATE)),
-    Function("timestamp literal", "operators", "timestamp'2026-01-31 12:00:00'", "A timestamp constant, in UTC or with an offset.", _literal(TIMESTAMP)),
-    Function("case", "conditions", "case when c then a [...] [else b] end", "The first branch whose condition is true; others are not evaluated.", _case),
+    Function(
+        "timestamp literal",
+        "operators",
+        "timestamp'2026-01-31 12:00:00'",
+        "A timestamp constant, in UTC or with an offset.",
+        _literal(TIMESTAMP),
+    ),
+    Function(
+        "case",
+        "conditions",
+        "case when c then a [...] [else b] end",
+        "The first branch whose condition is true; others are not evaluated.",
+        _case,
+    ),
     Function("if", "conditions", "if(c, a, b)", "a when c is true, else b.", _if),
-    Function("coalesce", "conditions", "coalesce(a, b, ...)", "The first value that is not NULL.", _coalesce, ("nvl", "ifnull")),
+    Function(
+        "coalesce",
+        "conditions",
+        "coalesce(a, b, ...)",
+        "The first value that is not NULL.",
+        _coalesce,
+        ("nvl", "ifnull"),
+    ),
     Function("nullif", "conditions", "nullif(a, b)", "NULL when a equals b, else a.", _nullif),
     Function("nvl2", "conditions", "nvl2(a, b, c)", "b when a is not NULL, else c.", _nvl2),
-    Function("isnull", "conditions", "a is [not] null, isnull(a)", "Whether a is NULL.", simple("isnull", "any", BOOLEAN)),
+    Function(
+        "isnull", "conditions", "a is [not] null, isnull(a)", "Whether a is NULL.", simple("isnull", "any", BOOLEAN)
+    ),
     Function("isnotnull", "conditions", "isnotnull(a)", "Whether a is not NULL.", simple("isnotnull", "any", BOOLEAN)),
-    Function("isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)),
-    Function("nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", simple("nanvl", "double double", DOUBLE)),
+    Function(
+        "isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)
+    ),
+    Function(
+        "nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", simple("nanvl", "double double", DOUBLE)
+    ),
     Function("try_divide", "operators", "try_divide(a, b)", "a / b, NULL when b is zero.", _try_divide),
     Function("concat", "text", "concat(a, b, ...)", "All texts in a row; NULL when one is NULL.", _concatenation),
-)  # fmt: skip
-
+)

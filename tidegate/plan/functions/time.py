@@ -11,17 +11,50 @@ from tidegate.plan.intervals import MAX_MONTHS
 from tidegate.plan.typing_rules import with_type
 
 UNITS = {
-    "year": "year", "yyyy": "year", "yy": "year", "quarter": "quarter", "month": "month", "mon": "month", "mm": "month",
-    "week": "week", "day": "day", "dd": "day", "hour": "hour", "minute": "minute", "second": "second",
-    "millisecond": "millisecond", "microsecond": "microsecond",
-}  # fmt: skip
+    "year": "year",
+    "yyyy": "year",
+    "yy": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "mon": "month",
+    "mm": "month",
+    "week": "week",
+    "day": "day",
+    "dd": "day",
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "millisecond",
+    "microsecond": "microsecond",
+}
 _DATE_UNITS = ("year", "quarter", "month", "week")
 _FIELDS = {
-    "year": "year", "y": "year", "years": "year", "yr": "year", "quarter": "quarter", "qtr": "quarter",
-    "month": "month", "mon": "month", "months": "month", "week": "weekofyear", "w": "weekofyear", "weeks": "weekofyear",
-    "day": "day", "d": "day", "days": "day", "dayofweek": "dayofweek", "dow": "dayofweek", "doy": "dayofyear",
-    "hour": "hour", "h": "hour", "hours": "hour", "minute": "minute", "m": "minute", "min": "minute", "minutes": "minute",
-}  # fmt: skip
+    "year": "year",
+    "y": "year",
+    "years": "year",
+    "yr": "year",
+    "quarter": "quarter",
+    "qtr": "quarter",
+    "month": "month",
+    "mon": "month",
+    "months": "month",
+    "week": "weekofyear",
+    "w": "weekofyear",
+    "weeks": "weekofyear",
+    "day": "day",
+    "d": "day",
+    "days": "day",
+    "dayofweek": "dayofweek",
+    "dow": "dayofweek",
+    "doy": "dayofyear",
+    "hour": "hour",
+    "h": "hour",
+    "hours": "hour",
+    "minute": "minute",
+    "m": "minute",
+    "min": "minute",
+    "minutes": "minute",
+}
 _OF_TIME = ("hour", "minute", "second")
 
 
@@ -35,7 +68,11 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     word = str(field.value).lower() if isinstance(field, Literal) else ""
     name = _FIELDS.get(word)
     if name is None:
-        remedy = "use second(ts)" if word.startswith(("s", "sec")) else "use one of " + ", ".join(sorted(set(_FIELDS.values())))
+        remedy = (
+            "use second(ts)"
+            if word.startswith(("s", "sec"))
+            else "use one of " + ", ".join(sorted(set(_FIELDS.values())))
+        )
         raise Refusal(arguments[0].start, f"`{word}` cannot be extracted", remedy)
     return _field(name)(Site(name, site.start), arguments[1:])
 
@@ -93,7 +130,9 @@ def _formatted(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _from_seconds(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, 2)
     moment = _from_number("timestamp_seconds")(site, arguments[:1])
-    pattern = _pattern(site, arguments[1], parsing=False) if len(arguments) == 2 else Literal("yyyy-MM-dd HH:mm:ss", STRING)
+    pattern = (
+        _pattern(site, arguments[1], parsing=False) if len(arguments) == 2 else Literal("yyyy-MM-dd HH:mm:ss", STRING)
+    )
     return Call("date_format", (moment, pattern), STRING)
 
 
@@ -133,11 +172,27 @@ def _unix_date(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 FUNCTIONS = (
-    Function("to_timestamp", "time", "to_timestamp(s [, pattern])", "A timestamp from text; without a pattern as cast.", _parsed(TIMESTAMP)),
-    Function("to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern as cast.", _parsed(DATE)),
+    Function(
+        "to_timestamp",
+        "time",
+        "to_timestamp(s [, pattern])",
+        "A timestamp from text; without a pattern as cast.",
+        _parsed(TIMESTAMP),
+    ),
+    Function(
+        "to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern as cast.", _parsed(DATE)
+    ),
     Function("date_format", "time", "date_format(ts, pattern)", "Text by a literal pattern.", _formatted),
-    Function("from_unixtime", "time", "from_unixtime(seconds [, pattern])", "Text of seconds since 1970.", _from_seconds),
-    Function("date_trunc", "time", "date_trunc(unit, ts)", "The beginning of the year, quarter, month, week (Monday), day, hour, ...", _date_trunc),
+    Function(
+        "from_unixtime", "time", "from_unixtime(seconds [, pattern])", "Text of seconds since 1970.", _from_seconds
+    ),
+    Function(
+        "date_trunc",
+        "time",
+        "date_trunc(unit, ts)",
+        "The beginning of the year, quarter, month, week (Monday), day, hour, ...",
+        _date_trunc,
+    ),
     Function("trunc", "time", "trunc(date, unit)", "The first day of the year, quarter, month or week.", _trunc),
     Function("year", "time", "year(d)", "The year.", _field("year")),
     Function("quarter", "time", "quarter(d)", "The quarter, 1 to 4.", _field("quarter")),
@@ -150,19 +205,73 @@ FUNCTIONS = (
     Function("hour", "time", "hour(ts)", "The hour.", _field("hour")),
     Function("minute", "time", "minute(ts)", "The minute.", _field("minute")),
     Function("second", "time", "second(ts)", "The whole second.", _field("second")),
-    Function("extract", "time", "extract(field from ts), date_part('field', ts)", "year, quarter, month, week, day, dow, doy, hour or minute.", _part, ("date_part", "datepart")),
-    Function("unix_seconds", "time", "unix_seconds(ts)", "Seconds since 1970, rounded down.", _to_number("unix_seconds")),
-    Function("unix_millis", "time", "unix_millis(ts)", "Milliseconds since 1970, rounded down.", _to_number("unix_millis")),
+    Function(
+        "extract",
+        "time",
+        "extract(field from ts), date_part('field', ts)",
+        "year, quarter, month, week, day, dow, doy, hour or minute.",
+        _part,
+        ("date_part", "datepart"),
+    ),
+    Function(
+        "unix_seconds", "time", "unix_seconds(ts)", "Seconds since 1970, rounded down.", _to_number("unix_seconds")
+    ),
+    Function(
+        "unix_millis", "time", "unix_millis(ts)", "Milliseconds since 1970, rounded down.", _to_number("unix_millis")
+    ),
     Function("unix_micros", "time", "unix_micros(ts)", "Microseconds since 1970.", _to_number("unix_micros")),
-    Function("timestamp_seconds", "time", "timestamp_seconds(n)", "A timestamp from whole seconds since 1970.", _from_number("timestamp_seconds")),
-    Function("timestamp_millis", "time", "timestamp_millis(n)", "A timestamp from milliseconds since 1970.", _from_number("timestamp_millis")),
-    Function("timestamp_micros", "time", "timestamp_micros(n)", "A timestamp from microseconds since 1970.", _from_number("timestamp_micros")),
+    Function(
+        "timestamp_seconds",
+        "time",
+        "timestamp_seconds(n)",
+        "A timestamp from whole seconds since 1970.",
+        _from_number("timestamp_seconds"),
+    ),
+    Function(
+        "timestamp_millis",
+        "time",
+        "timestamp_millis(n)",
+        "A timestamp from milliseconds since 1970.",
+        _from_number("timestamp_millis"),
+    ),
+    Function(
+        "timestamp_micros",
+        "time",
+        "timestamp_micros(n)",
+        "A timestamp from microseconds since 1970.",
+        _from_number("timestamp_micros"),
+    ),
     Function("unix_date", "time", "unix_date(d)", "Days since 1970.", _unix_date),
-    Function("date_from_unix_date", "time", "date_from_unix_date(n)", "A date from days since 1970.", simple("date_from_unix_date", "integer", DATE)),
+    Function(
+        "date_from_unix_date",
+        "time",
+        "date_from_unix_date(n)",
+        "A date from days since 1970.",
+        simple("date_from_unix_date", "integer", DATE),
+    ),
     Function("date_add", "time", "date_add(d, days)", "Days later.", simple("date_add", "date integer", DATE)),
     Function("date_sub", "time", "date_sub(d, days)", "Days earlier.", simple("date_sub", "date integer", DATE)),
-    Function("datediff", "time", "datediff(end, start)", "Days between.", simple("datediff", "date date", INT), ("date_diff",)),
-    Function("add_months", "time", "add_months(d, months)", "Months later (a literal), at most the last day of the month.", _add_months),
+    Function(
+        "datediff",
+        "time",
+        "datediff(end, start)",
+        "Days between.",
+        simple("datediff", "date date", INT),
+        ("date_diff",),
+    ),
+    Function(
+        "add_months",
+        "time",
+        "add_months(d, months)",
+        "Months later (a literal), at most the last day of the month.",
+        _add_months,
+    ),
     Function("last_day", "time", "last_day(d)", "The last day of the month.", simple("last_day", "date", DATE)),
-    Function("make_date", "time", "make_date(year, month, day)", "A date; a wrong one fails the record.", simple("make_date", "integer integer integer", DATE)),
-)  # fmt: skip
+    Function(
+        "make_date",
+        "time",
+        "make_date(year, month, day)",
+        "A date; a wrong one fails the record.",
+        simple("make_date", "integer integer integer", DATE),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The nodes of a syntax tree: an expression after its grammar is known and before it has names and types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.datatypes import DataType
+
+DECIMAL = DataType("decimal")  # only literals have it, and only until `typing_rules` has found what they are used as
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A literal. A decimal keeps its text; `type` months or interval is for arithmetic with time only."""
+
+    start: int
+    value: bool | int | float | str | None
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """The first part of a column reference."""
+
+    start: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`base.name`."""
+
+    start: int
+    base: Syntax
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function or operator; operators have their sign as name, CASE is `case` (condition, value, ..., default)."""
+
+    start: int
+    function: str
+    arguments: tuple[Syntax, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CastTo:
+    """CAST, TRY_CAST and `::`."""
+
+    start: int
+    operand: Syntax
+    type: DataType
+    attempt: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """The star of `count(*)`."""
+
+    start: int
+
+
+Syntax = Constant | Name | Member | Apply | CastTo | Star
