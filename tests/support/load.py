@@ -9,9 +9,9 @@ from typing import Self
 import msgspec
 
 from tests.waiting import wait_until
-from tidegate.daemon.demo.orders import Order, make_orders, write_orders
+from tidegate.daemon.demo.orders import Order, make_orders
 
-CHUNK_S = 0.5
+TICK_S = 0.05
 
 
 class OrderWriter:
@@ -19,7 +19,7 @@ class OrderWriter:
 
     def __init__(self, bootstrap: str, topic: str, seed: int, rate: float) -> None:
         self.orders: list[Order] = []
-        """All that are written; in flux until `stop` has returned."""
+        """All that are handed over; in flux until `stop` has returned."""
         self._bootstrap, self._topic, self._seed, self._rate = bootstrap, topic, seed, rate
         self._stop = threading.Event()
         self._errors: list[Exception] = []
@@ -42,7 +42,7 @@ class OrderWriter:
             self._thread.join(10)
 
     def stop(self, timeout_s: float = 150) -> list[Order]:
-        """Finish the chunk under way; all orders that were written. Raises what made the writer end."""
+        """End the load; all orders that were written. Raises what made the writer end."""
         self._stop.set()
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), "the writer hangs"
@@ -51,13 +51,32 @@ class OrderWriter:
         return self.orders
 
     def _write(self) -> None:
+        from confluent_kafka import Producer
+
+        failures: list[object] = []
+        settings = {
+            "bootstrap.servers": self._bootstrap,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.messages": 1_000_000,
+            "delivery.report.only.error": True,
+            "message.timeout.ms": 180_000,
+            "log_level": 0,
+            "on_delivery": lambda error, _message: failures.append(error) if error is not None else None,
+        }
+        encode = msgspec.json.encode
+        per_tick = max(1, int(self._rate * TICK_S))
         try:
+            producer = Producer(dict(settings))
             while not self._stop.is_set():
-                due = time.monotonic() + CHUNK_S
-                chunk = list(make_orders(max(1, int(self._rate * CHUNK_S)), self._seed, first=len(self.orders)))
-                write_orders(self._bootstrap, self._topic, iter(chunk), self._rate)
-                self.orders += chunk
+                due = time.monotonic() + TICK_S
+                for order in make_orders(per_tick, self._seed, first=len(self.orders)):
+                    producer.produce(self._topic, encode(order), order.customer.encode())
+                    self.orders.append(order)
+                producer.poll(0)
                 self._stop.wait(due - time.monotonic())
+            left = producer.flush(120)
+            assert not (left or failures), f"{left + len(failures)} orders were not delivered: {failures[:1]}"
         except Exception as error:  # noqa: BLE001 - reported by stop()
             self._errors.append(error)
 
