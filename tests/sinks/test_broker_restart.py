@@ -1,0 +1,59 @@
+"""A broker that is killed and comes back: what a retry can cure fails nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import BrokerMaker
+from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
+from tests.waiting import wait_until
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.ids import CheckpointId
+from tidegate.sinks.outcome import Outcome
+
+# kafka-python leaves the socket of a failed connection to the garbage collector.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+
+@pytest.fixture
+def broker_and_cluster(
+    own_broker: BrokerMaker, unique_name: Callable[[str], str]
+) -> Iterator[tuple[DevelopmentBroker, Cluster]]:
+    broker = own_broker()
+    cluster = Cluster(broker.bootstrap, unique_name)
+    yield broker, cluster
+    cluster.close()
+    gc.collect()
+
+
+def test_kills_while_writing_and_between_prepare_and_commit(
+    broker_and_cluster: tuple[DevelopmentBroker, Cluster],
+) -> None:
+    broker, cluster = broker_and_cluster
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    driven.write(rows(range(500)))
+    driven.written(500)
+    broker.kill()
+    driven.write(rows(range(500, 1000)))
+    broker.start()
+    first = driven.prepared(1).committables
+    broker.kill()
+    driven.write(rows(range(1000, 1500)))
+    broker.start()
+    outcomes: list[Outcome] = []
+
+    def committed() -> bool:
+        outcomes[:] = cluster.committer.commit(permit(first))
+        return outcomes == [Outcome.ENDED_NOW]
+
+    wait_until(committed, "the first checkpoint is committed")
+    driven.sink.completed(CheckpointId(1), NO_IDS)
+    second = driven.prepared(2).committables
+    assert cluster.committer.commit(permit(second, 2)) == [Outcome.ENDED_NOW]
+    visible = cluster.visible(topic)
+    assert sorted(number for part in visible.values() for number in part) == list(range(1500))
+    assert_order_per_key(visible)
