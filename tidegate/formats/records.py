@@ -48,8 +48,6 @@ class Encoded(msgspec.Struct, frozen=True):
     records: list[OutputRecord]
     size_bytes: int
     """Of all keys and values."""
-    size_bytes: int
-    """Bytes of the values, without keys."""
     timestamps_ms: list[int | None] | None = None
     """Milliseconds since 1970 for each record (None: the time of sending); None when the sink sets no timestamps."""
 
