@@ -128,7 +128,7 @@ class Daemon:
                 await self._run_attempt()
                 return
             except TidegateError as error:
-                if self._stop_requested.is_set():
+                if self._stop_requested.is_set() and error.retriable:
                     raise ShutdownIncomplete(
                         f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
                         f"lost, the next start goes on from the last checkpoint"
