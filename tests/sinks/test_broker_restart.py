@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,8 +13,7 @@ from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.ids import CheckpointId
 from tidegate.sinks.outcome import Outcome
 
-# kafka-python leaves the socket of a failed connection to the garbage collector.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -26,7 +24,6 @@ def broker_and_cluster(
     cluster = Cluster(broker.bootstrap, unique_name)
     yield broker, cluster
     cluster.close()
-    gc.collect()
 
 
 def test_kills_while_writing_and_between_prepare_and_commit(

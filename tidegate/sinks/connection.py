@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from socket import socket
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tidegate.ids import TopicPartition
@@ -230,6 +232,7 @@ def _connect(arguments: Mapping[str, object], bootstrap: str, timeout_s: float) 
     try:
         return KafkaAdminClient(
             **{"client_id": "tidegate", **arguments},
+            proxy_url=_closing_sockets(),
             bootstrap_timeout_ms=int(timeout_s * 1000),
             request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
             reconnect_backoff_max_ms=1000,
@@ -245,6 +248,28 @@ def _connect(arguments: Mapping[str, object], bootstrap: str, timeout_s: float) 
         raise BrokerUnavailable(
             f"no connection to {bootstrap} in {timeout_s:g} s: {error!r}; is it reachable?"
         ) from error
+
+
+@cache
+def _closing_sockets() -> str:
+    """The scheme of sockets that are closed when they cannot connect, for `proxy_url`.
+
+    kafka-python leaves them open until the garbage collector runs, which is one for each try while a broker is away.
+    Its registry of schemes is the way in that it offers.
+    """
+    from kafka.net.inet import KafkaNetSocket
+
+    class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
+        SCHEMES = ("tidegate",)
+
+        async def sock_connect(self, net: Any, sock: socket, address: Any, timeout_at: float | None = None) -> Any:
+            try:
+                return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
+            except BaseException:
+                sock.close()
+                raise
+
+    return f"{ClosingSocket.SCHEMES[0]}://"
 
 
 def error_name(code: int) -> str:
