@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -34,17 +35,20 @@ def main() -> int:
     results.parent.mkdir(exist_ok=True)
     command = [sys.executable, str(options.peers / "bench.py"), "--peer", options.engines]
     command += ["--records", str(options.records), "--seconds", str(options.seconds), "--json", str(results)]
+    environ = {"TIDEGATE": str(Path(sys.executable).with_name("tidegate")), **os.environ}
     harness = _harness_python(options.peers)
     if harness:
         command[0] = harness
     status = 0
     for workload in options.workloads.split(","):
         more = ["--workload", workload, "--mode", options.mode, "--repeat", str(options.repeat)]
-        status |= subprocess.run([*command, *more], cwd=HERE.parent, check=False).returncode
+        status |= subprocess.run([*command, *more], cwd=HERE.parent, env=environ, check=False).returncode
     if options.interval_cost:
         for commit_ms in ("1000", "60000"):
             only = ["--peer", "tidegate", "--workload", "W1", "--mode", "drain", "--commit-ms", commit_ms]
-            status |= subprocess.run([*command, *only, "--repeat", "2"], cwd=HERE.parent, check=False).returncode
+            status |= subprocess.run(
+                [*command, *only, "--repeat", "2"], cwd=HERE.parent, env=environ, check=False
+            ).returncode
     rows = [json.loads(line) for line in results.read_text().splitlines() if line.strip()]
     print("\n".join(summarise(rows)))
     print(f"kept in {results.relative_to(HERE.parent)}")
