@@ -196,4 +196,10 @@ def _typed_aggregate(site: Site, argument: Argument) -> AggregateCall:
         return AggregateCall(site.function, with_type(argument.start, argument.expression, target), target)
     if site.function in ("min", "max") and kind.kind in ("array", "struct"):
         raise site.refuse(argument, "values that have an order")
+    if kind.kind in ("array", "struct"):
+        raise Refusal(
+            argument.start,
+            f"`{site.function}` of {kind} is not supported yet: state keeps plain values",
+            "take the fields that are needed: first(x.field)",
+        )
     return AggregateCall(site.function, argument.expression, kind)

@@ -30,8 +30,16 @@ from tidegate.plan.literals import binary_literal, number_literal
 from tidegate.plan.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.plan.tokens import Token, derive_tokens
 
-MAX_DEPTH = 100
-_COMPARISONS = {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"}
+MAX_DEPTH = 50
+_LEVELS = (
+    {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"},
+    {"|": "|"},
+    {"^": "^"},
+    {"&": "&"},
+    {"+": "+", "-": "-", "||": "||"},
+    {"*": "*", "/": "/", "%": "%", "div": "div"},
+)
+_OPERATORS = {sign: (name, level) for level, signs in enumerate(_LEVELS) for sign, name in signs.items()}
 _ENDS_OF_TERMS = frozenset(
     {"and", "or", "not", "then", "else", "end", "when", "as", "from", "in", "is", "like", "between"}
 )
@@ -145,24 +153,24 @@ class _Reader:
         return tree if count == 0 else Apply(start, "not", (tree if count % 2 else Apply(start, "not", (tree,)),))
 
     def _predicate(self) -> Syntax:
-        tree = self._comparison()
+        tree = self._operation()
         start = self.peek.start
         negated = self._is_word(0, "not") and self._is_word(1, "between", "in", "like", "ilike", "rlike", "regexp")
         if negated:
             self._next()
         found: Syntax | None = None
         if self._word("between"):
-            low = self._comparison()
+            low = self._operation()
             self._expect_word("and")
-            found = Apply(start, "between", (tree, low, self._comparison()))
+            found = Apply(start, "between", (tree, low, self._operation()))
         elif self._word("in"):
             found = Apply(start, "in", (tree, *self._listed()))
         elif self._word("rlike", "regexp"):
-            found = Apply(start, "rlike", (tree, self._comparison()))
+            found = Apply(start, "rlike", (tree, self._operation()))
         elif self._is_word(0, "like", "ilike"):
             function = self._next().text.lower()
-            pattern = self._comparison()
-            escape = (self._comparison(),) if self._word("escape") else ()
+            pattern = self._operation()
+            escape = (self._operation(),) if self._word("escape") else ()
             found = Apply(start, function, (tree, pattern, *escape))
         elif self._word("is"):
             return self._is_predicate(start, tree)
@@ -178,37 +186,25 @@ class _Reader:
             found = Apply(start, "<=>", (tree, Constant(start, self._next().text.lower() == "true", BOOLEAN)))
         elif self._word("distinct"):
             self._expect_word("from")
-            found = Apply(start, "<=>", (tree, self._comparison()))
+            found = Apply(start, "<=>", (tree, self._operation()))
             negated = not negated
         else:
             raise self.unexpected("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
         return Apply(start, "not", (found,)) if negated else found
 
-    def _comparison(self) -> Syntax:
-        return self._left_associative(self._bit_or, lambda: self._infix(_COMPARISONS))
-
-    def _bit_or(self) -> Syntax:
-        return self._left_associative(self._bit_xor, lambda: self._infix({"|": "|"}))
-
-    def _bit_xor(self) -> Syntax:
-        return self._left_associative(self._bit_and, lambda: self._infix({"^": "^"}))
-
-    def _bit_and(self) -> Syntax:
-        return self._left_associative(self._sum, lambda: self._infix({"&": "&"}))
-
-    def _sum(self) -> Syntax:
-        return self._left_associative(self._product, lambda: self._infix({"+": "+", "-": "-", "||": "||"}))
-
-    def _product(self) -> Syntax:
-        return self._left_associative(self._signed, lambda: self._infix({"*": "*", "/": "/", "%": "%", "div": "div"}))
-
-    def _infix(self, signs: dict[str, str]) -> tuple[int, str] | None:
-        token = self.peek
-        sign = signs.get(token.text.lower()) if token.kind in ("operator", "name") else None
-        if sign is None:
-            return None
-        self._next()
-        return token.start, sign
+    def _operation(self, floor: int = 0) -> Syntax:
+        """Operators that bind at least as tight as level `floor`, from the left (precedence climbing)."""
+        tree = self._signed()
+        for _ in range(MAX_DEPTH):
+            token = self.peek
+            name, level = (
+                _OPERATORS.get(token.text.lower(), ("", -1)) if token.kind in ("operator", "name") else ("", -1)
+            )
+            if level < floor:
+                return tree
+            self._next()
+            tree = Apply(token.start, name, (tree, self._operation(level + 1)))
+        raise Refusal(self.peek.start, f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
 
     def _signed(self) -> Syntax:
         token = self._sign("-", "+", "~")
@@ -348,9 +344,9 @@ class _Reader:
         return "trim", (first,)
 
     def _position(self) -> tuple[Syntax, ...]:
-        needle = self._comparison()
+        needle = self._operation()
         if self._word("in"):
-            return needle, self._comparison()
+            return needle, self._operation()
         found = [needle]
         while self._sign(","):
             found.append(self.expression())

@@ -86,7 +86,7 @@ def exact_quotient(left: pl.Expr, right: pl.Expr, constant: object = None) -> pl
     """
     if isinstance(constant, (int, float)) and constant and math.frexp(constant)[0] in (0.5, -0.5):
         return left / right
-    zeros = pl.int_range(pl.len()).cast(pl.Float64) * 0.0
+    zeros = (left * 0.0).fill_nan(0.0)
     return left / (zeros + right)
 
 

@@ -5,7 +5,9 @@ The functions are in the modules imported below, one per group; each registers i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -19,20 +21,84 @@ from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Lite
 GROUPS = (arithmetic, collections, comparisons, numbers, patterns, texts, times)
 
 
-def compile_expression(expression: Expression) -> Compiled:
-    """Compile a typed expression; it must come from `parse_expression`."""
+MAX_INLINE_USES = 2
+_WIDENING = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
+
+
+class Compiler:
+    """Compiles expressions that will be evaluated together on one frame.
+
+    A Polars expression that mentions another several times evaluates it several times, and nested functions would
+    multiply. So a part that its function mentions more than `MAX_INLINE_USES` times becomes a column of its own:
+    `stages` are those columns, to be added to the frame one stage after the other before the results are computed.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[list[pl.Expr]] = []
+        self._bound: dict[Expression, tuple[Compiled, int]] = {}
+
+    def compile(self, expression: Expression) -> Compiled:
+        """Compile a typed expression; it must come from `parse_expression`."""
+        return self._staged(expression)[0]
+
+    def _staged(self, expression: Expression) -> tuple[Compiled, int]:
+        """The compiled expression and how many stages must have run before it."""
+        match expression:
+            case Literal(value=value, type=kind):
+                return Compiled(_literal(value, kind), expression), 0
+            case Column(name=name):
+                return Compiled(_column(name), expression), 0
+            case Field(base=base, name=name):
+                inner, stage = self._staged(base)
+                return Compiled(inner.value.struct.field(name), expression, inner.failures), stage
+            case Cast(operand=operand):
+                return self._assembled([operand], lambda parts: compile_cast(expression, parts[0]))
+            case Call(function=function, arguments=arguments):
+                return self._assembled(arguments, lambda parts: COMPILERS[function](expression, parts))
+
+    def _assembled(
+        self, arguments: Sequence[Expression], build: Callable[[Sequence[Compiled]], Compiled]
+    ) -> tuple[Compiled, int]:
+        parts = [self._staged(argument) for argument in arguments]
+        probes = [
+            part if _is_cheap(part.source) else replace(part, value=pl.col(f"__probe_{index}"))
+            for index, (part, _) in enumerate(parts)
+        ]
+        if any(probe is not part for probe, (part, _) in zip(probes, parts, strict=True)):
+            uses = Counter(_mentioned(build(probes)))
+            for index, (part, stage) in enumerate(parts):
+                if uses[f"__probe_{index}"] > MAX_INLINE_USES:
+                    parts[index] = self._bind(part, stage)
+        return build([part for part, _ in parts]), max((stage for _, stage in parts), default=0)
+
+    def _bind(self, part: Compiled, stage: int) -> tuple[Compiled, int]:
+        """Make a part a column of its own; the same part of another expression shares it."""
+        if part.source not in self._bound:
+            name = f"__part_{len(self._bound)}"
+            while len(self.stages) <= stage:
+                self.stages.append([])
+            self.stages[stage].append(part.value.alias(name))
+            self._bound[part.source] = replace(part, value=pl.col(name)), stage + 1
+        return self._bound[part.source]
+
+
+def _is_cheap(expression: Expression) -> bool:
+    """Whether evaluating it again costs next to nothing."""
     match expression:
-        case Literal(value=value, type=kind):
-            return Compiled(_literal(value, kind), expression)
-        case Column(name=name):
-            return Compiled(_column(name), expression)
-        case Field(base=base, name=name):
-            inner = compile_expression(base)
-            return Compiled(inner.value.struct.field(name), expression, inner.failures)
-        case Cast(operand=operand):
-            return compile_cast(expression, compile_expression(operand))
-        case Call(function=function, arguments=arguments):
-            return COMPILERS[function](expression, [compile_expression(argument) for argument in arguments])
+        case Field(base=base):
+            return _is_cheap(base)
+        case Cast(operand=operand, type=kind):
+            return _is_cheap(operand) and {operand.type.kind, kind.kind} <= _WIDENING
+        case Call():
+            return False
+    return True
+
+
+def _mentioned(compiled: Compiled) -> Iterator[str]:
+    """The columns a compiled expression reads, each as often as it is read."""
+    yield from compiled.value.meta.root_names()
+    for failure in compiled.failures:
+        yield from failure.condition.meta.root_names()
 
 
 def _literal(value: bool | float | str | None, kind: DataType) -> pl.Expr:

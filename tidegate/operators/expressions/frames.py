@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.operators.expressions.compiled import Compiled, Failure
-from tidegate.operators.expressions.compiler import compile_expression
+from tidegate.operators.expressions.compiler import Compiler
 from tidegate.operators.failures import RecordFailure
 from tidegate.plan.expression import Expression, columns_of
 
@@ -21,7 +21,8 @@ _VALUE = "__value"
 class Projection:
     """Columns computed from the columns of a frame, all at once."""
 
-    def __init__(self, names: Sequence[str], compiled: Sequence[Compiled]) -> None:
+    def __init__(self, names: Sequence[str], compiled: Sequence[Compiled], stages: Sequence[Sequence[pl.Expr]]) -> None:
+        self._stages = stages
         self._values = [one.value.alias(name) for name, one in zip(names, compiled, strict=True)]
         self._failures = [failure for one in compiled for failure in one.failures]
         self._only_constants = not any(columns_of(one.source) for one in compiled)
@@ -33,6 +34,7 @@ class Projection:
 
         :param keep: columns of `frame` that are passed on in front of the new ones.
         """
+        frame = staged(frame, self._stages)
         found = frame.select(*keep, *self._values, *self._failed, *self._row_count)
         if self._only_constants:
             found = found.drop(_VALUE)
@@ -47,30 +49,45 @@ class Projection:
 class Predicate:
     """A condition on the rows of a frame."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, stages: Sequence[Sequence[pl.Expr]]) -> None:
+        self._stages = stages
         self._value = compiled.value
         self._failures = list(compiled.failures)
         self._failed = _any_failed(self._failures)
 
     def apply(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """The rows for which the condition is true, and the rows for which it cannot be evaluated."""
-        if not self._failed:
+        if not self._failed and not self._stages:
             return frame.filter(self._value), []
-        found = frame.select(self._value.alias(_VALUE), *self._failed, pl.int_range(pl.len()).alias("__row"))
+        full = staged(frame, self._stages)
+        found = full.select(self._value.alias(_VALUE), *self._failed, pl.int_range(pl.len()).alias("__row"))
+        if not self._failed:
+            return frame.filter(found[_VALUE]), []
         failed = found[_FAILED]
         if not failed.any():
             return frame.filter(found[_VALUE]), []
-        return frame.filter(found[_VALUE] & ~failed.fill_null(False)), locate(frame, self._failures)
+        return frame.filter(found[_VALUE] & ~failed.fill_null(False)), locate(full, self._failures)
 
 
 def compile_projection(columns: Sequence[tuple[str, Expression]]) -> Projection:
     """Compile named expressions once, to be applied to every frame."""
-    return Projection([name for name, _ in columns], [compile_expression(expression) for _, expression in columns])
+    compiler = Compiler()
+    compiled = [compiler.compile(expression) for _, expression in columns]
+    return Projection([name for name, _ in columns], compiled, compiler.stages)
 
 
 def compile_predicate(expression: Expression) -> Predicate:
     """Compile a boolean expression once, to be applied to every frame."""
-    return Predicate(compile_expression(expression))
+    compiler = Compiler()
+    compiled = compiler.compile(expression)
+    return Predicate(compiled, compiler.stages)
+
+
+def staged(frame: pl.DataFrame, stages: Sequence[Sequence[pl.Expr]]) -> pl.DataFrame:
+    """The frame with the columns that the expressions share."""
+    for stage in stages:
+        frame = frame.with_columns(stage)
+    return frame
 
 
 def _any_failed(failures: Sequence[Failure]) -> list[pl.Expr]:

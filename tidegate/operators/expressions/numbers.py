@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.formats.columns import polars_type
-from tidegate.operators.expressions.arithmetic import OVERFLOW, dividing, exact_quotient, integer_remainder
+from tidegate.operators.expressions.arithmetic import OVERFLOW, dividing, integer_remainder
 from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
 from tidegate.plan.expression import Call
 
@@ -21,31 +21,32 @@ def _round(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value
     digits = int(arguments[1].constant or 0)
     if call.type.kind in ("float", "double"):
-        rounded = round_half_up(value.cast(pl.Float64), digits)
-        return strict(call, arguments[:1], rounded.cast(polars_type(call.type)))
+        value = value.cast(pl.Float64).map_batches(_RoundHalfUp(digits), return_dtype=pl.Float64, is_elementwise=True)
+        return strict(call, arguments[:1], value.cast(polars_type(call.type)))
     return strict(call, arguments[:1], value)
 
 
-def round_half_up(value: pl.Expr, digits: int) -> pl.Expr:
+class _RoundHalfUp:
     """Round as Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
 
     A double is a tie exactly when it is the double nearest to the tie's decimal, which one correctly rounded
-    division of two whole numbers yields.
+    division of two whole numbers yields. On series, so that no step is evaluated twice.
     """
-    size = value.abs()
-    if digits >= 0:
-        power = float(10**digits)
-        scaled = size * power
+
+    def __init__(self, digits: int) -> None:
+        self._power = float(10 ** abs(digits))
+        self._tens = digits < 0
+
+    def __call__(self, value: pl.Series) -> pl.Series:
+        size = value.abs()
+        power = (size * 0.0).fill_nan(0.0) + self._power  # a column: see `exact_quotient`
+        scaled = size / power if self._tens else size * power
         whole = scaled.floor()
-        tie = exact_quotient(whole + 0.5, pl.lit(power), power)
-        rounded = exact_quotient(whole + (size >= tie).cast(pl.Float64), pl.lit(power), power)
-    else:
-        power = float(10**-digits)
-        scaled = exact_quotient(size, pl.lit(power))
-        whole = scaled.floor()
-        rounded = (whole + (size >= (whole + 0.5) * power).cast(pl.Float64)) * power
-    signed = pl.when((value < 0) & (rounded > 0)).then(-rounded).otherwise(rounded)  # never -0.0
-    return pl.when(scaled < _EXACT).then(signed).otherwise(value)
+        tie = (whole + 0.5) * power if self._tens else (whole + 0.5) / power
+        up = whole + (size >= tie).cast(pl.Float64)
+        rounded = up * power if self._tens else up / power
+        signed = pl.Series.zip_with(0.0 - rounded, (value < 0) & (rounded > 0), rounded)
+        return signed.zip_with(scaled < _EXACT, value)
 
 
 @compiles("floor", "ceil")
@@ -92,14 +93,11 @@ def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("greatest", "least")
 def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """NULL is left out; compared pairwise because Polars' own horizontal functions leave NaN out too."""
+    """NULL is left out; compared by hand because Polars' own horizontal functions leave NaN out."""
     greatest = call.function == "greatest"
-    value = arguments[0].value
-    for argument in arguments[1:]:
-        other = argument.value
-        better = other > value if greatest else other < value
-        value = pl.when(value.is_null() | better.fill_null(False)).then(other).otherwise(value)
-    return eager(call, arguments, value)
+    value, other = arguments[0].value, arguments[1].value
+    better = other > value if greatest else other < value
+    return eager(call, arguments, pl.when(value.is_null() | better.fill_null(False)).then(other).otherwise(value))
 
 
 @compiles("power")

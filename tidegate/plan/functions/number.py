@@ -42,7 +42,10 @@ def _extreme(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     operands = unify(site, arguments)
     if operands[0].type.kind in ("array", "struct"):
         raise site.refuse(arguments[0], "values that have an order")
-    return Call(site.function, operands, operands[0].type)
+    found = operands[0]
+    for operand in operands[1:]:  # in pairs: the compiler needs each operand several times
+        found = Call(site.function, (found, operand), operand.type)
+    return found
 
 
 def _abs(site: Site, arguments: tuple[Argument, ...]) -> Expression:

@@ -160,6 +160,7 @@ def _logic(name: str) -> Resolve:
 
 
 def _between(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
     value, low, high = arguments
     at_least = _comparison(">=")(site, (value, low))
     at_most = _comparison("<=")(site, (value, high))
@@ -167,12 +168,14 @@ def _between(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 def _in(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, None)
     operands = unify(site, arguments)
     return Call("in", operands, BOOLEAN)
 
 
 def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     """Condition, value, ..., default: the values get their common type; without ELSE the default is NULL."""
+    check_count(site, arguments, 2, None)
     conditions = arguments[0 : len(arguments) - len(arguments) % 2 : 2]
     values = (*arguments[1::2], *(arguments[-1:] if len(arguments) % 2 else ()))
     typed = unify(site, values)

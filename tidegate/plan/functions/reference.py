@@ -31,7 +31,7 @@ This page is generated: `python -m tidegate.plan.functions.reference > docs/expr
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
   ANSI ones: a string beside a bigint becomes a bigint, an int beside a float becomes a double.
 - `a.b` is a field of a struct, `a[0]` an element of an array.
-- At most 10,000 characters, 2,000 parts, 100 levels of nesting.
+- At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
 
 ## Aggregates
 
