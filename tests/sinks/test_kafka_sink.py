@@ -95,24 +95,35 @@ def test_an_ack_never_carries_a_transaction_behind_its_own_barrier(cluster_tv2: 
     assert driven.sink.unconfirmed() == [*first.committables, *second.committables]
 
 
-def test_ids_are_used_again_only_when_released(cluster_tv2: Cluster) -> None:
+def test_an_id_is_used_again_only_when_released(cluster_tv2: Cluster) -> None:
     driven = cluster_tv2.sink(cluster_tv2.topic())
     committables: list[Committable] = []
     for checkpoint in range(1, 5):
         driven.write(rows(range(10)))
         committables += driven.prepared(checkpoint).committables
-    driven.write(rows(range(10)))
-    driven.sink.prepare(CheckpointId(5))
-    driven.sink.turn()
-    assert not driven.sink.poll_prepared()
+    assert len({committable.transactional_id for committable in committables}) == 4
     cluster_tv2.committer.commit(permit(committables, 4))
     driven.sink.completed(CheckpointId(5), frozenset({committables[2].transactional_id}))
-    (again,) = driven.poll(5).committables
-    assert again.transactional_id == committables[2].transactional_id
-    assert (again.producer_id, again.producer_epoch) == (
-        committables[2].producer_id,
-        committables[2].producer_epoch + 1,
-    )
+    driven.write(rows(range(10)))
+    (again,) = driven.prepared(5).committables
+    before = committables[2]
+    assert again.transactional_id == before.transactional_id
+    assert (again.producer_id, again.producer_epoch) == (before.producer_id, before.producer_epoch + 1)
+
+
+def test_a_row_of_failed_checkpoints_is_carried_by_the_next_that_completes(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic()
+    driven = cluster_tv2.sink(topic)
+    for checkpoint in range(1, 11):
+        driven.write(rows(range(checkpoint * 10, checkpoint * 10 + 10)))
+        driven.prepared(checkpoint)
+        driven.sink.aborted(CheckpointId(checkpoint))
+    carried = driven.sink.unconfirmed()
+    assert len({committable.transactional_id for committable in carried}) == 10
+    cluster_tv2.committer.commit(permit(carried, 11))
+    visible = cluster_tv2.visible(topic)
+    assert sorted(number for part in visible.values() for number in part) == list(range(10, 110))
+    assert_order_per_key(visible)
 
 
 def test_close_leaves_a_prepared_transaction_committable(cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ def prepared(pool: IdPool, checkpoint: int) -> TransactionalId:
     return taken
 
 
-@pytest.mark.parametrize(("interval_ms", "ids"), [(60_000, 4), (100, 4), (50, 5), (20, 8), (1, 88), (0, 88)])
+@pytest.mark.parametrize(("interval_ms", "ids"), [(60_000, 4), (100, 4), (50, 5), (20, 8), (1, 64), (0, 64)])
 def test_short_intervals_have_more_ids(interval_ms: int, ids: int) -> None:
     assert derive_pool_size(interval_ms) == ids
 
@@ -41,6 +41,17 @@ def test_its_own_or_an_earlier_checkpoint_cannot_release_an_id(checkpoint: int) 
     pool = IdPool([A])
     prepared(pool, 3)
     assert not pool.released(A, CheckpointId(checkpoint))
+    assert pool.take() is None
+
+
+def test_a_spare_id_is_added_only_when_all_hold_committables() -> None:
+    pool = IdPool([A], spare=[B])
+    pool.take()
+    assert pool.take() is None
+    pool.opened(A)
+    assert pool.take() is None
+    pool.prepared(A, CheckpointId(1))
+    assert pool.take() == B
     assert pool.take() is None
 
 

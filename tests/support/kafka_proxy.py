@@ -75,8 +75,12 @@ class KafkaProxy:
         while not self._closed:
             try:
                 client, _ = self._listener.accept()
+            except OSError:
+                continue  # closed by __exit__, or the peer was gone before it was taken
+            try:
                 server = socket.create_connection(("127.0.0.1", self._target), 5)
             except OSError:
+                _close(client)
                 continue
             server.settimeout(None)
             for one in (client, server):

@@ -24,7 +24,7 @@ from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, Trans
 from tidegate.plan.graph import SinkOperator
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.naming import TransactionalName
-from tidegate.sinks.pool import IdPool, derive_pool_size
+from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.sinks.threads import HelperThread
@@ -79,11 +79,10 @@ class KafkaSink:
         self._timeout_ms = transaction_timeout_ms
         self._wake = wake
         self._exactly_once = exactly_once
-        names = (
-            TransactionalName(pipeline, operator.name, subtask, attempt, index)
-            for index in range(derive_pool_size(interval_ms))
-        )
-        self._pool = IdPool([name.transactional_id for name in names] if exactly_once else [])
+        names = [TransactionalName(pipeline, operator.name, subtask, attempt, index) for index in range(POOL_SIZE_MAX)]
+        ids = [name.transactional_id for name in names] if exactly_once else []
+        size = derive_pool_size(interval_ms)
+        self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
         self._queue: deque[Encoded | _Barrier] = deque()
         self._queued_bytes = 0
@@ -255,8 +254,9 @@ class KafkaSink:
         return progressed
 
     def _current_writer(self) -> Writer | None:
-        if self._writer is None and self._warm:
-            self._writer = self._warm.popleft()
+        if self._writer is None:
+            if self._warm:
+                self._writer = self._warm.popleft()
             self._open_ahead()
         return self._writer
 

@@ -20,9 +20,13 @@ OPENING_MS: Final = 85
 """Time to open a producer, with a margin over the 57 ms that were measured."""
 
 
+POOL_SIZE_MAX: Final = 64
+"""Bound of the growth while checkpoint after checkpoint is given up behind its prepare."""
+
+
 def derive_pool_size(interval_ms: int) -> int:
     """How many ids a checkpoint interval needs: more below 100 ms, where opening takes longer than an interval."""
-    return max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1)))
+    return min(POOL_SIZE_MAX, max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1))))
 
 
 class SlotState(Enum):
@@ -37,19 +41,29 @@ class SlotState(Enum):
 
 
 class IdPool:
-    """Which ids may be initialised. Raises ValueError, with the id's state, for a step that is out of order."""
+    """Which ids may be initialised. Raises ValueError, with the id's state, for a step that is out of order.
 
-    def __init__(self, ids: Iterable[TransactionalId]) -> None:
+    `spare` ids are added, one at a time, when every id holds a committable of a checkpoint that did not complete:
+    the next checkpoint needs a transaction of its own to carry them all.
+    """
+
+    def __init__(self, ids: Iterable[TransactionalId], spare: Iterable[TransactionalId] = ()) -> None:
         self._states = dict.fromkeys(ids, SlotState.FREE)
+        self._spare = iter(spare)
         self._checkpoints: dict[TransactionalId, CheckpointId] = {}
 
     def take(self) -> TransactionalId | None:
-        """A free id, now being opened; None when there is none."""
+        """An id to be opened now; None when the ones that are open or being opened must do."""
         for transactional_id, state in self._states.items():
             if state is SlotState.FREE:
                 self._states[transactional_id] = SlotState.OPENING
                 return transactional_id
-        return None
+        if self.count(SlotState.PREPARED) < len(self._states):
+            return None
+        added = next(self._spare, None)
+        if added is not None:
+            self._states[added] = SlotState.OPENING
+        return added
 
     def opened(self, transactional_id: TransactionalId) -> None:
         """The producer of the id is initialised."""
