@@ -15,6 +15,7 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
+from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.transactions import TransactionClient
@@ -82,7 +83,10 @@ class KafkaEdge:
         return await self._on(self._other_thread, lambda: client.stable_offsets(partitions))
 
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back."""
+        """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back.
+
+        Raises BrokerUnavailable.
+        """
         await self._on(self._other_thread, lambda: _mirror(self._kafka, group, offsets))
 
     async def close(self) -> None:
@@ -109,5 +113,8 @@ def _mirror(kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartitio
     admin = AdminClient(dict(kafka))
     wanted = [ck.TopicPartition(part.topic, part.partition, offset) for part, offset in sorted(offsets.items())]
     request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
-    for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
-        future.result(MIRROR_TIMEOUT_S)
+    try:
+        for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
+            future.result(MIRROR_TIMEOUT_S)
+    except (ck.KafkaException, TimeoutError) as error:
+        raise BrokerUnavailable(f"positions were not mirrored to consumer group {group}: {error}") from error

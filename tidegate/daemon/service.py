@@ -11,13 +11,14 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import socket
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.2
 SPARK_STOP_TIMEOUT_S: Final = 15.0
+CLOSE_LIMIT_S: Final = 5.0
+"""After the grace of a stop is over: time to close what can be closed."""
 
 
 class GaveUp(TidegateError):
@@ -91,6 +94,7 @@ class Daemon:
         self._work_dir = tempfile.TemporaryDirectory(prefix="tidegate-")
         self._runner: AttemptRunner | None = None
         self._stop_requested = asyncio.Event()
+        self._finished = False
         self._history = RestartHistory()
         self._services = self._make_services(loaded)
         runtime = self._settings.runtime
@@ -111,6 +115,8 @@ class Daemon:
             self._metrics.state(PipelineState.STARTING)
             await self._open()
             await self._run_attempts()
+            self._finished = True
+            await self._housekeeping.close()
             self._metrics.state(PipelineState.FINISHED)
         except TidegateError as error:
             self._metrics.state(PipelineState.FAILED, error.message)
@@ -208,11 +214,12 @@ class Daemon:
     def _on_signal(self, number: signal.Signals) -> None:
         if self._stop_requested.is_set():
             logger.warning("second signal: ending at once; the next start goes on from the last checkpoint")
-            logging.shutdown()
-            os._exit(128 + number)
+            self._end_now(128 + number)
         logger.info("%s: final checkpoint, then the end (a second signal ends at once)", number.name)
         self._stop_requested.set()
         self._metrics.state(PipelineState.STOPPING)
+        grace_s = self._settings.runtime.shutdown_grace_ms / 1000
+        asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, grace_s)
         runner = self._runner
         if runner is None or not runner.is_running:
             if runner is not None:
@@ -224,16 +231,29 @@ class Daemon:
         runner = self._runner
         assert runner is not None
         runner.request_final()
-        grace_s = self._settings.runtime.shutdown_grace_ms / 1000
-        asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, runner)
 
-    def _on_grace_over(self, runner: AttemptRunner) -> None:
-        grace_s = self._settings.runtime.shutdown_grace_ms / 1000
-        runner.fail(
-            AttemptFailed(
-                f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)",
-            )
+    def _on_grace_over(self, grace_s: float) -> None:
+        """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
+        if self._finished:
+            return
+        if self._runner is not None:
+            self._runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
+        asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
+
+    def _on_close_limit(self, grace_s: float) -> None:
+        logger.error(
+            "not everything could be closed %g s after the grace of %g s (runtime.shutdown_grace): ending at once; "
+            "nothing is lost, the next start goes on from the last checkpoint",
+            CLOSE_LIMIT_S,
+            grace_s,
         )
+        self._end_now(ShutdownIncomplete.exit_code)
+
+    def _end_now(self, code: int) -> NoReturn:
+        """Slots, executors and the JVM end with this process; what is decided is in the journal."""
+        shutil.rmtree(self._work_dir.name, ignore_errors=True)
+        logging.shutdown()
+        os._exit(code)
 
     # -- open and close --------------------------------------------------------------------------------------------
 
@@ -253,7 +273,7 @@ class Daemon:
         await spark
 
     async def _close(self) -> None:
-        await self._housekeeping.close()
+        self._housekeeping.pause()
         await self._server.stop()
         await self._services.kafka.close()
         self._services.journal_thread.shutdown(wait=True)
