@@ -56,7 +56,7 @@ class Verdict(msgspec.Struct):
 
 
 def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[tuple[bytes | None, bytes]]]:
-    """(key, value) of everything committed, per partition in log order. Raises TimeoutError before the end is reached."""
+    """(key, value) of all that is committed, per partition in log order. Raises TimeoutError before the end."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     settings: dict[str, Any] = {
