@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-Kind = str  # "boolean" "tinyint" "smallint" "int" "bigint" "float" "double" "string" "binary" "date" "timestamp" "array" "struct" "void" "interval"
+Kind = str
+"""`boolean tinyint smallint int bigint float double string binary date timestamp array struct void interval`."""
 
 
 class DataType(msgspec.Struct, frozen=True, omit_defaults=True):

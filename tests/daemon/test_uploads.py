@@ -13,12 +13,13 @@ from tidegate.storage.checksum import unseal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import STATE_PREFIX
 from tidegate.task.loop import Uploaded, UploadJob
+from tidegate.task.ports import Capture
 
 SUBTASK = SubtaskId(VertexId("totals"), SlotIndex(1))
 
 
-def job(checkpoint: int, capture: object = lambda: b"state") -> UploadJob:
-    return UploadJob(SUBTASK, CheckpointId(checkpoint), OperatorName("totals"), capture)  # type: ignore[arg-type]
+def job(checkpoint: int, capture: Capture = lambda: b"state") -> UploadJob:
+    return UploadJob(SUBTASK, CheckpointId(checkpoint), OperatorName("totals"), capture)
 
 
 def take(uploads: Uploads, count: int) -> list[Uploaded]:
@@ -52,7 +53,7 @@ def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: P
         raise StorageError("no room")
 
     uploads.submit(job(3, broken))
-    uploads.submit(job(4, lambda: 1 / 0))
+    uploads.submit(job(4, lambda: b"" if 1 / 0 else b""))
     uploads.submit(job(5))
     results = take(uploads, 3)
     assert [result.handle is None for result in results] == [True, True, False]

@@ -173,6 +173,11 @@ def _column(value: object) -> str:
         raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
     if len(text) > MAX_NAME_LENGTH:
         raise refusal(f"the column name has {len(text)} characters", f"at most {MAX_NAME_LENGTH}")
+    if any(character in '"\\' or not character.isprintable() for character in text):
+        raise refusal(
+            f"the column name {text[:60]!r} has a quote, a backslash or a control character",
+            "such fields cannot be read: have the producer name them otherwise",
+        )
     return text
 
 
