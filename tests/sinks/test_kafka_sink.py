@@ -27,7 +27,7 @@ def test_prepared_records_become_visible_only_by_the_commit(cluster: Cluster) ->
     assert_order_per_key(visible)
 
 
-def test_a_committable_tells_what_was_written_where(cluster_tv2: Cluster) -> None:
+def test_C36_a_committable_tells_what_was_written_where(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(2)
     driven = cluster_tv2.sink(topic, timeout_ms=45_000)
     driven.write(rows(range(500)))
