@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.conftest import BrokerMaker
+from tests.conftest import BrokerMaker, SessionBroker
 from tests.e2e.conftest import RigMaker
 from tests.support.rig import Rig
+from tests.waiting import wait_until
+from tidegate.daemon.broker import BrokerFailed
+from tidegate.sinks.transactions import TransactionClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -25,7 +30,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-def stopped(rig: Rig, **overrides: str) -> Rig:
+def stopped(rig: Rig, **overrides: Any) -> Rig:
     """A rig whose daemon has run and has ended cleanly."""
     daemon = rig.running(**overrides)
     rig.wait_output()
@@ -33,7 +38,7 @@ def stopped(rig: Rig, **overrides: str) -> Rig:
     return rig
 
 
-def refused(rig: Rig, **overrides: str) -> str:
+def refused(rig: Rig, **overrides: Any) -> str:
     """The log of a start that is refused with exit code 4."""
     daemon = rig.daemon(**overrides).start()
     assert daemon.wait(150) == 4, daemon.text()[-3000:]
@@ -41,38 +46,52 @@ def refused(rig: Rig, **overrides: str) -> str:
     return daemon.text()
 
 
+@pytest.fixture(scope="module")
+def ended_once(broker: SessionBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with Rig(broker, tmp_path_factory.mktemp("ended"), seed=41) as rig:
+        yield stopped(rig)
+
+
 @pytest.fixture
-def ended(make_rig: RigMaker) -> Rig:
-    return stopped(make_rig(seed=41))
+def checkpoints(ended_once: Rig, tmp_path: Path) -> Path:
+    """A copy of the checkpoint directory that the one run has left, for one test to damage."""
+    return shutil.copytree(ended_once.pipeline.directory, tmp_path / "checkpoints")
 
 
 DAMAGES = pytest.mark.parametrize("damage", [truncate, flip_a_bit])
 
 
 @DAMAGES
-def test_F18_a_damaged_journal_entry_is_refused_with_its_name(ended: Rig, damage: Callable[[Path], None]) -> None:
-    newest = max((ended.pipeline.directory / "journal").glob("*.json"))
+def test_F18_a_damaged_journal_entry_is_refused_with_its_name(
+    ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
+) -> None:
+    newest = max((checkpoints / "journal").glob("*.json"))
     damage(newest)
-    assert f"journal/{newest.name}" in refused(ended)
+    assert f"journal/{newest.name}" in refused(ended_once, directory=checkpoints)
 
 
 @DAMAGES
-def test_F18_a_damaged_state_file_is_refused_with_its_name(ended: Rig, damage: Callable[[Path], None]) -> None:
-    newest = max((ended.pipeline.directory / "state").glob("*/*.state"))
+def test_F18_a_damaged_state_file_is_refused_with_its_name(
+    ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
+) -> None:
+    newest = max((checkpoints / "state").glob("*/*.state"))
     damage(newest)
-    assert f"{newest.parent.name}/{newest.name}" in refused(ended)
+    assert f"{newest.parent.name}/{newest.name}" in refused(ended_once, directory=checkpoints)
 
 
-def test_F04_a_start_against_another_cluster_is_refused(ended: Rig, own_broker: BrokerMaker) -> None:
+def test_F04_a_start_against_another_cluster_is_refused(
+    ended_once: Rig, checkpoints: Path, own_broker: BrokerMaker
+) -> None:
     other = own_broker()
-    other.create_topics(dict.fromkeys(ended.topic.values(), 4))
-    log = refused(ended, bootstrap=other.bootstrap)
+    other.create_topics(dict.fromkeys(ended_once.topic.values(), 4))
+    log = refused(ended_once, directory=checkpoints, bootstrap=other.bootstrap)
     assert "`bootstrap.servers` leads to cluster" in log
 
 
-def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids(ended: Rig) -> None:
+def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids(make_rig: RigMaker) -> None:
     from confluent_kafka.admin import AdminClient
 
+    ended = stopped(make_rig(seed=42))
     topic = ended.topic["orders"]
     before = topic_id(ended)
     ended.outputs.close()
@@ -87,8 +106,6 @@ def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids
 
 
 def topic_id(rig: Rig) -> str:
-    from tidegate.sinks.transactions import TransactionClient
-
     client = TransactionClient({"bootstrap.servers": rig.broker.bootstrap})
     try:
         return client.topics([rig.topic["orders"]])[rig.topic["orders"]].topic_id
@@ -98,8 +115,6 @@ def topic_id(rig: Rig) -> str:
 
 def create_again(rig: Rig, topic: str) -> None:
     """The broker may still be busy with the deletion for a moment."""
-    from tests.waiting import wait_until
-    from tidegate.daemon.broker import BrokerFailed
 
     def create() -> bool:
         try:

@@ -55,7 +55,7 @@ def test_a_second_signal_ends_at_once_and_the_next_daemon_is_exact(make_rig: Rig
 
 def test_sigterm_while_starting_ends_with_0_and_leaves_nothing(make_rig: RigMaker) -> None:
     daemon = make_rig(seed=63).daemon().start()
-    daemon.wait_for("metrics and probes on")
+    wait_until(lambda: any("java" in one.command for one in find_descendants(daemon.pid)), "Spark is starting", 60)
     assert daemon.terminate(60) == 0, daemon.text()[-3000:]
     assert "is running" not in daemon.text()
     assert "Traceback" not in daemon.text()
