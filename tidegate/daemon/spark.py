@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.daemon.java import java_home
+from tidegate.daemon.jvm_output import JvmOutput
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.ids import Attempt
 
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 SLOTS_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.1
+OUTPUT_TIMEOUT_S: Final = 1.0
+"""For the last lines of a JVM that has ended."""
 
 ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.dynamicAllocation.enabled": "false",  # refused by barrier jobs
@@ -112,6 +115,7 @@ class SparkHost:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
         self._prepare_environment()
         from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
 
         conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
         log4j = self._work_dir / "log4j2.properties"
@@ -121,13 +125,19 @@ class SparkHost:
             self._properties[name] = f"{quiet} {self._properties.get(name, '')}".strip()
         for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
             conf.set(name, value)
+        output = JvmOutput()
         try:
-            self._context = SparkContext(conf=conf)
+            with output.writer() as descriptor:
+                streams = {"stdout": descriptor, "stderr": descriptor}
+                gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]  # pyspark leaves it untyped
+            self._context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            output.wait_end(OUTPUT_TIMEOUT_S)
+            said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
-                f"Spark session on {self._master} could not be started: {first}; check `spark.master` and the Java "
-                f"installation"
+                f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
+                f"Java installation"
             ) from error
         self._wait_for_slots(parallelism)
 

@@ -7,6 +7,7 @@ goes on behind a refused record.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -26,6 +27,9 @@ OPEN_TIMEOUT_S: Final = 120.0
 CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.1
+
+_CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
+_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
 
@@ -65,7 +69,7 @@ class Writer:
         # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
         config: dict[str, Any] = {**properties, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
         try:
-            self._producer = Producer(config)
+            self._producer = Producer(config, logger=_CLIENT_LOG)
         except (KafkaException, TypeError, ValueError) as error:
             raise SinkRefused(f"sink {sink}: the Kafka client refuses its settings: {error}", sink=sink) from error
 

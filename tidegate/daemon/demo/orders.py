@@ -77,8 +77,8 @@ def write_orders(bootstrap: str, topic: str, orders: Iterator[Order], rate: floa
                 producer.poll(0.05)
         sent += 1
         if rate is not None and sent % 200 == 0:
-            ahead = sent / rate - (time.monotonic() - started)
-            producer.poll(max(0.0, ahead))
+            while (ahead := sent / rate - (time.monotonic() - started)) > 0:  # poll returns at any event
+                producer.poll(ahead)
     left = producer.flush(120)
     if left or failures:
         raise RuntimeError(f"{left + len(failures)} of {sent} orders were not delivered: {failures[:1]}")

@@ -1,0 +1,76 @@
+"""What Spark's driver JVM, and the Python workers below it, print: into the log, line by line, instead of between it.
+
+The JVM writes into a pipe, a thread reads it. Known chatter of a start is for debugging only; anything else was not
+expected and is a warning. The last lines are kept for the message when Spark does not start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+logger = logging.getLogger("spark")
+
+TAIL_LINES: Final = 20
+LINE_BYTES_MAX: Final = 8192
+READ_BYTES: Final = 65_536
+CHATTER: Final = re.compile(
+    r"WARNING: (Using incubator modules|package |A terminally deprecated|A restricted method|sun\.misc\.Unsafe|"
+    r"java\.lang\.|Please consider reporting|Use --enable-native|Restricted methods)"
+    r"|Using Spark's |Setting (default|Spark) log level|To adjust logging level|NOTE: |Picked up "
+)
+
+
+class JvmOutput:
+    """The read end. `writer()` gives the descriptor for the JVM's stdout and stderr, once."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._thread = threading.Thread(target=self._run, name="jvm-output", daemon=True)
+
+    @contextmanager
+    def writer(self) -> Iterator[int]:
+        """For the time in which the JVM is started; closed afterwards, so that its end is our end of file."""
+        self._thread.start()
+        try:
+            yield self._write
+        finally:
+            os.close(self._write)
+
+    @property
+    def tail(self) -> str:
+        """The last unexpected lines; may be empty."""
+        return "\n".join(self._tail)
+
+    def wait_end(self, timeout_s: float) -> None:
+        """Until everything has been read, when the JVM has ended."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        rest = b""
+        while chunk := os.read(self._read, READ_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._tell(line)
+            if len(rest) > LINE_BYTES_MAX:
+                self._tell(rest)
+                rest = b""
+        self._tell(rest)
+        os.close(self._read)
+
+    def _tell(self, line: bytes) -> None:
+        text = line[:LINE_BYTES_MAX].decode(errors="replace").rstrip()
+        if not text:
+            return
+        if CHATTER.match(text):
+            logger.debug("%s", text)
+            return
+        self._tail.append(text)
+        logger.warning("%s", text)
