@@ -76,6 +76,18 @@ def test_a_constant_predicate_judges_every_row() -> None:
     assert len(compile_predicate(parse_expression("1 div 0 = 1", COLUMNS)).apply(FRAME)[1]) == 4
 
 
+def test_a_constant_of_a_python_function_fills_the_frame() -> None:
+    found, failures = project(r="round(2.675D, 2)", m="md5('a')", k="7D % 4D + a")
+    assert failures == []
+    assert found["r"].to_list() == [2.68] * 4
+    assert found["k"].to_list()[:2] == [4.0, 5.0]
+
+
+def test_a_constant_that_fails_is_met_only_where_it_is_evaluated() -> None:
+    _, failures = project(r="if(a = 1, 1 div 0, a)")
+    assert failures == [RecordFailure(0, "DIVIDE_BY_ZERO in `1 div 0`")]
+
+
 def test_an_empty_frame_stays_empty() -> None:
     found, failures = compile_projection([("q", parse_expression("a div b", COLUMNS))]).apply(
         FRAME.clear(), ["__offset"]

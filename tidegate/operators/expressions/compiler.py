@@ -16,7 +16,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.operators.expressions import arithmetic, collections, comparisons, numbers, patterns, texts, times
 from tidegate.operators.expressions.casts import compile_cast
 from tidegate.operators.expressions.compiled import COMPILERS, Compiled, Failure, compiles
-from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Literal
+from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Literal, columns_of
 
 GROUPS = (arithmetic, collections, comparisons, numbers, patterns, texts, times)
 
@@ -69,7 +69,10 @@ class Compiler:
             for index, (part, stage) in enumerate(parts):
                 if uses[f"__probe_{index}"] > MAX_INLINE_USES:
                     parts[index] = self._bind(part, stage)
-        return build([part for part, _ in parts]), max((stage for _, stage in parts), default=0)
+        built = build([part for part, _ in parts])
+        if built.type.kind not in ("array", "struct") and not columns_of(built.source):
+            built = _folded(built)
+        return built, max((stage for _, stage in parts), default=0)
 
     def _bind(self, part: Compiled, stage: int) -> tuple[Compiled, int]:
         """Make a part a column of its own; the same part of another expression shares it."""
@@ -82,8 +85,23 @@ class Compiler:
         return self._bound[part.source]
 
 
+def _folded(compiled: Compiled) -> Compiled:
+    """A constant expression, evaluated now: one value, and the failure that every record will meet, if any.
+
+    Polars cannot spread the result of a Python function of a constant over a frame.
+    """
+    conditions = [failure.condition.alias(str(index)) for index, failure in enumerate(compiled.failures)]
+    row = pl.select(compiled.value.alias("value"), *conditions)
+    met = [failure for index, failure in enumerate(compiled.failures) if row[str(index)].item()]
+    failures = tuple(Failure(pl.lit(True), failure.reason) for failure in met[:1])
+    value = pl.lit(row["value"].to_physical().item(), row["value"].to_physical().dtype).cast(row["value"].dtype)
+    return replace(compiled, value=value, failures=failures)
+
+
 def _is_cheap(expression: Expression) -> bool:
-    """Whether evaluating it again costs next to nothing."""
+    """Whether evaluating it again costs next to nothing: a column, a constant, a number made wider."""
+    if not columns_of(expression):
+        return True
     match expression:
         case Field(base=base):
             return _is_cheap(base)

@@ -6,7 +6,7 @@ from tidegate.datatypes import BIGINT, DOUBLE, INT
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Call, Expression, Literal
 from tidegate.plan.functions.core import Argument, Function, Site, check_count, simple, unify
-from tidegate.plan.typing_rules import INTEGRAL, NUMERIC, common_type, decimal_refusal, with_type
+from tidegate.plan.typing_rules import INTEGRAL, common_type, decimal_refusal, with_type
 
 MAX_DIGITS = 15  # ten to this power and everything it scales is exact in a double
 
@@ -66,10 +66,10 @@ def _positive_remainder(site: Site, arguments: tuple[Argument, ...]) -> Expressi
 
 
 def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    """Spark refuses text beside numbers here, unlike in COALESCE."""
+    """Spark refuses text beside other types here, unlike in COALESCE."""
     kinds = {argument.type.kind for argument in arguments}
-    if "string" in kinds and kinds & {*NUMERIC, "decimal"}:
-        raise Refusal(site.start, f"`{site.function}` does not mix strings and numbers", "cast one of them")
+    if "string" in kinds and kinds - {"string", "void"}:
+        raise Refusal(site.start, f"`{site.function}` does not mix strings with other types", "cast one of them")
     return _extreme(site, arguments)
 
 

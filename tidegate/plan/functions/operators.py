@@ -237,6 +237,8 @@ def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, None)
     if any(argument.type.kind == "array" for argument in arguments):
         raise Refusal(site.start, f"`{site.function}` of arrays is not supported", "keep them in separate columns")
+    if all(argument.type.kind == "binary" for argument in arguments):
+        raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast them to string")
     return Call("concat", tuple(map(site.text, arguments)), STRING)
 
 
