@@ -11,6 +11,7 @@ offset: UTC), a date `YYYY-MM-DD`, binary base64. Anything else fails its record
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from tidegate.formats.failures import DecodeFailure
 
 Columns = Sequence[tuple[str, DataType]]
 _FLOAT_MAX = 3.4028234663852886e38
+_BOUND = re.compile(r"Expected `(int|float)` [<>]=")
 _KEPT_TYPES = (bytes, dt.datetime, dt.date)
 
 
@@ -105,14 +107,18 @@ def _plain(value: Any) -> Any:
 
 
 def _reason(value: bytes | None, error: Exception) -> str:
+    """The kind in the manner of the expressions' errors, by which it is counted, and what was found."""
     if value is None:
-        return "JSON: the value is null (a tombstone)"
+        return "NULL_VALUE: a tombstone holds no JSON"
     if not value:
-        return "JSON: the value is empty"
+        return "EMPTY_VALUE: the value is empty"
     if isinstance(error, RecursionError):
-        return "JSON: nested too deeply"
+        return "TOO_DEEP: the value is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
-        return f"JSON: not UTF-8: {error.reason} in a string"
+        return f"NOT_UTF8: a string is not UTF-8: {error.reason}"
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
-    return f"JSON: {error}"
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        return f"{'OUT_OF_RANGE' if _BOUND.search(text) else 'WRONG_TYPE'}: {text}"
+    return f"MALFORMED_JSON: {text}"
