@@ -95,9 +95,8 @@ def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids
     topic = ended.topic["orders"]
     before = topic_id(ended)
     ended.outputs.close()
-    AdminClient({"bootstrap.servers": ended.broker.bootstrap}).delete_topics([topic], operation_timeout=30)[
-        topic
-    ].result(30)
+    admin = AdminClient({"bootstrap.servers": ended.broker.bootstrap})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
     create_again(ended, topic)
     log = refused(ended)
     assert f"topic {topic} was deleted and created again" in log
