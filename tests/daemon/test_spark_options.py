@@ -1,10 +1,12 @@
+"""Which options the JVMs get."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 from tidegate.daemon.spark import derive_java_options
 
-LOG4J = Path("/work/log4j2.properties")
+LOG4J = Path("log4j2.properties")
 
 
 def test_options_of_the_pipeline_file_come_last_and_so_win() -> None:
