@@ -91,6 +91,7 @@ class Scenario:
         threading.Event().wait(pause)
         attempt, mark = self.daemon.attempt, len(self.daemon.text())
         started, started_at = time.monotonic(), time.time()
+        gone: dict[str, float] = {}
         match kind:
             case "worker":
                 self._kill_running(self.daemon.slots)
@@ -100,6 +101,7 @@ class Scenario:
                 below = self.daemon.kill()
                 assert below, "the daemon had no processes"
                 wait_until(lambda: not any(map(is_alive, below)), "the daemon's processes have ended", GONE_S)
+                gone["gone"] = round(time.monotonic() - started, 2)
                 self.daemon.start()
                 mark = 0
             case "broker":
@@ -112,7 +114,7 @@ class Scenario:
             self.daemon.wait_checkpoints(2, 150)
         else:
             self.daemon.wait_attempt(attempt, 150)
-        recovery = Recovery(kind, time.monotonic() - started, self.daemon.phases(mark, started_at))
+        recovery = Recovery(kind, time.monotonic() - started, gone | self.daemon.phases(mark, started_at))
         self.recoveries.append(recovery)
         way = ", ".join(f"{what} {at:.1f}" for what, at in recovery.phases.items())
         print(f"  {kind} killed after {pause:.2f} s: recovered in {recovery.seconds:.1f} s ({way})", flush=True)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -77,17 +77,30 @@ class DaemonProcess:
         found: list[re.Match[str]] = []
 
         def look() -> bool:
-            match = re.search(pattern, self.text())
-            if match:
-                found.append(match)
-                return True
+            found.extend(re.finditer(pattern, self.text()))
+            return bool(found)
+
+        self._wait_log(look, repr(pattern), timeout_s)
+        return found[0]
+
+    def _wait_log(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Wait for something that the log tells: looked at when the log has grown. Fails when the daemon has ended."""
+        seen = -1
+
+        def look() -> bool:
+            nonlocal seen
             assert self.process is not None
-            if self.process.poll() is not None:
-                raise AssertionError(f"daemon ended with {self.process.returncode}:\n{self.text()[-4000:]}")
+            ended = self.process.poll() is not None
+            size = self.log.stat().st_size
+            if size == seen and not ended:
+                return False
+            seen = size
+            if condition():
+                return True
+            self.assert_alive()
             return False
 
-        wait_until(look, f"{pattern!r} in {self.log}", timeout_s)
-        return found[0]
+        wait_until(look, f"{what} ({self.log})", timeout_s)
 
     def assert_alive(self) -> None:
         """Fails with the log's tail when the daemon has ended."""
@@ -106,22 +119,18 @@ class DaemonProcess:
             running = [int(number) for number in re.findall(r"attempt (\d+) is running", self.text())]
             return running[-1] if running and running[-1] > after else 0
 
-        def look() -> bool:
-            self.assert_alive()
-            return found() > 0
-
-        wait_until(look, f"an attempt after {after} runs ({self.log})", timeout_s)
-        wait_until(self._committed_since_running, f"the new attempt commits ({self.log})", timeout_s)
+        self._wait_log(lambda: found() > 0, f"an attempt after {after} runs", timeout_s)
+        self.wait_committed(timeout_s)
         return found()
 
     def wait_committed(self, timeout_s: float = 60) -> None:
         """Until a checkpoint with records has completed in the newest attempt."""
-        wait_until(self._committed_since_running, f"a checkpoint with records in {self.log}", timeout_s)
 
-    def _committed_since_running(self) -> bool:
-        self.assert_alive()
-        newest = re.split(r"attempt \d+ is running", self.text())[-1]
-        return re.search(r"checkpoint \d+ completed .* commits [\d,]+ records", newest) is not None
+        def look() -> bool:
+            newest = re.split(r"attempt \d+ is running", self.text())[-1]
+            return re.search(r"checkpoint \d+ completed .* commits [\d,]+ records", newest) is not None
+
+        self._wait_log(look, "a checkpoint with records", timeout_s)
 
     @property
     def attempt(self) -> int:
@@ -148,7 +157,7 @@ class DaemonProcess:
     def wait_checkpoints(self, count: int, timeout_s: float = 60) -> None:
         """Until so many more checkpoints than now have completed."""
         target = self.completed_checkpoints() + count
-        wait_until(lambda: self.completed_checkpoints() >= target, f"{count} more checkpoints in {self.log}", timeout_s)
+        self._wait_log(lambda: self.completed_checkpoints() >= target, f"{count} more checkpoints", timeout_s)
 
     def http(self, path: str) -> tuple[int, str]:
         """GET from the daemon's own server."""
