@@ -309,7 +309,7 @@ def with_bad_records(policy: str) -> Rig:
 
 def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
     rig = with_bad_records("fail")
-    with pytest.raises(BadRecord, match="step check: record of source partition 0, offset 1: overflow of 2") as caught:
+    with pytest.raises(BadRecord, match="step check: record of its source, partition 0, offset 1: overflow of 2") as caught:
         rig.settle()
     assert "bad_records: skip" in caught.value.message
     assert not caught.value.retriable

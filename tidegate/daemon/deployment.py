@@ -32,6 +32,7 @@ from tidegate.plan.graph import (
     Vertex,
 )
 from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sources.kafka import KafkaSource
 from tidegate.storage.base import ObjectCorrupt
@@ -81,6 +82,7 @@ class Deployment:
     def open(self) -> None:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
         plan = self._deploy.plan
+        self.loop.origins = derive_origins(plan)
         for vertex in plan.vertices:
             self._inputs[vertex.id] = [
                 self._input_channel(edge, sender)

@@ -93,6 +93,8 @@ class SlotLoop:
     ) -> None:
         self.tasks: list[VertexTask] = []
         self.counters = Counters()
+        self.origins: Mapping[OperatorName, Sequence[str]] = {}
+        """Topics upstream of each operator, for messages about a record."""
         self._attempt = attempt
         self._clock = clock
         self._send = send
@@ -211,7 +213,8 @@ class SlotLoop:
         """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build)."""
         for failure in failures:
             partition, offset = frame["__partition"][failure.row], frame["__offset"][failure.row]
-            where = f"step {node}: record of source partition {partition}, offset {offset}: {failure.reason}"
+            origin = " or ".join(self.origins.get(node, ())) or "its source"
+            where = f"step {node}: record of {origin}, partition {partition}, offset {offset}: {failure.reason}"
             self.bad_record(node, policy, where, failure.reason)
 
     def bad_record(self, operator: OperatorName, policy: str, where: str, reason: str) -> None:

@@ -1,0 +1,29 @@
+"""Which source topics the rows of an operator may come from: what a message names when a row fails. Pure."""
+
+from __future__ import annotations
+
+from tidegate.ids import OperatorName, VertexId
+from tidegate.plan.graph import Plan, SourceOperator, Vertex
+
+
+def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
+    """Topics upstream of every operator, sorted."""
+    heads: dict[VertexId, set[str]] = {}
+    found: dict[OperatorName, tuple[str, ...]] = {}
+    for vertex in plan.vertices:  # topological, so that what an edge brings is known here
+        for node, topics in zip(vertex.nodes, _node_topics(vertex, heads.get(vertex.id, set())), strict=True):
+            found[node.operator.name] = tuple(sorted(topics))
+            for index in node.edges:
+                heads.setdefault(plan.edges[index].downstream, set()).update(topics)
+    return found
+
+
+def _node_topics(vertex: Vertex, incoming: set[str]) -> list[set[str]]:
+    topics: list[set[str]] = [set() for _ in vertex.nodes]
+    topics[0] |= incoming
+    for index, node in enumerate(vertex.nodes):  # children come behind their parent
+        if isinstance(node.operator, SourceOperator):
+            topics[index] |= set(node.operator.topics)
+        for child in node.children:
+            topics[child] |= topics[index]
+    return topics
