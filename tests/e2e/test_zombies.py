@@ -58,7 +58,7 @@ def test_F03_a_frozen_slot_is_noticed_and_replaced_and_ends_when_it_wakes_up(mak
 
 
 def test_F03_a_frozen_executor_does_not_stop_its_slots_for_ever(make_rig: RigMaker) -> None:
-    """Spark gives the executor up; the attempt ends, another executor is started, and the old one ends."""
+    """Spark gives the executor up; the attempt ends, another executor takes over, and the old one ends in the end."""
     spark = {
         "spark.executor.heartbeatInterval": "1s",
         "spark.network.timeoutInterval": "1s",
@@ -72,6 +72,5 @@ def test_F03_a_frozen_executor_does_not_stop_its_slots_for_ever(make_rig: RigMak
         kill(frozen, signal.SIGSTOP)
         thaw.callback(kill, frozen, signal.SIGCONT)
         daemon.wait_attempt(1, 150)
-        assert frozen not in daemon.executors() or not is_alive(frozen)
     wait_until(lambda: not any(map(is_alive, [frozen, *below])), "the frozen executor and its slots end", 60)
     rig.finish(daemon)
