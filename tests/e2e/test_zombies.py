@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 def test_C10_a_frozen_daemon_that_wakes_up_behind_a_takeover_stops_with_exit_code_5(make_rig: RigMaker) -> None:
     """Its slots die by their lease; the newer daemon goes on from the newest checkpoint; the zombie decides nothing."""
-    rig = make_rig(seed=31, heartbeat_timeout="2s")
+    rig = make_rig(seed=31, heartbeat_timeout="4s")
     old = rig.running()
     slots = old.slots()
     assert slots
@@ -44,15 +44,16 @@ def test_C10_of_two_daemons_the_newer_takes_over_and_the_older_stops_with_exit_c
 
 
 def test_F03_a_frozen_slot_is_noticed_and_replaced_and_ends_when_it_wakes_up(make_rig: RigMaker) -> None:
-    rig = make_rig(seed=33, heartbeat_timeout="2s")
+    rig = make_rig(seed=33, heartbeat_timeout="4s")
     daemon = rig.running()
+    attempt = daemon.attempt
     frozen = daemon.slots()[0]
     with ExitStack() as thaw:
         kill(frozen, signal.SIGSTOP)
         thaw.callback(kill, frozen, signal.SIGCONT)
         lost = daemon.wait_for(rf"process {frozen} .* was lost: no heartbeat for (\d+\.\d) s", 30)
-        assert 2.0 <= float(lost.group(1)) < 6.0
-        daemon.wait_attempt(1)
+        assert 4.0 <= float(lost.group(1)) < 10.0
+        daemon.wait_attempt(attempt)
     wait_until(lambda: not is_alive(frozen), "the slot ends when it wakes up", 30)
     rig.finish(daemon)
 
@@ -62,15 +63,16 @@ def test_F03_a_frozen_executor_does_not_stop_its_slots_for_ever(make_rig: RigMak
     spark = {
         "spark.executor.heartbeatInterval": "1s",
         "spark.network.timeoutInterval": "1s",
-        "spark.network.timeout": "4s",
+        "spark.network.timeout": "10s",
     }
-    rig = make_rig(seed=34, master="local-cluster[2,1,512]", heartbeat_timeout="2s", spark=spark)
+    rig = make_rig(seed=34, master="local-cluster[2,1,512]", heartbeat_timeout="4s", spark=spark)
     daemon = rig.running()
+    attempt = daemon.attempt
     frozen = daemon.executors()[0]
     below = [process.pid for process in find_descendants(frozen)]
     with ExitStack() as thaw:
         kill(frozen, signal.SIGSTOP)
         thaw.callback(kill, frozen, signal.SIGCONT)
-        daemon.wait_attempt(1, 150)
+        daemon.wait_attempt(attempt, 150)
     wait_until(lambda: not any(map(is_alive, [frozen, *below])), "the frozen executor and its slots end", 60)
     rig.finish(daemon)
