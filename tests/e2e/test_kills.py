@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KILLS = 12
 SEED = 20
 NOTICED_S = 8.0
-"""A killed slot is noticed by its connection, long before the heartbeat timeout of 10 s, however busy the machine is."""
+"""A killed slot is noticed by its connection, before the heartbeat timeout of 10 s, however busy the machine is."""
 
 
 def test_F03_twelve_kills_of_worker_executor_daemon_and_broker_leave_the_output_exact(tmp_path: Path) -> None:
