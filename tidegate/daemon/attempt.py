@@ -28,7 +28,7 @@ from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.daemon.decisions import Decisions, Services, wall_clock_ms
 from tidegate.daemon.logs import emit_slot_record
-from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded
+from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded, derive_job_error
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
@@ -294,7 +294,7 @@ class AttemptRunner:
     def _on_job_ended(self, error: str | None) -> None:
         self._job_ended.set_result(error)
         if not self._ending:
-            self.fail(SparkJobEnded(f"the Spark job of the slots ended: {error or 'all slots returned unasked'}"))
+            self.fail(derive_job_error(error))
 
     def _send_all(self, message: object) -> None:
         for slot in self._slots:

@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.daemon.java import java_home
 from tidegate.daemon.jvm_output import JvmOutput
-from tidegate.errors import AttemptFailed, PipelineStopped
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import Attempt
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ class SparkJobEnded(AttemptFailed):
     """The barrier job ended although nobody told it to."""
 
     code = "spark-job-ended"
+
+
+class ExecutorLacksModule(PipelineStopped):
+    """The executors' interpreter cannot import what a slot needs; another attempt would not find it either."""
+
+    code = "executor-lacks-module"
+    exit_code = 2
 
 
 class SlotBootstrap(msgspec.Struct, frozen=True):
@@ -244,6 +251,17 @@ def derive_java_options(given: str, log4j: Path) -> str:
     """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours."""
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
     return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, given]).strip()
+
+
+def derive_job_error(text: str | None) -> TidegateError:
+    """What the end of the job means: a missing module needs a person, anything else another attempt."""
+    if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
+        python = os.environ.get("PYSPARK_PYTHON", "python3")
+        return ExecutorLacksModule(
+            f"the executors cannot start a slot: {text}; install tidegate and its packages for their interpreter "
+            f"{python}, or name another one by spark.pyspark.python"
+        )
+    return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned unasked'}")
 
 
 def describe_failure(text: str) -> str:

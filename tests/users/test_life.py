@@ -1,0 +1,143 @@
+"""The life of a daemon as its operators see it: probes, metrics, logs, the mirrored group, a kill, a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.daemon_process import DaemonProcess
+from tests.support.processes import kill
+from tests.users.user import User, log_lines, numbers
+from tests.waiting import wait_until
+from tidegate.daemon.metric_catalogue import CATALOGUE
+
+pytestmark = pytest.mark.slow
+
+
+def value(daemon: DaemonProcess, name: str, **labels: str) -> float:
+    """Sum of a metric's samples with these labels."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(daemon.http("/metrics")[1])
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
+
+
+def test_C39_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: User) -> None:
+    source, out = user.numbers(partitions=2, until="never")
+    user.produce(source, numbers(*((number, 2) for number in range(500))))
+    daemon = user.start()
+    daemon.wait_for(r"http://127\.0\.0\.1:(\d+)")
+    assert daemon.http("/livez")[0] == 200
+    assert daemon.http("/readyz")[0] == 503
+    daemon.wait_running()
+    assert [daemon.http(path)[0] for path in ("/livez", "/readyz", "/startupz")] == [200, 200, 200]
+    wait_until(lambda: value(daemon, "tidegate_records_committed_total") == 500, "all 500 are committed", 60)
+    wait_until(lambda: value(daemon, "tidegate_records_in_total") == 500, "500 are counted in", 20)
+    assert value(daemon, "tidegate_records_out_total") == 500
+
+    assert kill(daemon.slots()[0])
+    wait_until(lambda: value(daemon, "tidegate_restarts_total") == 1, "the restart is counted", 60)
+    wait_until(lambda: daemon.http("/readyz")[0] == 200, "ready again", 90)
+    user.produce(source, numbers(*((number, 2) for number in range(500, 700))))
+    wait_until(lambda: len(user.rows(out)) == 700, "the others are out", 60)
+    names = {family.name for family in text_string_to_metric_families(daemon.http("/metrics")[1])}
+    wait_until(lambda: "tidegate_source_lag_records" in daemon.http("/metrics")[1], "the lag is known", 30)
+    wait_until(lambda: value(daemon, "tidegate_source_lag_records") == 0, "no lag at the end", 30)
+    missing = {name.removesuffix("_total") for name in CATALOGUE} - names
+    assert missing <= {"tidegate_source_lag_records", "tidegate_source_position_offset"}, missing
+    assert daemon.terminate() == 0
+
+    lines = log_lines(daemon.text())
+    assert all({"time", "level", "logger", "message", "pipeline"} <= line.keys() for line in lines)
+    checkpoints = [line["checkpoint"] for line in lines if " completed in " in line["message"]]
+    assert checkpoints == sorted(set(checkpoints))
+    assert mirrored(user, source) == ends(user, source)
+    assert sorted(row["id"] for row in user.rows(out)) == list(range(700))
+
+
+def mirrored(user: User, topic: str) -> dict[int, int]:
+    """Offsets of the consumer group with the pipeline's name."""
+    import confluent_kafka as ck
+    from confluent_kafka.admin import AdminClient
+
+    admin: Any = AdminClient({"bootstrap.servers": user.bootstrap, "log_level": 0})
+    wanted = [ck.ConsumerGroupTopicPartitions(user.name)]
+    (future,) = admin.list_consumer_group_offsets(wanted).values()
+    return {part.partition: part.offset for part in future.result(20).topic_partitions if part.topic == topic}
+
+
+def ends(user: User, topic: str) -> dict[int, int]:
+    """Ends of the partitions."""
+    import confluent_kafka as ck
+
+    settings: dict[str, Any] = {"bootstrap.servers": user.bootstrap, "group.id": "ends", "log_level": 0}
+    consumer = ck.Consumer(settings)
+    try:
+        found = {part: consumer.get_watermark_offsets(ck.TopicPartition(topic, part), 20) for part in (0, 1)}
+        return {part: offsets[1] for part, offsets in found.items()}
+    finally:
+        consumer.close()
+
+
+def test_openmetrics_of_a_running_daemon_pass_the_strict_parser(user: User) -> None:
+    import urllib.request
+
+    user.numbers(until="never")
+    daemon = user.start().wait_running()
+    port = daemon.wait_for(r"http://127\.0\.0\.1:(\d+)").group(1)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        families = list(parse_openmetrics(answer.read().decode()))  # type: ignore[no-untyped-call]  # library's gap
+    assert any(family.name == "tidegate_pipeline_state" for family in families)
+    assert daemon.terminate() == 0
+
+
+def test_on_a_terminal_the_log_is_text_with_a_display_below(user: User) -> None:
+    source, out = user.numbers()
+    user.produce(source, numbers((1, 1), (2, 2)))
+    user.document["logging"] = {"format": "auto"}
+    file = user.write()
+    screen, terminal = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidegate", "run", str(file)],
+        stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, env=environ, start_new_session=True,
+    )  # fmt: skip
+    os.close(terminal)
+    shown = b""
+    try:
+        while chunk := os.read(screen, 65536):
+            shown += chunk
+    except OSError:  # EIO: the other end is closed
+        pass
+    finally:
+        os.close(screen)
+    assert process.wait(60) == 0
+    text = shown.decode(errors="replace")
+    assert "finished" in text
+    assert "INFO" in text
+    assert "WARNING: Using incubator" not in text
+    assert "Traceback" not in text
+    assert len(user.rows(out)) == 2
+
+
+def test_a_text_log_has_the_slots_lines(user: User) -> None:
+    source, _ = user.numbers(bad_records="skip")
+    user.produce(source, numbers((1, 0), (2, 2)))
+    user.document["logging"] = {"format": "text"}
+    ended = user.run()
+    ended.says(0, "subtask=0", "DIVIDE_BY_ZERO")
+    with pytest.raises(json.JSONDecodeError):
+        log_lines(ended.text)

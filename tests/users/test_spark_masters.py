@@ -1,0 +1,101 @@
+"""One small bounded pipeline on each kind of Spark master, exact on all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.users.user import User, log_lines, numbers
+from tests.waiting import wait_until
+from tidegate.daemon.java import java_home
+
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A standalone cluster: a master and one worker with two cores, on loopback."""
+    home = Path(pyspark.__path__[0])
+    port, web = free_port(), free_port()
+    environ = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environ["SPARK_WORKER_DIR"] = str(tmp_path / "work")
+    environ["SPARK_LOCAL_DIRS"] = str(tmp_path / "local")
+    master = f"spark://127.0.0.1:{port}"
+    runs = str(home / "bin" / "spark-class")
+    program = "org.apache.spark.deploy"
+    commands = [
+        f"{runs} {program}.master.Master --host 127.0.0.1 --port {port} --webui-port {web}",
+        f"{runs} {program}.worker.Worker --host 127.0.0.1 --cores 2 --memory 2g --webui-port 0 {master}",
+    ]
+    with (tmp_path / "cluster.log").open("wb") as log, contextlib.ExitStack() as stack:
+        for command in commands:
+            process = subprocess.Popen(
+                shlex.split(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
+            )
+            stack.callback(process.wait, 20)
+            stack.callback(process.kill)
+            wait_until(lambda: listens(port), f"the master listens ({tmp_path}/cluster.log)", 60)
+        wait_until(lambda: b"Registering worker" in (tmp_path / "cluster.log").read_bytes(), "the worker is there", 60)
+        yield master
+
+
+def check(user: User, master: str, **spark: str) -> None:
+    """Two slots, an exchange between them, 400 records: exact, with the slots' own log lines."""
+    source, out = user.numbers(partitions=2, bad_records="skip")
+    user.document["spark"] = {"master": master, **spark}
+    user.document["parallelism"] = 2
+    user.document["steps"].append(
+        {"name": "counted", "from": "shown", "key": "m", "aggregate": {"seen": "count(*)", "last": "last(id)"}}
+    )
+    user.document["sinks"]["shown_out"]["from"] = "counted"
+    user.produce(source, numbers(*((number, 1 + number % 5) for number in range(400))))
+    user.produce(source, numbers((999, 0)))
+    began = time.monotonic()
+    ended = user.run(timeout_s=170)
+    print(f"{master}: {time.monotonic() - began:.1f} s")
+    ended.says(0, "DIVIDE_BY_ZERO")
+    assert any("subtask" in line for line in log_lines(ended.text)), "a slot's line arrived"
+    rows = user.rows(out)
+    assert sorted(row["last"] for row in rows) == list(range(400))
+    for m in (10, 5, 3, 2):
+        seen = [row["seen"] for row in rows if row["m"] == m]
+        assert seen == list(range(1, len(seen) + 1)), m
+
+
+@pytest.mark.timeout(240)
+def test_local_threads(user: User) -> None:
+    check(user, "local[2]")
+
+
+@pytest.mark.timeout(240)
+def test_local_cluster(user: User) -> None:
+    check(user, "local-cluster[2,1,512]")
+
+
+@pytest.mark.timeout(300)
+def test_standalone_cluster(user: User, standalone: str) -> None:
+    check(user, standalone, **{"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})

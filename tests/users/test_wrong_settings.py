@@ -1,0 +1,150 @@
+"""Wrong settings and surroundings: a message with place, value and remedy, the right exit code, in bounded time."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes import find_descendants
+from tests.users.user import User, numbers
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def test_F15_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user: User) -> None:
+    source, _ = user.numbers()
+    user.document["sources"]["numbers"]["topic"] = source + "-typo"
+    ended = user.command("validate", "--connect", str(user.write()))
+    ended.says(2, "sources.numbers.topic", source + "-typo")
+    user.run().says(2, source + "-typo", "does not exist", "create it")
+
+
+def test_F15_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
+    user.numbers()
+    with socket.socket() as reserved:  # bound and not listening: nobody else gets the port
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        user.document["kafka"]["bootstrap.servers"] = address
+        ended = user.command("validate", "--connect", str(user.write()))
+        ended.says(2, "kafka.bootstrap.servers", address)
+        began = time.monotonic()
+        ended = user.run(timeout_s=90)
+        assert time.monotonic() - began < 60
+    assert ended.code in {1, 2}
+    ended.says(ended.code, address)
+
+
+@pytest.mark.parametrize("place", ["below a file", "refused to everybody"])
+def test_F16_a_checkpoint_directory_that_cannot_be_written_is_told(user: User, place: str) -> None:
+    user.numbers()
+    file = Path("/sys")  # not even root makes directories there
+    if place == "below a file":
+        file = user.directory / "a-file"
+        file.write_text("in the way")
+    user.document["checkpoints"]["directory"] = f"file://{file}/checkpoints"
+    ended = user.command("validate", "--connect", str(user.write()))
+    ended.says(2, "checkpoints.directory", str(file))
+    ended = user.run()
+    assert ended.code != 0
+    ended.says(ended.code, str(file))
+
+
+def test_F15_a_taken_http_port_is_told_before_anything_starts(user: User) -> None:
+    user.numbers()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        user.document["http"]["port"] = port
+        user.run().says(2, str(port), "http.port")
+
+
+def test_F15_too_few_slots_are_told_with_both_numbers(user: User) -> None:
+    user.numbers()
+    user.document["parallelism"] = 2
+    user.run().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
+
+
+def test_F17_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_path: Path) -> None:
+    user.numbers()
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.base_prefix}/bin/python3" "$@"\n')
+    bare.chmod(0o755)
+    user.document["spark"]["spark.pyspark.python"] = str(bare)
+    began = time.monotonic()
+    ended = user.run(timeout_s=90)
+    assert time.monotonic() - began < 60
+    ended.says(2, "ModuleNotFoundError: No module named", str(bare), "spark.pyspark.python", "install tidegate")
+
+
+def test_F17_an_unreachable_spark_master_is_told(user: User) -> None:
+    user.numbers()
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{reserved.getsockname()[1]}"
+        user.document["spark"]["master"] = master
+        ended = user.run(timeout_s=150)
+    assert ended.code != 0
+    ended.says(ended.code, master)
+
+
+def test_F05_input_removed_by_retention_stops_with_the_lost_range(user: User) -> None:
+    source, out = user.numbers()
+    user.produce(source, numbers((1, 1), (2, 2)))
+    user.run().says(0)
+    user.produce(source, numbers(*((number, 1) for number in range(3, 23))))
+    delete_before(user, source, 12)
+    user.run().says(4, source, "offset 2 is gone", "starts at 12", "10 offsets", "restore the data")
+    assert [row["id"] for row in user.rows(out)] == [1, 2]
+
+
+def delete_before(user: User, topic: str, offset: int) -> None:
+    """What retention does."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin: Any = AdminClient({"bootstrap.servers": user.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(20)
+
+
+def test_F15_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User) -> None:
+    source, _ = user.numbers()
+    user.produce(source, numbers((1, 1)))
+    user.document["checkpoints"]["transaction_timeout"] = "20h"
+    ended = user.command("validate", "--connect", str(user.write()))
+    ended.says(2, "checkpoints.transaction_timeout", "transaction.max.timeout.ms")
+    user.run().says(4, "shown_out", "transaction.max.timeout.ms")
+
+
+def test_a_file_that_is_not_there_is_told(user: User) -> None:
+    missing = user.directory / "missing.yaml"
+    user.command("run", str(missing)).says(2, str(missing))
+
+
+def test_nothing_is_left_when_a_start_fails(user: User) -> None:
+    source, _ = user.numbers()
+    user.document["sources"]["numbers"]["topic"] = source + "-typo"
+    daemon = user.start()
+    below: set[int] = set()
+
+    def watch() -> bool:
+        below.update(process.pid for process in find_descendants(daemon.pid))
+        assert daemon.process is not None
+        return daemon.process.poll() is not None
+
+    wait_until(watch, "the daemon has ended", 90)
+    assert below, "a JVM was started"
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone", 20)
+
+
+def test_a_json_log_of_a_failed_start_is_json(user: User) -> None:
+    source, _ = user.numbers()
+    user.document["sources"]["numbers"]["topic"] = source + "-typo"
+    for line in user.run().text.splitlines():
+        json.loads(line)
