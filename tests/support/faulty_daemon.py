@@ -28,6 +28,9 @@ POINTS = (
     "after-commit",  # committed, and the next journal entry does not exist
     "next-open",  # decided, not committed, and the sinks write the next transactions already
     "after-takeover",  # of a recovery: the journal is ours, its listed transactions are not ended yet
+    "before-salvage",  # of a recovery: lost records are prepared again, nothing is decided
+    "after-salvage",  # the salvage is decided and not committed
+    "lost",  # no death: the broker is made to abort what was just decided, and the daemon goes on
 )
 
 
@@ -56,6 +59,7 @@ def install(fault: Fault) -> None:
     """Wrap what the points lie between."""
     _wrap(Journal, "append_checkpoint", lambda call: _around(fault, call, "before-append", "after-append"))
     _wrap(Journal, "take_over", lambda call: _around(fault, call, "", "after-takeover"))
+    _wrap(Journal, "append_salvaged", lambda call: _around(fault, call, "before-salvage", "after-salvage"))
     commit = KafkaEdge.commit
 
     @functools.wraps(commit)
@@ -65,6 +69,11 @@ def install(fault: Fault) -> None:
             assert client is not None
             client.end_transactions(permit.committables[: len(permit.committables) // 2])
             fault.die()
+        if permit.committables and fault.pass_by("lost"):
+            assert self._commit_client is not None
+            for one in permit.committables:
+                self._commit_client.fence(one.transactional_id)
+            print(f"fault: {fault.point}", file=sys.stderr, flush=True)
         if permit.committables and fault.pass_by("next-open"):
             assert self._commit_client is not None
             _wait_next_open(self._commit_client, permit)

@@ -23,7 +23,7 @@ from tidegate.coordinator.entries import (
 from tidegate.coordinator.journal_state import EMPTY, JournalState, derive
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import RestorePlan
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectMissing, Storage, StorageError
@@ -140,6 +140,27 @@ class Journal:
         """
         if self._identity is None:
             raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        return self._append(checkpoint, self._identity)
+
+    def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
+        """The restored checkpoint once more, under the attempt's first id, with other transactions in its list.
+
+        Between the own takeover and the attempt, when the listed transactions are all ended or lost. Its identity
+        stays: positions and states are still dealt out as they were written. Raises what `append_checkpoint` raises.
+        """
+        self._check_restored(plan)
+        restored = self._state.retained[-1]
+        again = msgspec.structs.replace(
+            restored.checkpoint,
+            id=plan.first_checkpoint,
+            attempt=plan.attempt,
+            triggered_at_ms=at_ms,
+            completed_at_ms=at_ms,
+            committables=committables,
+        )
+        return self._append(again, restored.identity)
+
+    def _append(self, checkpoint: CompletedCheckpoint, identity: Identity) -> Appended:
         entry = CheckpointEntry(
             format_version=FORMAT_VERSION,
             sequence=self._state.next_sequence,
@@ -147,7 +168,7 @@ class Journal:
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=CheckpointId(max(self._state.reserved_to, checkpoint.id + self._id_reserve)),
-            identity=self._identity,
+            identity=identity,
             at_ms=checkpoint.completed_at_ms,
             checkpoint=checkpoint,
         )
@@ -162,12 +183,15 @@ class Journal:
 
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
+        self._check_restored(plan)
         newest = self._state.newest_checkpoint
+        return issue_permit(newest.id, newest.committables) if newest is not None and newest.committables else None
+
+    def _check_restored(self, plan: RestorePlan) -> None:
         if self._identity is None or plan.attempt != self._state.attempt:
             raise RuntimeError(f"attempt {plan.attempt} does not own the journal (attempt {self._state.attempt} does)")
-        if plan.checkpoint != newest:
+        if plan.checkpoint != self._state.newest_checkpoint:
             raise RuntimeError("the plan restores another checkpoint than the journal's newest")
-        return issue_permit(newest.id, newest.committables) if newest is not None and newest.committables else None
 
     def clean_up(self) -> int:
         """Delete entries and state that no retained checkpoint needs; the number of objects deleted (C31).

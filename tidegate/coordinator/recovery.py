@@ -87,6 +87,14 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     return RestorePlan(attempt=state.attempt, checkpoint=checkpoint, slots=slots, first_checkpoint=first)
 
 
+def decide_salvaged(plan: RestorePlan, again: CompletedCheckpoint) -> RestorePlan:
+    """The plan once its checkpoint is repeated in the journal under a new id, with other transactions."""
+    old = plan.checkpoint
+    if old is None or (old.positions, old.states, old.final) != (again.positions, again.states, again.final):
+        raise ValueError(f"checkpoint {again.id} does not repeat the restored one")
+    return msgspec.structs.replace(plan, checkpoint=again, first_checkpoint=CheckpointId(again.id + 1))
+
+
 def _assign(topics: Mapping[str, int], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
     every = (TopicPartition(topic, number) for topic, count in topics.items() for number in range(count))
     return assign_partitions(every, parallelism)

@@ -40,6 +40,7 @@ from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
 from tidegate.daemon.spark import SparkHost
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId
+from tidegate.sinks.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import Storage, StorageError
 from tidegate.task.elements import Barrier
@@ -114,6 +115,8 @@ class Decisions:
         self._finish = finish
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._committing = asyncio.Lock()
+        self._lost = False
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
         """Carry out in order; what takes time goes on in the background and answers with an event."""
@@ -201,7 +204,15 @@ class Decisions:
         started = time.monotonic()
         while True:
             try:
-                outcomes = await self._services.kafka.commit(permit)
+                async with self._committing:
+                    if self._lost:  # what is newer must not become visible before the salvage
+                        return
+                    outcomes = await self._services.kafka.commit(permit)
+            except TransactionLost as error:
+                self._lost = True
+                self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])
+                self._fail(TransactionToSalvage(error.message, **error.fields))
+                return
             except TidegateError as error:
                 if not error.retriable:
                     self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])

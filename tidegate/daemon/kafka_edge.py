@@ -9,16 +9,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import Committable
 from tidegate.errors import PipelineStopped
-from tidegate.ids import Attempt, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.salvage import SalvageOrder, Settlement
 from tidegate.sinks.transactions import TransactionClient
+
+if TYPE_CHECKING:
+    from tidegate.sinks.salvager import Salvager
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +75,31 @@ class KafkaEdge:
         assert client is not None
         return await self._on(self._commit_thread, lambda: Committer(client).commit(permit))
 
+    async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
+        """See Committer.settle."""
+        client = self._commit_client
+        assert client is not None
+        return await self._on(self._commit_thread, lambda: Committer(client).settle(permit, hold=hold))
+
+    async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
+        """See Committer.abort_held; only when every record of `order` is in the log. Raises TransactionLost."""
+        client = self._commit_client
+        assert client is not None
+
+        def work() -> None:
+            _salvager(client, self._kafka, {}, order).check()
+            Committer(client).abort_held(settlement)
+
+        await self._on(self._commit_thread, work)
+
+    async def salvage(
+        self, order: SalvageOrder, sinks: Mapping[OperatorName, Mapping[str, str]]
+    ) -> tuple[Committable, ...]:
+        """See Salvager.prepare; `sinks` are the properties of each sink's producers."""
+        client = self._commit_client
+        assert client is not None
+        return await self._on(self._commit_thread, lambda: _salvager(client, self._kafka, sinks, order).prepare())
+
     async def fence_leftovers(
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
     ) -> list[TransactionalId]:
@@ -104,6 +134,17 @@ class KafkaEdge:
     @staticmethod
     async def _on(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, call)
+
+
+def _salvager(
+    client: TransactionClient,
+    kafka: Mapping[str, str],
+    sinks: Mapping[OperatorName, Mapping[str, str]],
+    order: SalvageOrder,
+) -> Salvager:
+    from tidegate.sinks.salvager import Salvager  # brings librdkafka
+
+    return Salvager(client, kafka, sinks, order)
 
 
 def _mirror(kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:

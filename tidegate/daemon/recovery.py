@@ -6,12 +6,8 @@ lists, and only then abort whatever else is open under our name; decide what eve
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
-import time
-from collections.abc import Callable
-from typing import Any, Final
 
 import msgspec
 
@@ -21,17 +17,12 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.daemon.decisions import Services, wall_clock_ms
-from tidegate.daemon.metrics import TransactionResult
+from tidegate.daemon.ending import end_listed, in_journal_thread
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
-from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
-
-COMMIT_PAUSE_S: Final = 0.5
-COMMIT_DEADLINE_S: Final = 120.0
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -41,14 +32,18 @@ class Recovered(msgspec.Struct, frozen=True):
     job: Job
 
 
-async def recover(plan: Plan, services: Services) -> Recovered:
-    """Raises RestoreRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ..."""
+async def recover(plan: Plan, services: Services, transaction_timeout_ms: int) -> Recovered:
+    """`transaction_timeout_ms` is for transactions that replace lost ones.
+
+    Raises RestoreRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ...
+    """
     facts = await read_facts(plan, services)
     journal = services.journal
-    decide_restore(await _in_journal_thread(services, journal.read), facts)  # refuse before disturbing anybody
-    state: JournalState = await _in_journal_thread(services, lambda: journal.take_over(facts.identity, wall_clock_ms()))
+    decide_restore(await in_journal_thread(services, journal.read), facts)  # refuse before disturbing anybody
+    state: JournalState = await in_journal_thread(services, lambda: journal.take_over(facts.identity, wall_clock_ms()))
     restore = decide_restore(state, facts)
-    await _end_listed(services, restore)
+    restore = await end_listed(plan, services, restore, transaction_timeout_ms)
+    state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, frozenset(), restore.attempt)
     await _tidy(services)
@@ -94,36 +89,10 @@ async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
     return RestoreFacts(identity, partitions, frozenset(stateful))
 
 
-async def _end_listed(services: Services, restore: RestorePlan) -> None:
-    """The commits that a crash may have left undone; repeated until every one is definite."""
-    permit = await _in_journal_thread(services, lambda: services.journal.recovery_permit(restore))
-    if permit is None:
-        return
-    started = time.monotonic()
-    while True:
-        outcomes = await services.kafka.commit(permit)
-        if Outcome.STILL_OPEN not in outcomes:
-            break
-        if time.monotonic() - started > COMMIT_DEADLINE_S:
-            raise BrokerUnavailable(
-                f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
-                f"nothing is lost as long as their timeout has not passed: look at the broker's transaction coordinator"
-            )
-        await asyncio.sleep(COMMIT_PAUSE_S)
-    now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
-    services.metrics.transactions_ended(TransactionResult.COMMITTED, [time.monotonic() - started] * now)
-    logger.info(
-        "checkpoint %d: %d transactions are committed (%d had been before)",
-        permit.checkpoint,
-        len(outcomes),
-        len(outcomes) - now,
-    )
-
-
 async def _tidy(services: Services) -> None:
     try:
-        swept = await _in_journal_thread(services, services.journal.sweep_orphans)
-        removed = await _in_journal_thread(services, services.journal.clean_up)
+        swept = await in_journal_thread(services, services.journal.sweep_orphans)
+        removed = await in_journal_thread(services, services.journal.clean_up)
     except StorageError as error:
         logger.warning("old checkpoint files were not removed: %s", error.message)
         return
@@ -146,7 +115,3 @@ def _log_restore(restore: RestorePlan) -> None:
             restore.checkpoint.id,
             restore.checkpoint.attempt,
         )
-
-
-async def _in_journal_thread(services: Services, call: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(services.journal_thread, call)

@@ -143,7 +143,7 @@ class Daemon:
 
     async def _run_attempt(self) -> None:
         self._metrics.state(PipelineState.RESTORING)
-        recovered = await recover(self._plan, self._services)
+        recovered = await recover(self._plan, self._services, self._settings.checkpoints.transaction_timeout_ms)
         attempt = recovered.restore.attempt
         self._metrics.attempt_started(attempt)
         self._log_context.attempt = attempt

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import Attempt, TransactionalId
+from tidegate.ids import Attempt, OperatorName, TransactionalId
 from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
+from tidegate.sinks.salvage import LostTransaction, Settlement
 
 if TYPE_CHECKING:
     from tidegate.coordinator.permit import CommitPermit
@@ -28,6 +29,10 @@ MARKER_TIMEOUT_S: Final = 10.0
 """How long markers may lag behind the coordinator's decision before we report what is missing."""
 MARKER_PAUSE_S: Final = 0.05
 REPORTED_PARTITIONS: Final = 20
+
+
+_Asked = tuple[Committable, EndAnswer | None, Outcome, list[Marker]]
+"""Without an answer it was not asked: an older one of its sink is not committed."""
 
 
 class Client(Protocol):
@@ -61,28 +66,76 @@ class Committer:
 
         STILL_OPEN means that the broker gave no final answer in time: call again with the same permit. Raises
         TransactionLost or TransactionUndecidable for the first transaction that cannot be committed, after all others
-        have been tried.
+        have been tried, but for newer ones of the same sink.
         """
-        deadline = time.monotonic() + self._timeout_s
-        committables = permit.committables
-        answers = self._client.end_transactions(committables, timeout_s=self._timeout_s)
         outcomes = []
         trouble: TransactionLost | TransactionUndecidable | None = None
-        for committable, answer in zip(committables, answers, strict=True):
-            outcome = decide_from_answer(answer)
-            markers: list[Marker] = []
-            if outcome is None:
-                try:
-                    outcome, markers = self._settle(committable, deadline)
-                except BrokerUnavailable as error:
-                    logger.warning("transaction %s: %s", committable.transactional_id, error.message)
-                    outcome = Outcome.STILL_OPEN
+        for committable, answer, outcome, markers in self._ask(permit):
             outcomes.append(outcome)
-            if outcome in (Outcome.LOST, Outcome.UNDECIDABLE) and trouble is None:
+            if answer is not None and outcome in (Outcome.LOST, Outcome.UNDECIDABLE) and trouble is None:
                 trouble = self._explain(committable, answer, outcome, markers)
         if trouble is not None:
             raise trouble
         return outcomes
+
+    def settle(self, permit: CommitPermit, *, hold: bool = True) -> Settlement:
+        """As `commit`, but lost transactions are told instead of raised. Raises TransactionUndecidable.
+
+        Without `hold` newer ones of their sinks are ended, too: only after `abort_held`.
+        """
+        outcomes: list[Outcome] = []
+        committed: list[Committable] = []
+        lost: list[LostTransaction] = []
+        held: list[Committable] = []
+        for committable, answer, outcome, markers in self._ask(permit, hold):
+            outcomes.append(outcome)
+            if answer is None:
+                held.append(committable)
+            elif outcome.committed:
+                committed.append(committable)
+            elif outcome is Outcome.LOST:
+                lost.append(LostTransaction(committable, self._tell_loss(committable, answer)))
+            elif outcome is Outcome.UNDECIDABLE:
+                raise self._explain(committable, answer, outcome, markers)
+        return Settlement(tuple(outcomes), tuple(committed), tuple(lost), tuple(held))
+
+    def abort_held(self, settlement: Settlement) -> None:
+        """Make everything that was held back behind a lost transaction lost as well, unless it was committed earlier.
+
+        Only when all their records are known to be there: they are to be salvaged together, in order.
+        """
+        for committable in settlement.held:
+            self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
+
+    def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
+        """End everything, and what the answers, or else the markers, say about each, in the permit's order.
+
+        Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        asked: dict[int, _Asked] = {}
+        behind: set[OperatorName] = set()
+        for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
+            same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
+            asked.update({i: (one, None, Outcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
+            now = [(i, one) for i, one in same if one.sink not in behind]
+            left_s = max(0.0, deadline - time.monotonic())
+            answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
+            for (i, one), answer in zip(now, answers, strict=True):
+                asked[i] = (one, answer, *self._decide(one, answer, deadline))
+                if hold and not asked[i][2].committed:
+                    behind.add(one.sink)
+        return [asked[i] for i in range(len(permit.committables))]
+
+    def _decide(self, committable: Committable, answer: EndAnswer, deadline: float) -> tuple[Outcome, list[Marker]]:
+        outcome = decide_from_answer(answer)
+        if outcome is not None:
+            return outcome, []
+        try:
+            return self._settle(committable, deadline)
+        except BrokerUnavailable as error:
+            logger.warning("transaction %s: %s", committable.transactional_id, error.message)
+            return Outcome.STILL_OPEN, []
 
     def fence_leftovers(
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
@@ -126,15 +179,6 @@ class Committer:
         self, committable: Committable, answer: EndAnswer, outcome: Outcome, markers: Sequence[Marker]
     ) -> TransactionLost | TransactionUndecidable:
         """The error with everything that the person on call needs."""
-        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
-        place = (
-            f"sink {committable.sink}, checkpoint {committable.checkpoint}, subtask {committable.subtask}, "
-            f"{committable.records} records in {_ranges(committable)}"
-        )
-        state = "unknown" if description is None else f"{description.state.value} epoch {description.producer_epoch}"
-        broker = (
-            f"the coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
-        )
         fields = {
             "sink": committable.sink,
             "checkpoint": committable.checkpoint,
@@ -143,23 +187,38 @@ class Committer:
             "records": committable.records,
         }
         if outcome is Outcome.LOST:
-            return TransactionLost(
-                f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
-                f"output: {place}. {_why_aborted(committable)}; {broker}. The aborted records are still in the log and "
-                f"can be read with isolation.level=read_uncommitted at these offsets until retention removes them. "
-                f"Raise checkpoints.transaction_timeout above the longest time this pipeline may be down, then restore "
-                f"from an older checkpoint or produce these records again by hand.",
-                **fields,
-            )
+            return TransactionLost(self._tell_loss(committable, answer), **fields)
         found = ", ".join(
             f"{part.partition}: {marker.value}" for part, marker in zip(committable.written, markers, strict=False)
         )
         return TransactionUndecidable(
-            f"nothing at the broker says whether a transaction of a completed checkpoint was committed: {place}. "
-            f"{broker}; markers in the partitions: {found or 'none read'}. Was a topic deleted, or records removed? "
+            f"nothing at the broker says whether a transaction of a completed checkpoint was committed: "
+            f"{_place(committable)}. {self._tell_answer(committable, answer)}; markers in the partitions: "
+            f"{found or 'none read'}. Was a topic deleted, or records removed? "
             f"Compare the output at these offsets with what is expected before the pipeline is started again.",
             **fields,
         )
+
+    def _tell_loss(self, committable: Committable, answer: EndAnswer) -> str:
+        return (
+            f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
+            f"output: {_place(committable)}. {_why_aborted(committable)}; {self._tell_answer(committable, answer)}. "
+            f"The aborted records are still in the log and can be read with isolation.level=read_uncommitted at these "
+            f"offsets until retention removes them. Raise checkpoints.transaction_timeout above the longest time this "
+            f"pipeline may be down."
+        )
+
+    def _tell_answer(self, committable: Committable, answer: EndAnswer) -> str:
+        description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
+        state = "unknown" if description is None else f"{description.state.value} epoch {description.producer_epoch}"
+        return f"the coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
+
+
+def _place(committable: Committable) -> str:
+    return (
+        f"sink {committable.sink}, checkpoint {committable.checkpoint}, subtask {committable.subtask}, "
+        f"{committable.records} records in {_ranges(committable)}"
+    )
 
 
 def _ranges(committable: Committable) -> str:

@@ -29,6 +29,12 @@ class TransactionLost(PipelineStopped):
     code = "transaction-lost"
 
 
+class TransactionToSalvage(AttemptFailed):
+    """The broker aborted a transaction of a completed checkpoint; the next attempt writes its records again."""
+
+    code = "transaction-to-salvage"
+
+
 class TransactionUndecidable(PipelineStopped):
     """Nothing at the broker says whether a transaction of a completed checkpoint was committed."""
 

@@ -80,6 +80,15 @@ class ProducerProgress(msgspec.Struct, frozen=True):
     """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps behind the first."""
 
 
+class LoggedRange(msgspec.Struct, frozen=True):
+    """Data records of one transaction that lie next to each other in a partition."""
+
+    first_offset: int
+    next_offset: int
+    """Behind the last one."""
+    records: int
+
+
 class PreparedView(msgspec.Struct, frozen=True):
     """Everything that a prepare asks the broker."""
 

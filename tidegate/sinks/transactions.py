@@ -19,6 +19,7 @@ from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import (
     CoordinatorState,
     EndAnswer,
+    LoggedRange,
     Marker,
     PreparedView,
     ProducerProgress,
@@ -218,6 +219,26 @@ class TransactionClient:
         except _StartGone:
             return Marker.GONE
         return Marker.OPEN
+
+    def data_ranges(
+        self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> list[LoggedRange]:
+        """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
+        found: list[LoggedRange] = []
+        try:
+            for batch in self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s):
+                if batch.base_offset >= written.end_offset:
+                    break
+                owner = (batch.producer_id, batch.producer_epoch)
+                if batch.commits is None and batch.transactional and owner == (producer_id, epoch):
+                    first, records = batch.base_offset, batch.records
+                    if found and found[-1].next_offset == first:
+                        before = found.pop()
+                        first, records = before.first_offset, before.records + records
+                    found.append(LoggedRange(first, batch.last_offset + 1, records))
+        except _StartGone:
+            return []
+        return found
 
     def stable_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S

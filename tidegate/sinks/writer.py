@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.ids import TransactionalId
 from tidegate.sinks.errors import SinkFailed, SinkRefused
@@ -27,6 +27,7 @@ OPEN_TIMEOUT_S: Final = 120.0
 CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.1
+ROOM_TIMEOUT_S: Final = 120.0
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
 _CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
@@ -48,6 +49,13 @@ _REFUSED: Final = frozenset(
     }
 )
 """Another attempt would meet the same."""
+
+_REMEDIES: Final[Mapping[int, str]] = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
+    "transaction.max.timeout.ms",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE and DESCRIBE on the transactional ids that begin "
+    "with the pipeline's name",
+}
 
 
 class Writer:
@@ -130,6 +138,33 @@ class Writer:
         done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
         self.produced += done - start
         return done
+
+    def repeat(self, message: Message) -> None:
+        """Produce a message that was read, into the same partition, with all it has; waits while the queue is full.
+
+        Raises SinkFailed, SinkRefused.
+        """
+        _, timestamp_ms = message.timestamp()
+        room_by = time.monotonic() + ROOM_TIMEOUT_S
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=message.value(),
+                    key=message.key(),
+                    partition=cast("int", message.partition()),
+                    timestamp=max(0, timestamp_ms),
+                    headers=message.headers() or [],
+                )
+            except BufferError:
+                if time.monotonic() > room_by:
+                    raise self._failure("the client's queue stays full") from None
+                self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
+            except (KafkaException, SystemError) as error:
+                raise self._failure(error.args[0] if error.args else error) from error
+            else:
+                self.produced += 1
+                return
 
     def poll(self) -> None:
         """Serve delivery errors. Raises SinkFailed, SinkRefused for the first one."""
@@ -218,4 +253,5 @@ class Writer:
             text += f"; first delivery error: {self.first_error}"
         refused = isinstance(reason, KafkaError) and reason.code() in _REFUSED
         kind = SinkRefused if refused else SinkFailed
-        return kind(f"sink {self._sink}, topic {self._topic}: {text}", sink=self._sink, topic=self._topic)
+        remedy = _REMEDIES.get(reason.code(), "") if isinstance(reason, KafkaError) else ""
+        return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)

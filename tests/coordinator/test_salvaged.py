@@ -1,0 +1,102 @@
+"""The restored checkpoint repeated in the journal with other transactions: what stays, what changes, who may."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore, decide_salvaged
+from tidegate.errors import Superseded
+from tidegate.ids import OperatorName
+
+FACTS = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset({OperatorName("totals")}))
+AT = (positions("orders", {"orders": {0: 7, 1: 8}}),)
+STATES = (handle(2, subtask=0), handle(2, subtask=1))
+LOST, AGAIN = committable(2), committable(7, producer_id=200, pool_slot=900)
+
+
+def restoring(storage: FakeStorage, facts: RestoreFacts = FACTS) -> tuple[Journal, RestorePlan]:
+    """A daemon that has taken over the journal of another one."""
+    first = Journal(storage, ME, retained=2, id_reserve=5)
+    first.take_over(IDENTITY, 1)
+    first.append_checkpoint(completed(1, at=AT))
+    first.append_checkpoint(completed(2, at=AT, states=STATES, committables=[LOST]))
+    one = Journal(storage, OTHER, retained=2, id_reserve=5)
+    return one, decide_restore(one.take_over(facts.identity, 2), facts)
+
+
+def test_F01_a_salvage_repeats_positions_and_states_under_an_unused_id() -> None:
+    storage = FakeStorage()
+    one, plan = restoring(storage)
+    before = one.state.reserved_to
+    appended = one.append_salvaged(plan, (AGAIN,), 99)
+    again = one.read().newest_checkpoint
+    assert again is not None
+    assert (again.positions, again.states, again.final) == (AT, STATES, False)
+    assert (again.id, again.attempt, again.committables) == (plan.first_checkpoint, 2, (AGAIN,))
+    assert (appended.permit.checkpoint, appended.permit.committables) == (again.id, (AGAIN,))
+    assert 2 < again.id <= before < appended.reserved_to
+
+
+def test_C10_the_attempt_goes_on_behind_the_id_of_the_salvage() -> None:
+    one, plan = restoring(FakeStorage())
+    one.append_salvaged(plan, (AGAIN,), 99)
+    again = one.state.newest_checkpoint
+    assert again is not None
+    going_on = decide_salvaged(plan, again)
+    assert going_on.first_checkpoint == plan.first_checkpoint + 1 <= one.state.reserved_to
+    assert (going_on.checkpoint, going_on.slots) == (again, plan.slots)
+
+
+def test_the_salvage_of_a_rescaled_pipeline_still_says_how_its_state_was_dealt_out() -> None:
+    """The state files are those of the old parallelism, whoever reads the entry next."""
+    storage = FakeStorage()
+    wider = msgspec.structs.replace(IDENTITY, parallelism=4)
+    facts = msgspec.structs.replace(FACTS, identity=wider)
+    one, plan = restoring(storage, facts)
+    one.append_salvaged(plan, (AGAIN,), 99)
+    assert one.state.identity == IDENTITY
+    next_plan = decide_restore(one.take_over(wider, 3), facts)
+    assert [slot.states for slot in next_plan.slots] == [slot.states for slot in plan.slots]
+
+
+def test_state_that_the_salvage_repeats_is_not_cleaned_up() -> None:
+    storage = FakeStorage()
+    one, plan = restoring(storage)
+    for state in STATES:
+        storage.put_if_absent(state.path, b"state")
+    one.append_salvaged(plan, (AGAIN,), 99)
+    one.append_checkpoint(completed(20, attempt=2, at=AT))
+    one.clean_up()
+    one.sweep_orphans()
+    assert {storage.get(state.path) for state in STATES} == {b"state"}
+
+
+def test_a_salvage_of_another_checkpoint_is_refused() -> None:
+    one, plan = restoring(FakeStorage())
+    with pytest.raises(RuntimeError, match="another checkpoint"):
+        one.append_salvaged(msgspec.structs.replace(plan, checkpoint=completed(1)), (AGAIN,), 99)
+
+
+def test_a_salvage_counts_only_once() -> None:
+    one, plan = restoring(FakeStorage())
+    one.append_salvaged(plan, (AGAIN,), 99)
+    with pytest.raises(RuntimeError, match="another checkpoint"):
+        one.append_salvaged(plan, (AGAIN,), 99)
+
+
+def test_a_daemon_that_was_taken_over_cannot_decide_a_salvage() -> None:
+    storage = FakeStorage()
+    one, plan = restoring(storage)
+    Journal(storage, ME, retained=2, id_reserve=5).take_over(IDENTITY, 3)
+    with pytest.raises(Superseded):
+        one.append_salvaged(plan, (AGAIN,), 99)
+
+
+def test_a_checkpoint_that_is_no_repetition_is_refused() -> None:
+    _, plan = restoring(FakeStorage())
+    with pytest.raises(ValueError, match="does not repeat"):
+        decide_salvaged(plan, completed(7))

@@ -1,0 +1,143 @@
+"""The transactions that the restored checkpoint lists: every one is committed before an attempt starts.
+
+A lost one (the broker aborted it, usually because it timed out while no daemon was running) is salvaged: its records
+are read back, prepared in a new transaction, that one is journalled, and only then committed. A crash anywhere in
+between is repeated or ended by the next recovery, as everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.recovery import RestorePlan, decide_salvaged
+from tidegate.daemon.decisions import Services, wall_clock_ms
+from tidegate.daemon.metrics import TransactionResult
+from tidegate.ids import OperatorName
+from tidegate.plan.graph import Plan, SinkOperator
+from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
+from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement, decide_order
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+COMMIT_PAUSE_S: Final = 0.5
+COMMIT_DEADLINE_S: Final = 120.0
+
+
+async def end_listed(plan: Plan, services: Services, restore: RestorePlan, transaction_timeout_ms: int) -> RestorePlan:
+    """Commit what a crash may have left undone; the plan to go on with (another one after a salvage).
+
+    Raises TransactionLost when a salvage is refused, TransactionUndecidable, and what storage and brokers raise.
+    """
+    permit = await in_journal_thread(services, lambda: services.journal.recovery_permit(restore))
+    if permit is None:
+        return restore
+    try:
+        await _commit(services, permit)
+    except TransactionLost:
+        return await _salvage(plan, services, restore, permit, transaction_timeout_ms)
+    return restore
+
+
+async def in_journal_thread(services: Services, call: Callable[[], Any]) -> Any:
+    """Run a call that touches the journal."""
+    return await asyncio.get_running_loop().run_in_executor(services.journal_thread, call)
+
+
+async def _commit(services: Services, permit: CommitPermit) -> None:
+    started = time.monotonic()
+    outcomes = await _until(
+        lambda: services.kafka.commit(permit), lambda found: Outcome.STILL_OPEN not in found, permit
+    )
+    now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
+    services.metrics.transactions_ended(TransactionResult.COMMITTED, [time.monotonic() - started] * now)
+    logger.info(
+        "checkpoint %d: %d transactions are committed (%d had been before)",
+        permit.checkpoint,
+        len(outcomes),
+        len(outcomes) - now,
+    )
+
+
+async def _salvage(
+    plan: Plan, services: Services, restore: RestorePlan, permit: CommitPermit, transaction_timeout_ms: int
+) -> RestorePlan:
+    """See the module. Those of the permit that are not lost are committed first: their end must be known.
+
+    But not newer ones of the same sink, which would become visible before the older: they are aborted, and salvaged in
+    their turn.
+    """
+    started = time.monotonic()
+    settled = await _settle(services, permit, hold=True)
+    order = SalvageOrder(
+        plan.pipeline, restore.attempt, restore.first_checkpoint, transaction_timeout_ms, settled.losing
+    )
+    if settled.held:
+        await services.kafka.abort_held(order, settled)
+        settled = await _settle(services, permit, hold=False)
+        order = msgspec.structs.replace(order, lost=settled.lost)
+    decide_order(settled.lost, settled.committed)
+    for lost in settled.lost:
+        logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
+    committables = await services.kafka.salvage(order, _sink_properties(plan))
+    journal = services.journal
+    appended = await in_journal_thread(
+        services, lambda: journal.append_salvaged(restore, committables, wall_clock_ms())
+    )
+    try:
+        await _commit(services, appended.permit)
+    except TransactionLost as error:
+        raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
+    elapsed_s = time.monotonic() - started
+    services.metrics.transactions_ended(TransactionResult.SALVAGED, [elapsed_s] * len(settled.lost))
+    _tell(settled.lost, appended.permit, elapsed_s)
+    again = journal.state.newest_checkpoint
+    assert again is not None
+    return decide_salvaged(restore, again)
+
+
+async def _settle(services: Services, permit: CommitPermit, *, hold: bool) -> Settlement:
+    return await _until(lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit)
+
+
+async def _until(ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit) -> T:
+    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline."""
+    deadline = time.monotonic() + COMMIT_DEADLINE_S
+    while True:
+        found = await ask()
+        if definite(found):
+            return found
+        if time.monotonic() > deadline:
+            raise BrokerUnavailable(
+                f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
+                f"nothing is lost: look at the broker's transaction coordinator"
+            )
+        await asyncio.sleep(COMMIT_PAUSE_S)
+
+
+def _tell(lost: tuple[LostTransaction, ...], permit: CommitPermit, elapsed_s: float) -> None:
+    for one in permit.committables:
+        logger.warning(
+            "checkpoint %d: salvaged %d lost transactions: %s wrote %d records again, in %s, and is committed (%.1f s)",
+            permit.checkpoint,
+            sum(old.committable.sink == one.sink for old in lost),
+            one.transactional_id,
+            one.records,
+            ", ".join(f"{part.partition} offsets {part.start_offset}..{part.end_offset - 1}" for part in one.written),
+            elapsed_s,
+            extra={"checkpoint": permit.checkpoint},
+        )
+
+
+def _sink_properties(plan: Plan) -> dict[OperatorName, dict[str, str]]:
+    operators = (node.operator for vertex in plan.vertices for node in vertex.nodes)
+    return {operator.name: operator.kafka for operator in operators if isinstance(operator, SinkOperator)}

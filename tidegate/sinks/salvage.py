@@ -1,0 +1,151 @@
+"""What may be done about transactions that the broker aborted although a checkpoint had decided to commit them. Pure.
+
+Their records are still in the log. They may be produced again when every one of them is found, and when that does not
+put them behind newer records of their keys. `salvager.py` carries it out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
+from tidegate.sinks.errors import SinkFailed, TransactionLost
+from tidegate.sinks.facts import LoggedRange
+from tidegate.sinks.naming import TransactionalName
+from tidegate.sinks.outcome import Outcome
+
+SALVAGE_SLOT: Final = 900
+"""First pool slot of salvage transactions; sinks stay below POOL_SIZE_MAX (pool.py)."""
+
+
+class LostTransaction(msgspec.Struct, frozen=True):
+    """A decided transaction that has abort markers in all its partitions."""
+
+    committable: Committable
+    explanation: str
+    """Place, size and reason, for people."""
+
+    def refused(self, why: str) -> TransactionLost:
+        """The error when its records cannot be produced again."""
+        one = self.committable
+        return TransactionLost(
+            f"{self.explanation} Its records cannot be written again automatically: {why}.",
+            sink=one.sink,
+            checkpoint=one.checkpoint,
+            subtask=one.subtask,
+            transactional_id=one.transactional_id,
+            records=one.records,
+        )
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """How the transactions of a permit ended, outcomes in its order; none is undecidable."""
+
+    outcomes: tuple[Outcome, ...]
+    committed: tuple[Committable, ...]
+    lost: tuple[LostTransaction, ...]
+    held: tuple[Committable, ...] = ()
+    """Not asked, because an older transaction of the same sink is lost or not definite: STILL_OPEN in `outcomes`."""
+
+    @property
+    def definite(self) -> bool:
+        """Of no transaction that was asked the end is open."""
+        return self.outcomes.count(Outcome.STILL_OPEN) == len(self.held)
+
+    @property
+    def losing(self) -> tuple[LostTransaction, ...]:
+        """The lost ones, and those that must follow them because they are newer."""
+        why = "held back behind a lost transaction of an older checkpoint of the same sink."
+        return (*self.lost, *(LostTransaction(one, f"{one.transactional_id} was {why}") for one in self.held))
+
+
+class SalvageOrder(msgspec.Struct, frozen=True):
+    """What is to be produced again, and in whose name."""
+
+    pipeline: str
+    attempt: Attempt
+    checkpoint: CheckpointId
+    """Of the journal entry that will list the new transactions."""
+    timeout_ms: int
+    """Of the new transactions."""
+    lost: tuple[LostTransaction, ...]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Lost transactions that one new transaction replaces: those of one sink in one topic.
+
+    One for all, so that a second loss hits all of them and cannot put them out of order.
+    """
+
+    name: TransactionalName
+    topic: str
+    lost: tuple[LostTransaction, ...]
+
+
+def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
+    """One group per sink and topic (a sink has two only when its topic was changed in the file)."""
+    found: dict[tuple[OperatorName, str], list[LostTransaction]] = defaultdict(list)
+    for one in order.lost:
+        for topic in sorted({part.partition.topic for part in one.committable.written}):
+            found[one.committable.sink, topic].append(one)
+    return tuple(
+        Group(
+            TransactionalName(order.pipeline, sink, SlotIndex(0), order.attempt, SALVAGE_SLOT + index),
+            topic,
+            tuple(found[sink, topic]),
+        )
+        for index, (sink, topic) in enumerate(sorted(found))
+    )
+
+
+def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committable]) -> None:
+    """Raises TransactionLost when records of a later checkpoint are committed already in a partition of a lost one.
+
+    The list of the restored checkpoint is enough to see that: a permit is done as a whole, so while a transaction is
+    not known to be ended, all that were decided with it or after it stay listed beside it.
+    """
+    for one in lost:
+        partitions = {part.partition for part in one.committable.written}
+        for later in committed:
+            if later.sink != one.committable.sink or later.checkpoint <= one.committable.checkpoint:
+                continue
+            shared = sorted(partitions & {part.partition for part in later.written})
+            if shared:
+                raise one.refused(
+                    f"checkpoint {later.checkpoint} of the same sink is committed already in "
+                    f"{', '.join(map(str, shared))}, so records of checkpoint {one.committable.checkpoint} would come "
+                    f"behind newer ones of their keys; nothing was written. Decide whether readers can live with that "
+                    f"order, produce them by hand, and go on from a new checkpoint directory"
+                )
+
+
+def decide_found(one: LostTransaction, partition: TopicPartition, records: int, found: Sequence[LoggedRange]) -> None:
+    """Raises TransactionLost when the log does not hold exactly the records that were prepared."""
+    counted = sum(part.records for part in found)
+    if counted != records:
+        raise one.refused(
+            f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "
+            f"removed the rest; nothing was written. Restore from an older checkpoint, or produce the records by hand"
+        )
+
+
+def decide_whole(salvaged: Committable, wanted: Mapping[TopicPartition, int]) -> None:
+    """Raises SinkFailed when the new transaction has not as many records in each partition as were read."""
+    written = {part.partition: part.records for part in salvaged.written}
+    if written != dict(wanted):
+        raise SinkFailed(
+            f"sink {salvaged.sink}: salvage transaction {salvaged.transactional_id} has {written} records, "
+            f"{dict(wanted)} were read; it is dropped and the next attempt writes them again",
+            sink=salvaged.sink,
+            transactional_id=salvaged.transactional_id,
+        )
+
+
+def merge_ranges(found: Sequence[Sequence[LoggedRange]]) -> list[LoggedRange]:
+    """Ranges of several transactions of one partition in offset order, which is the order of their records."""
+    return sorted((part for ranges in found for part in ranges), key=lambda part: part.first_offset)

@@ -1,0 +1,177 @@
+"""Reads the records of lost transactions back from the log and prepares them again in new transactions.
+
+Whose a record is, only the headers of its batch say (`TransactionClient.data_ranges`); what it holds, librdkafka
+reads, because it has every codec. Nothing is committed here. What may be salvaged is decided in `salvage.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka as ck
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import OperatorName, SlotIndex, TopicPartition
+from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
+from tidegate.sinks.salvage import (
+    Group,
+    SalvageOrder,
+    decide_found,
+    decide_whole,
+    derive_groups,
+    merge_ranges,
+)
+from tidegate.sinks.writer import Writer
+
+if TYPE_CHECKING:
+    from tidegate.sinks.facts import LoggedRange
+    from tidegate.sinks.transactions import TransactionClient
+
+SCAN_TIMEOUT_S: Final = 600.0
+"""For the batch headers of one partition of one transaction."""
+SILENCE_S: Final = 30.0
+"""So long a partition may give nothing before the salvage is given up."""
+READ_AT_ONCE: Final = 1000
+WAIT_S: Final = 1.0
+
+_CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
+_READING: Final[Mapping[str, str | bool]] = {
+    "isolation.level": "read_uncommitted",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "fetch.wait.max.ms": "20",
+    "queued.max.messages.kbytes": "16384",
+}
+
+Ranges = dict[TopicPartition, list["LoggedRange"]]
+
+
+class Salvager:
+    """Serves one order. `kafka` are the pipeline's connection properties, `sinks` those of each sink's producers."""
+
+    def __init__(
+        self,
+        client: TransactionClient,
+        kafka: Mapping[str, str],
+        sinks: Mapping[OperatorName, Mapping[str, str]],
+        order: SalvageOrder,
+    ) -> None:
+        self._client = client
+        self._kafka = kafka
+        self._sinks = sinks
+        self._order = order
+
+    def check(self) -> None:
+        """Only look whether all records are there. Raises TransactionLost when not."""
+        for group in derive_groups(self._order):
+            self._find(group)
+
+    def prepare(self) -> tuple[Committable, ...]:
+        """New transactions that hold every record of the lost ones, prepared and not ended; blocks.
+
+        Everything is found before anything is written. Raises TransactionLost when records are missing, SinkFailed,
+        SinkRefused and BrokerUnavailable as a sink does.
+        """
+        groups = derive_groups(self._order)
+        found = [self._find(group) for group in groups]
+        return tuple(self._write(group, ranges) for group, ranges in zip(groups, found, strict=True))
+
+    def _find(self, group: Group) -> Ranges:
+        by_partition: dict[TopicPartition, list[list[LoggedRange]]] = {}
+        for one in group.lost:
+            owner = one.committable
+            for part in owner.written:
+                if part.partition.topic != group.topic:
+                    continue
+                ranges = self._client.data_ranges(part, owner.producer_id, owner.producer_epoch, SCAN_TIMEOUT_S)
+                decide_found(one, part.partition, part.records, ranges)
+                by_partition.setdefault(part.partition, []).append(ranges)
+        return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
+
+    def _write(self, group: Group, found: Ranges) -> Committable:
+        # A sink that was removed from the file has no settings of its own any more: the connection's do.
+        settings = self._sinks.get(group.name.sink, self._kafka)
+        properties = derive_producer_properties(settings, group.name.transactional_id, self._order.timeout_ms)
+        writer = Writer(group.name.sink, group.topic, properties)
+        try:
+            writer.open(self._client, _never)
+            for partition, ranges in found.items():
+                for message in self._read(partition, ranges):
+                    writer.repeat(message)
+            left = writer.flush(int(properties["message.timeout.ms"]) / 1000, _never)
+            committable = self._prove(group, writer, left)
+        finally:
+            writer.discard()
+        decide_whole(committable, {part: sum(one.records for one in ranges) for part, ranges in found.items()})
+        return committable
+
+    def _prove(self, group: Group, writer: Writer, left: int) -> Committable:
+        flushed = Flushed(
+            sink=group.name.sink,
+            subtask=SlotIndex(0),
+            attempt=self._order.attempt,
+            checkpoint=self._order.checkpoint,
+            transactional_id=writer.transactional_id,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.producer_epoch,
+            produced=writer.produced,
+            undelivered=left,
+            delivery_errors=writer.delivery_errors,
+            first_error=writer.first_error,
+            refused=writer.refused,
+        )
+        decide_flushed(flushed)
+        owner = (writer.producer_id, writer.producer_epoch)
+        committable = decide_committable(flushed, self._client.prepared_view(writer.transactional_id, *owner))
+        firsts = {
+            part.partition: self._client.first_sequence(part.partition, part.start_offset, *owner)
+            for part in committable.written
+        }
+        decide_first_sequences(flushed, firsts)
+        return committable
+
+    def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
+        """The messages in the ranges, in order; what lies between them is others' and passed over."""
+        config: dict[str, Any] = {**self._kafka, **_READING, "group.id": self._order.pipeline}
+        consumer = ck.Consumer(config, logger=_CLIENT_LOG)
+        try:
+            consumer.assign([ck.TopicPartition(partition.topic, partition.partition, ranges[0].first_offset)])
+            wanted = sum(one.records for one in ranges)
+            left = iter(ranges)
+            current = next(left)
+            heard = time.monotonic()
+            while wanted:
+                messages = consumer.consume(READ_AT_ONCE, WAIT_S)
+                if messages:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > SILENCE_S:
+                    raise BrokerUnavailable(f"{partition} gave no record for {SILENCE_S:g} s, {wanted} are missing")
+                for message in messages:
+                    offset = _offset(message, partition)
+                    while wanted and offset >= current.next_offset:
+                        following = next(left, None)
+                        if following is None:  # the next attempt looks again, and says what is missing
+                            raise BrokerUnavailable(f"{partition} lost {wanted} records while they were read")
+                        current = following
+                    if wanted and offset >= current.first_offset:
+                        wanted -= 1
+                        yield message
+        finally:
+            consumer.close()
+
+
+def _offset(message: ck.Message, partition: TopicPartition) -> int:
+    error, offset = message.error(), message.offset()
+    if error is not None or offset is None:
+        raise BrokerUnavailable(f"{partition} cannot be read: {error.str() if error is not None else 'no offset'}")
+    return offset
+
+
+def _never() -> bool:
+    return False
