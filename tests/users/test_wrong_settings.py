@@ -119,7 +119,7 @@ def test_F15_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User)
     user.document["checkpoints"]["transaction_timeout"] = "20h"
     ended = user.command("validate", "--connect", str(user.write()))
     ended.says(2, "checkpoints.transaction_timeout", "transaction.max.timeout.ms")
-    user.run().says(4, "shown_out", "transaction.max.timeout.ms")
+    user.run().says(4, "shown_out", "lower checkpoints.transaction_timeout", "transaction.max.timeout.ms")
 
 
 def test_a_file_that_is_not_there_is_told(user: User) -> None:

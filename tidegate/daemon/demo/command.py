@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--master", default="local-cluster[2,1,512]", show_default=True, help="Spark master, e.g. local[2].")
 @click.option("--orders", type=click.IntRange(10_000), default=300_000, show_default=True, help="How many orders.")
 @click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of the orders.")
-@click.option("--keep", is_flag=True, help="Keep the directory with logs, data and checkpoints.")
+@click.option("--keep", is_flag=True, help="Keep the directory with logs, data and checkpoints; done anyway after a failure.")
 def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     """Run the example on a real broker, kill a slot, verify every record.
 
@@ -41,8 +41,10 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     try:
         with DemoDisplay(console) as display:
             report = Show(settings, directory, display).run()
+        keep = keep or not report.exact  # logs, journal and the broker's data tell what happened
     except TidegateError as error:
         click.echo(f"the demo failed: {error.message}", err=True)
+        keep = True
         return error.exit_code
     finally:
         if keep:
