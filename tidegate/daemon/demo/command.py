@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--master", default="local-cluster[2,1,512]", show_default=True, help="Spark master, e.g. local[2].")
 @click.option("--orders", type=click.IntRange(10_000), default=300_000, show_default=True, help="How many orders.")
 @click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of the orders.")
-@click.option("--keep", is_flag=True, help="Keep the directory with logs, data and checkpoints; done anyway after a failure.")
+@click.option(
+    "--keep", is_flag=True, help="Keep the directory with logs, data and checkpoints; done anyway after a failure."
+)
 def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     """Run the example on a real broker, kill a slot, verify every record.
 
