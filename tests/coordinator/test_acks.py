@@ -97,6 +97,17 @@ def test_C21_state_for_a_given_up_checkpoint_is_discarded() -> None:
     assert only(out, DiscardStates).handles == (handle(1),)
 
 
+def test_C21_transactions_of_a_late_ack_are_listed_by_the_next_checkpoint() -> None:
+    """Its records are in the state of every later checkpoint, and no source will send them again."""
+    coordinator = running()
+    coordinator.handle(Tick(1000))
+    coordinator.handle(DeclineReceived(Decline(ATTEMPT, CheckpointId(1), SOURCE, "x"), 1001))
+    coordinator.handle(AckReceived(ack(1, TOTALS, committables=[committable(1)]), 1002))
+    coordinator.handle(Tick(2100))
+    out = acknowledge_all(coordinator, 2, 2101)
+    assert only(out, AppendCheckpoint).checkpoint.committables == (committable(1),)
+
+
 def test_C21_a_discarded_pending_checkpoint_takes_no_ack() -> None:
     one = pending()
     one.move(PendingPhase.DISCARDED)

@@ -68,6 +68,23 @@ def test_an_empty_interval_has_no_committable_and_keeps_its_producer(cluster_tv2
     assert driven.prepared(3).committables == ()
 
 
+def test_B13_an_empty_interval_is_answered_behind_the_prepare_before_it(cluster_tv2: Cluster) -> None:
+    """A final checkpoint can follow at once: its ack must carry the transaction that is still being proven.
+
+    Otherwise it completes without it, and the next recovery aborts records that the state has counted.
+    """
+    topic = cluster_tv2.topic()
+    driven = cluster_tv2.sink(topic)
+    driven.write(rows(range(5000)))
+    driven.written(5000)
+    driven.sink.prepare(CheckpointId(1))
+    driven.sink.prepare(CheckpointId(2))
+    first = driven.poll(1).committables
+    assert len(first) == 1
+    assert driven.poll(2).committables == ()
+    assert list(driven.sink.unconfirmed()) == list(first)
+
+
 def test_committables_are_repeated_until_a_checkpoint_completes(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic()
     driven = cluster_tv2.sink(topic)

@@ -18,6 +18,7 @@ from tests.task.topologies import (
     totals_node,
     vertex,
 )
+from tidegate.errors import AttemptFailed
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
@@ -75,6 +76,21 @@ def test_a_failed_upload_declines_its_checkpoint_and_drops_its_other_parts() -> 
     rig.trigger(2)
     rig.settle()
     assert len(rig.acks(2)) == 1
+
+
+def test_B13_a_sink_that_answers_a_newer_checkpoint_first_ends_the_attempt() -> None:
+    """Its ack would complete without the transaction of the older one, whose rows the state has counted."""
+    rig = one_chain()
+    sink = rig.slots[0].sinks["write"]
+    sink.holds_prepares = True
+    rig.trigger(1)
+    rig.trigger(2)
+    rig.settle()
+    sink._finished.reverse()
+    sink.holds_prepares = False
+    with pytest.raises(AttemptFailed, match="answered checkpoint 2 before checkpoint 1"):
+        rig.settle()
+    assert not rig.acks(2)
 
 
 def test_an_abandoned_checkpoint_is_never_acknowledged_and_the_next_one_is() -> None:
@@ -309,7 +325,9 @@ def with_bad_records(policy: str) -> Rig:
 
 def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
     rig = with_bad_records("fail")
-    with pytest.raises(BadRecord, match="step check: record of its source, partition 0, offset 1: overflow of 2") as caught:
+    with pytest.raises(
+        BadRecord, match="step check: record of its source, partition 0, offset 1: overflow of 2"
+    ) as caught:
         rig.settle()
     assert "bad_records: skip" in caught.value.message
     assert not caught.value.retriable

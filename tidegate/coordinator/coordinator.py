@@ -254,8 +254,10 @@ class Coordinator:
                 self._ledger.prepared(ack)
             return outcome
         if ack.checkpoint in self._recent:
-            given_up = self._recent[ack.checkpoint] is not None
-            return AckOutcome.DISCARDED if given_up else AckOutcome.DUPLICATE
+            if self._recent[ack.checkpoint] is None:
+                return AckOutcome.DUPLICATE
+            self._ledger.prepared(ack)  # it was given up, but its records will not be sent again: the next one lists it
+            return AckOutcome.DISCARDED
         return AckOutcome.LATE
 
     def _on_decline(self, event: DeclineReceived) -> None:

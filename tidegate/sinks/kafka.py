@@ -273,7 +273,9 @@ class KafkaSink:
     def _begin_prepare(self, barrier: _Barrier) -> None:
         writer = self._writer
         if writer is None or not writer.produced:
-            self._results.append(Prepared(barrier.checkpoint, (), (time.monotonic() - barrier.at) * 1000))
+            # On the preparing thread, too: an answer that overtook the proof of the transaction before it would be
+            # acknowledged without that transaction.
+            self._preparers.submit(partial(self._answer, barrier, ()))
             return
         if self._exactly_once:
             self._pool.prepared(writer.transactional_id, barrier.checkpoint)
@@ -333,10 +335,14 @@ class KafkaSink:
         self._flushed.append(writer)
         self._wake()
         committables = () if self._client is None else (self._prove(flushed, self._client),)
-        self._results.append(Prepared(barrier.checkpoint, committables, (time.monotonic() - barrier.at) * 1000))
-        self._wake()
+        self._answer(barrier, committables)
         if self._exactly_once:
             self._drop(writer)
+
+    def _answer(self, barrier: _Barrier, committables: tuple[Committable, ...]) -> None:
+        """Answers leave in the order of their barriers: this thread does one after the other."""
+        self._results.append(Prepared(barrier.checkpoint, committables, (time.monotonic() - barrier.at) * 1000))
+        self._wake()
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
         """Ask the broker whether the transaction is whole. Raises SinkFailed."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tidegate.coordinator.types import Decline, StateHandle
-from tidegate.errors import PipelineStopped
+from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.messages import (
@@ -157,6 +157,7 @@ class SlotLoop:
                     if pending is None:
                         continue
                     name = task.vertex.nodes[index].operator.name
+                    self._check_order(task.subtask, name, prepared.checkpoint)
                     # A later interval may be prepared already; its rows lie behind this barrier and stay out.
                     earlier = [c for c in sink.unconfirmed() if c.checkpoint <= prepared.checkpoint]
                     committables = (*earlier, *prepared.committables)
@@ -167,6 +168,12 @@ class SlotLoop:
         if progressed:
             self.counters.busy_ms += self._clock.elapsed_ms() - started
         return progressed
+
+    def _check_order(self, subtask: SubtaskId, sink: OperatorName, checkpoint: CheckpointId) -> None:
+        """An ack that overtook an older prepare would leave that transaction out of the checkpoint that counts it."""
+        for (other, older), pending in self._pending.items():
+            if other == subtask and older < checkpoint and pending.waits_for(sink):
+                raise AttemptFailed(f"sink {sink} answered checkpoint {checkpoint} before checkpoint {older}")
 
     @property
     def backpressured(self) -> bool:

@@ -38,6 +38,10 @@ class PendingSnapshot:
         """Nothing is missing."""
         return not self._uploads and not self._sinks
 
+    def waits_for(self, sink: OperatorName) -> bool:
+        """Whether this sink has not answered yet."""
+        return sink in self._sinks
+
     def uploaded(self, handle: StateHandle, upload_ms: float) -> None:
         """The state of one operator is durable."""
         self._uploads.remove(handle.operator)
