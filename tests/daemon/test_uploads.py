@@ -53,7 +53,7 @@ def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: P
         raise StorageError("no room")
 
     uploads.submit(job(3, broken))
-    uploads.submit(job(4, lambda: b"" if 1 / 0 else b""))
+    uploads.submit(job(4, lambda: bytes(1 // 0)))
     uploads.submit(job(5))
     results = take(uploads, 3)
     assert [result.handle is None for result in results] == [True, True, False]

@@ -32,7 +32,7 @@ def value(daemon: DaemonProcess, name: str, **labels: str) -> float:
     )
 
 
-def test_C39_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: User) -> None:
+def test_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: User) -> None:
     source, out = user.numbers(partitions=2, until="never")
     user.produce(source, numbers(*((number, 2) for number in range(500))))
     daemon = user.start()

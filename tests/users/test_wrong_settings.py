@@ -70,7 +70,7 @@ def test_F15_too_few_slots_are_told_with_both_numbers(user: User) -> None:
     user.run().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
 
 
-def test_F17_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_path: Path) -> None:
+def test_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_path: Path) -> None:
     user.numbers()
     bare = tmp_path / "bare-python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.base_prefix}/bin/python3" "$@"\n')
@@ -82,7 +82,7 @@ def test_F17_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_
     ended.says(2, "ModuleNotFoundError: No module named", str(bare), "spark.pyspark.python", "install tidegate")
 
 
-def test_F17_an_unreachable_spark_master_is_told(user: User) -> None:
+def test_an_unreachable_spark_master_is_told(user: User) -> None:
     user.numbers()
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
