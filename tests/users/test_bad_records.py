@@ -26,7 +26,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", ["MALFORMED_JSON", "NULL_VALUE", "DIVIDE_BY_ZERO"])
-def test_F14_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(
+def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(
     user: User, kind: str
 ) -> None:
     source, out = user.numbers()
@@ -37,7 +37,7 @@ def test_F14_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_
     assert user.rows(out) == [{"id": 1, "m": 10}, {"id": 2, "m": 5}, {"id": 3, "m": 3}]
 
 
-def test_F14_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User) -> None:
+def test_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User) -> None:
     source, out = user.numbers(bad_records="skip", until="never")
     user.document["sources"]["numbers"]["schema"]["s"] = "string"
     user.document["steps"][0]["select"]["s"] = "coalesce(s, 'none')"
@@ -61,7 +61,7 @@ def test_F14_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: 
     assert any(source in message and "offset 0" in message for message in skipped), skipped
 
 
-def test_F14_a_value_of_10_mb_is_read_and_told_without_itself(user: User) -> None:
+def test_a_value_of_10_mb_is_read_and_told_without_itself(user: User) -> None:
     source, out = user.numbers()
     user.allow_values(source, 20_000_000)
     user.produce(source, [*numbers((1, 1)), BIG, *numbers((2, 2))])

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 
-def test_F15_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user: User) -> None:
+def test_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user: User) -> None:
     source, _ = user.numbers()
     user.document["sources"]["numbers"]["topic"] = source + "-typo"
     ended = user.command("validate", "--connect", str(user.write()))
@@ -26,7 +26,7 @@ def test_F15_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user
     user.run().says(2, source + "-typo", "does not exist", "create it")
 
 
-def test_F15_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
+def test_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
     user.numbers()
     with socket.socket() as reserved:  # bound and not listening: nobody else gets the port
         reserved.bind(("127.0.0.1", 0))
@@ -42,7 +42,7 @@ def test_F15_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
 
 
 @pytest.mark.parametrize("place", ["below a file", "refused to everybody"])
-def test_F16_a_checkpoint_directory_that_cannot_be_written_is_told(user: User, place: str) -> None:
+def test_a_checkpoint_directory_that_cannot_be_written_is_told(user: User, place: str) -> None:
     user.numbers()
     file = Path("/sys")  # not even root makes directories there
     if place == "below a file":
@@ -56,7 +56,7 @@ def test_F16_a_checkpoint_directory_that_cannot_be_written_is_told(user: User, p
     ended.says(ended.code, str(file))
 
 
-def test_F15_a_taken_http_port_is_told_before_anything_starts(user: User) -> None:
+def test_a_taken_http_port_is_told_before_anything_starts(user: User) -> None:
     user.numbers()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -64,7 +64,7 @@ def test_F15_a_taken_http_port_is_told_before_anything_starts(user: User) -> Non
         user.run().says(2, str(port), "http.port")
 
 
-def test_F15_too_few_slots_are_told_with_both_numbers(user: User) -> None:
+def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
     user.numbers()
     user.document["parallelism"] = 2
     user.run().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
@@ -93,7 +93,7 @@ def test_an_unreachable_spark_master_is_told(user: User) -> None:
     ended.says(ended.code, master)
 
 
-def test_F05_input_removed_by_retention_stops_with_the_lost_range(user: User) -> None:
+def test_input_removed_by_retention_stops_with_the_lost_range(user: User) -> None:
     source, out = user.numbers()
     user.produce(source, numbers((1, 1), (2, 2)))
     user.run().says(0)
@@ -113,7 +113,7 @@ def delete_before(user: User, topic: str, offset: int) -> None:
         future.result(20)
 
 
-def test_F15_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User) -> None:
+def test_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User) -> None:
     source, _ = user.numbers()
     user.produce(source, numbers((1, 1)))
     user.document["checkpoints"]["transaction_timeout"] = "20h"
