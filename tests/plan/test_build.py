@@ -262,6 +262,17 @@ sinks:
     assert (names(sink.columns), sink.key, sink.timestamp) == (["value"], "key", "timestamp")
 
 
+def test_a_copy_of_a_raw_topic_keeps_its_keys_without_being_asked() -> None:
+    plan = plan_of(
+        "sources:\n  raw: {topic: raw, format: raw}\nsinks:\n  copy: {from: raw, topic: copy, format: raw}\n"
+    )
+    source, sink = operators(plan)["raw"], operators(plan)["copy"]
+    assert isinstance(source, SourceOperator)
+    assert isinstance(sink, SinkOperator)
+    assert sink.key == "key"
+    assert names(source.output) == ["key", "value"]
+
+
 def test_clients_get_the_properties_they_understand_their_own_first() -> None:
     plan = plan_of(
         ORDERS

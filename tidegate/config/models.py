@@ -234,7 +234,10 @@ class SinkSettings(Settings):
         choice("json", "raw", later={"avro": _USE_JSON}),
         Field(description="`json`: an object of all columns; `raw`: the bytes of the column `value`."),
     ] = "json"
-    key: Annotated[Column | None, Field(description="Column whose text is the record key.")] = None
+    key: Annotated[
+        Column | None,
+        Field(description="Column whose text is the record key; a raw sink takes the column `key` if there is one."),
+    ] = None
     timestamp: Annotated[
         Column | None,
         Field(description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970."),

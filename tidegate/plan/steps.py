@@ -190,7 +190,10 @@ class Builder:
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
     def _sink(self, one: Declared, sink: SinkSettings, columns: dict[str, DataType]) -> None:
-        usable = sink.key is None or self._key((*one.path, "key"), sink.key, columns)
+        key = sink.key
+        if key is None and sink.format == "raw" and "key" in columns:
+            key = "key"  # as it was read: a copy of a topic keeps its keys, and with them the order per key
+        usable = key is None or self._key((*one.path, "key"), key, columns)
         if sink.timestamp is not None:
             path = (*one.path, "timestamp")
             kind = self._column(path, sink.timestamp, columns)
@@ -210,9 +213,7 @@ class Builder:
             return
         name = OperatorName(one.name)
         properties = derive_client_properties({**self.loaded.settings.kafka, **sink.kafka}, "producer")
-        operator = SinkOperator(
-            name, sink.topic, sink.format, written, sink.key, sink.timestamp, kafka=reveal(properties)
-        )
+        operator = SinkOperator(name, sink.topic, sink.format, written, key, sink.timestamp, kafka=reveal(properties))
         self.graph[name] = LogicalNode(operator, (self._upstream(one, columns),))
 
     # -- expressions and columns ---------------------------------------------------------------------------------------
