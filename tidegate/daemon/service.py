@@ -14,10 +14,8 @@ import secrets
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Final, NoReturn
 
 from tidegate.config.load import LoadedPipeline
@@ -45,6 +43,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.recovery import make_coordinator, recover
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.status import PipelineState
+from tidegate.daemon.work_directory import make_work_directory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -91,7 +90,7 @@ class Daemon:
         self._metrics = metrics
         self._http = http
         self._log_context = log_context
-        self._work_dir = tempfile.TemporaryDirectory(prefix="tidegate-")
+        self._work_dir = make_work_directory()
         self._runner: AttemptRunner | None = None
         self._stop_requested = asyncio.Event()
         self._finished = False
@@ -251,7 +250,7 @@ class Daemon:
 
     def _end_now(self, code: int) -> NoReturn:
         """Slots, executors and the JVM end with this process; what is decided is in the journal."""
-        shutil.rmtree(self._work_dir.name, ignore_errors=True)
+        shutil.rmtree(self._work_dir, ignore_errors=True)
         logging.shutdown()
         os._exit(code)
 
@@ -279,7 +278,7 @@ class Daemon:
         self._services.journal_thread.shutdown(wait=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._services.spark.stop), SPARK_STOP_TIMEOUT_S)
-        self._work_dir.cleanup()
+        shutil.rmtree(self._work_dir, ignore_errors=True)
 
     async def _beat(self) -> None:
         while True:
@@ -300,7 +299,7 @@ class Daemon:
             journal=Journal(storage, writer, retained=checkpoints.retained, id_reserve=checkpoints.id_reserve),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, Path(self._work_dir.name)),
+            spark=SparkHost(settings.name, master, spark, self._work_dir),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,
