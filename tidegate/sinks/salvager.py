@@ -141,19 +141,23 @@ class Salvager:
         config: dict[str, Any] = {**self._kafka, **_READING, "group.id": self._order.pipeline}
         consumer = ck.Consumer(config, logger=_CLIENT_LOG)
         try:
-            consumer.assign([ck.TopicPartition(partition.topic, partition.partition, ranges[0].first_offset)])
+            position = ranges[0].first_offset
+            consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
             wanted = sum(one.records for one in ranges)
             left = iter(ranges)
             current = next(left)
-            heard = time.monotonic()
+            heard, problem = time.monotonic(), "no record"
             while wanted:
-                messages = consumer.consume(READ_AT_ONCE, WAIT_S)
-                if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > SILENCE_S:
-                    raise BrokerUnavailable(f"{partition} gave no record for {SILENCE_S:g} s, {wanted} are missing")
-                for message in messages:
-                    offset = _offset(message, partition)
+                for message in consumer.consume(READ_AT_ONCE, WAIT_S):
+                    offset, error = message.offset(), message.error()
+                    if not wanted:
+                        break  # what comes behind the last record is not looked at
+                    if error is not None or offset is None:
+                        # The raw headers say that the records are there: read on from the same place.
+                        problem = "no offset" if error is None else error.str()
+                        consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
+                        break
+                    heard, position = time.monotonic(), offset + 1
                     while wanted and offset >= current.next_offset:
                         following = next(left, None)
                         if following is None:  # the next attempt looks again, and says what is missing
@@ -162,15 +166,12 @@ class Salvager:
                     if wanted and offset >= current.first_offset:
                         wanted -= 1
                         yield message
+                if wanted and time.monotonic() - heard > SILENCE_S:
+                    raise BrokerUnavailable(
+                        f"{partition} gave no record for {SILENCE_S:g} s ({problem}), {wanted} are missing"
+                    )
         finally:
             consumer.close()
-
-
-def _offset(message: ck.Message, partition: TopicPartition) -> int:
-    error, offset = message.error(), message.offset()
-    if error is not None or offset is None:
-        raise BrokerUnavailable(f"{partition} cannot be read: {error.str() if error is not None else 'no offset'}")
-    return offset
 
 
 def _never() -> bool:
