@@ -26,9 +26,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", ["MALFORMED_JSON", "NULL_VALUE", "DIVIDE_BY_ZERO"])
-def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(
-    user: User, kind: str
-) -> None:
+def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(user: User, kind: str) -> None:
     source, out = user.numbers()
     user.produce(source, [*numbers((1, 1), (2, 2)), BAD[kind], *numbers((3, 3))])
     user.run().says(4, source, "offset 2", kind, "bad_records: skip", "nothing was lost")
