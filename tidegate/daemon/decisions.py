@@ -74,7 +74,6 @@ class Services:
 
     def __init__(
         self,
-        pipeline: str,
         storage: Storage,
         journal: Journal,
         journal_thread: ThreadPoolExecutor,
@@ -85,7 +84,6 @@ class Services:
         on_running: Callable[[Attempt], None],
         on_completed: Callable[[CompletedCheckpoint], None],
     ) -> None:
-        self.pipeline = pipeline
         self.storage = storage
         self.journal = journal
         self.journal_thread = journal_thread

@@ -11,11 +11,10 @@ import logging
 
 import msgspec
 
-from tidegate.coordinator.coordinator import Coordinator, Job
+from tidegate.coordinator.coordinator import Job
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
-from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.daemon.decisions import Services, wall_clock_ms
 from tidegate.daemon.ending import end_listed, in_journal_thread
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
@@ -61,11 +60,6 @@ async def recover(plan: Plan, services: Services, transaction_timeout_ms: int) -
         retained=tuple(entry.checkpoint for entry in state.retained),
     )
     return Recovered(restore, job)
-
-
-def make_coordinator(settings: CheckpointSettings, recovered: Recovered) -> Coordinator:
-    """The coordinator of the attempt."""
-    return Coordinator(settings, recovered.job)
 
 
 async def read_facts(plan: Plan, services: Services) -> RestoreFacts:

@@ -21,6 +21,7 @@ from typing import Final, NoReturn
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.secrets import reveal
+from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import (
@@ -40,7 +41,7 @@ from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.recovery import make_coordinator, recover
+from tidegate.daemon.recovery import recover
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import make_work_directory
@@ -147,7 +148,7 @@ class Daemon:
         self._metrics.attempt_started(attempt)
         self._log_context.attempt = attempt
         checkpoints = self._settings.checkpoints
-        coordinator = make_coordinator(_checkpoint_settings(self._settings), recovered)
+        coordinator = Coordinator(_checkpoint_settings(self._settings), recovered.job)
         slot_settings = SlotSettings(
             group_id=self._settings.name,
             storage_url=str(checkpoints.directory),
@@ -294,7 +295,6 @@ class Daemon:
         checkpoints = _checkpoint_settings(settings)
         writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
         return Services(
-            pipeline=settings.name,
             storage=storage,
             journal=Journal(storage, writer, retained=checkpoints.retained, id_reserve=checkpoints.id_reserve),
             journal_thread=ThreadPoolExecutor(1, "journal"),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import polars as pl
 
 from tidegate.operators.failures import RecordFailure
-
-SYSTEM_PREFIX: Final = "__"
-"""Columns that begin so belong to the engine; row-aligned operators pass them through."""
+from tidegate.task.elements import SYSTEM_PREFIX
 
 
 class OperatorRuntime(Protocol):

@@ -110,7 +110,6 @@ class SlotSettings(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int
     lease_ms: int
     pipeline_log_level: int
-    poll_records_max: int = 5000
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
