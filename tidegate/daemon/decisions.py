@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tidegate.coordinator.events import (
     AckRefused,
@@ -47,6 +47,8 @@ from tidegate.task.elements import Barrier
 from tidegate.task.messages import Abandoned, Completed, DriverMessage, Trigger
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 COMMIT_RETRY_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 10.0
@@ -93,6 +95,10 @@ class Services:
         self.control_host = control_host
         self.on_running = on_running
         self.on_completed = on_completed
+
+    async def in_journal_thread(self, call: Callable[[], T]) -> T:
+        """Run a call that touches the journal or the state files; raises what it raises."""
+        return await asyncio.get_running_loop().run_in_executor(self.journal_thread, call)
 
 
 class Decisions:
@@ -165,7 +171,7 @@ class Decisions:
     async def _append(self, checkpoint: CompletedCheckpoint) -> None:
         journal = self._services.journal
         try:
-            appended = await self._in_journal_thread(lambda: journal.append_checkpoint(checkpoint))
+            appended = await self._services.in_journal_thread(lambda: journal.append_checkpoint(checkpoint))
         except Superseded as error:
             self._fail(error)
             return
@@ -185,13 +191,13 @@ class Decisions:
                 self._services.storage.delete(path)
 
         try:
-            await self._in_journal_thread(delete)
+            await self._services.in_journal_thread(delete)
         except StorageError as error:
             logger.warning("state of a discarded checkpoint was not deleted: %s", error.message)
 
     async def _clean_up(self) -> None:
         try:
-            await self._in_journal_thread(self._services.journal.clean_up)
+            await self._services.in_journal_thread(self._services.journal.clean_up)
         except StorageError as error:
             logger.warning("old checkpoints were not cleaned up: %s", error.message)
 
@@ -258,9 +264,6 @@ class Decisions:
         logger.warning("%s", text, extra={"checkpoint": notice.checkpoint})
 
     # -- tasks -----------------------------------------------------------------------------------------------------
-
-    async def _in_journal_thread(self, call: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._services.journal_thread, call)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -38,7 +38,7 @@ async def end_listed(plan: Plan, services: Services, restore: RestorePlan, trans
 
     Raises TransactionLost when a salvage is refused, TransactionUndecidable, and what storage and brokers raise.
     """
-    permit = await in_journal_thread(services, lambda: services.journal.recovery_permit(restore))
+    permit = await services.in_journal_thread(lambda: services.journal.recovery_permit(restore))
     if permit is None:
         return restore
     try:
@@ -46,11 +46,6 @@ async def end_listed(plan: Plan, services: Services, restore: RestorePlan, trans
     except TransactionLost:
         return await _salvage(plan, services, restore, permit, transaction_timeout_ms)
     return restore
-
-
-async def in_journal_thread(services: Services, call: Callable[[], Any]) -> Any:
-    """Run a call that touches the journal."""
-    return await asyncio.get_running_loop().run_in_executor(services.journal_thread, call)
 
 
 async def _commit(services: Services, permit: CommitPermit) -> None:
@@ -90,9 +85,7 @@ async def _salvage(
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, _sink_properties(plan))
     journal = services.journal
-    appended = await in_journal_thread(
-        services, lambda: journal.append_salvaged(restore, committables, wall_clock_ms())
-    )
+    appended = await services.in_journal_thread(lambda: journal.append_salvaged(restore, committables, wall_clock_ms()))
     try:
         await _commit(services, appended.permit)
     except TransactionLost as error:

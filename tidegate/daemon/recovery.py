@@ -16,7 +16,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.daemon.decisions import Services, wall_clock_ms
-from tidegate.daemon.ending import end_listed, in_journal_thread
+from tidegate.daemon.ending import end_listed
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
 from tidegate.storage.base import StorageError
@@ -38,8 +38,8 @@ async def recover(plan: Plan, services: Services, transaction_timeout_ms: int) -
     """
     facts = await read_facts(plan, services)
     journal = services.journal
-    decide_restore(await in_journal_thread(services, journal.read), facts)  # refuse before disturbing anybody
-    state: JournalState = await in_journal_thread(services, lambda: journal.take_over(facts.identity, wall_clock_ms()))
+    decide_restore(await services.in_journal_thread(journal.read), facts)  # refuse before disturbing anybody
+    state: JournalState = await services.in_journal_thread(lambda: journal.take_over(facts.identity, wall_clock_ms()))
     restore = decide_restore(state, facts)
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     state = journal.state
@@ -85,8 +85,8 @@ async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
 
 async def _tidy(services: Services) -> None:
     try:
-        swept = await in_journal_thread(services, services.journal.sweep_orphans)
-        removed = await in_journal_thread(services, services.journal.clean_up)
+        swept = await services.in_journal_thread(services.journal.sweep_orphans)
+        removed = await services.in_journal_thread(services.journal.clean_up)
     except StorageError as error:
         logger.warning("old checkpoint files were not removed: %s", error.message)
         return

@@ -262,9 +262,7 @@ class Daemon:
         await self._server.start()
         spark = asyncio.create_task(asyncio.to_thread(self._services.spark.start, self._plan.parallelism))
         try:
-            await asyncio.get_running_loop().run_in_executor(
-                self._services.journal_thread, self._services.storage.probe
-            )
+            await self._services.in_journal_thread(self._services.storage.probe)
             await self._services.kafka.open()
         except BaseException:
             with contextlib.suppress(TidegateError):
