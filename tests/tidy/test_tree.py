@@ -11,13 +11,14 @@ import pytest
 from tests.tidy import rules
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
-BASE = frozenset({"datatypes", "errors", "ids"})
+BASE = frozenset({"clock", "datatypes", "errors", "ids"})
 FIRST = frozenset({"config", "formats", "state", "storage"})
 CORE = BASE | FIRST | {"plan", "coordinator", "task"}
 RUNTIME = frozenset({"operators", "sinks", "sources"})
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
+    "clock": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
     "config": BASE,
     "formats": BASE,
@@ -30,6 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sources": CORE,
     "sinks": CORE,
     "daemon": CORE | RUNTIME | {"__version__"},
+    "simulation": CORE | RUNTIME | {"daemon", "__version__"},
     "__init__": frozenset(),
     "__main__": frozenset({"daemon"}),
 }

@@ -26,7 +26,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
-from tidegate.daemon.decisions import Decisions, Services, wall_clock_ms
+from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded, derive_job_error
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
@@ -130,11 +130,11 @@ class AttemptRunner:
             await self._end_job(job.cancel)
             self._server.dismiss()
             await self._decisions.close()
-            self._coordinator.handle(AttemptEnded(wall_clock_ms()))
+            self._coordinator.handle(AttemptEnded(self._services.clock.now_ms()))
 
     def request_final(self) -> None:
         """Ask for the final checkpoint; the attempt ends when it is committed."""
-        self.feed(TriggerRequested(wall_clock_ms(), final=True))
+        self.feed(TriggerRequested(self._services.clock.now_ms(), final=True))
 
     def cancel(self) -> None:
         """End the attempt at once, before it runs: there is nothing to save yet."""
@@ -177,8 +177,8 @@ class AttemptRunner:
         deadline_ms = self._coordinator.next_deadline_ms()
         if deadline_ms is None:
             return
-        delay_s = max(0.0, (deadline_ms - wall_clock_ms()) / 1000)
-        self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(wall_clock_ms())))
+        delay_s = max(0.0, (deadline_ms - self._services.clock.now_ms()) / 1000)
+        self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(self._services.clock.now_ms())))
 
     async def _end_job(self, cancel: object) -> None:
         """Tell the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
@@ -229,7 +229,7 @@ class AttemptRunner:
 
     def _on_message(self, slot: SlotConnection, message: SlotMessage) -> None:
         assert slot.index is not None
-        now_ms = wall_clock_ms()
+        now_ms = self._services.clock.now_ms()
         match message:
             case Heartbeat():
                 self._on_heartbeat(slot.index, message, now_ms)
@@ -263,7 +263,7 @@ class AttemptRunner:
     def _on_running(self, index: SlotIndex) -> None:
         self._running.add(index)
         for vertex in self._plan.vertices:
-            self.feed(SubtaskRunning(SubtaskId(vertex.id, index), wall_clock_ms()))
+            self.feed(SubtaskRunning(SubtaskId(vertex.id, index), self._services.clock.now_ms()))
         if len(self._running) == self._plan.parallelism:
             self.running_since = self._loop.time()
             self._all_running.set()

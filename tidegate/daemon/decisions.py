@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.events import (
     AckRefused,
     AppendCheckpoint,
@@ -54,11 +54,6 @@ COMMIT_RETRY_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 10.0
 
 
-def wall_clock_ms() -> int:
-    """The driver's clock, ms since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class CoordinatorFailed(AttemptFailed):
     """The coordinator ends the attempt (too many failed checkpoints, a subtask that contradicts itself)."""
 
@@ -85,6 +80,7 @@ class Services:
         control_host: str,
         on_running: Callable[[Attempt], None],
         on_completed: Callable[[CompletedCheckpoint], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.storage = storage
         self.journal = journal
@@ -95,6 +91,7 @@ class Services:
         self.control_host = control_host
         self.on_running = on_running
         self.on_completed = on_completed
+        self.clock = clock
 
     async def in_journal_thread(self, call: Callable[[], T]) -> T:
         """Run a call that touches the journal or the state files; raises what it raises."""
@@ -179,11 +176,17 @@ class Decisions:
             settled = not isinstance(error, AppendUnsettled)
             logger.warning("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
             self._feed(
-                JournalFailed(checkpoint.id, error.message, wall_clock_ms(), retriable=error.retriable, settled=settled)
+                JournalFailed(
+                    checkpoint.id,
+                    error.message,
+                    self._services.clock.now_ms(),
+                    retriable=error.retriable,
+                    settled=settled,
+                )
             )
             return
         self._permits[checkpoint.id] = appended.permit
-        self._feed(Journaled(checkpoint.id, appended.reserved_to, wall_clock_ms()))
+        self._feed(Journaled(checkpoint.id, appended.reserved_to, self._services.clock.now_ms()))
 
     async def _discard(self, paths: Sequence[str]) -> None:
         def delete() -> None:
@@ -205,7 +208,7 @@ class Decisions:
 
     async def _commit(self, permit: CommitPermit) -> None:
         """Until every transaction of the permit has a definite end: a broker that is down is waited for."""
-        started = time.monotonic()
+        started = self._services.clock.monotonic()
         while True:
             try:
                 async with self._committing:
@@ -214,12 +217,16 @@ class Decisions:
                     outcomes = await self._services.kafka.commit(permit)
             except TransactionLost as error:
                 self._lost = True
-                self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])
+                self._services.metrics.transactions_ended(
+                    TransactionResult.LOST, [self._services.clock.monotonic() - started]
+                )
                 self._fail(TransactionToSalvage(error.message, **error.fields))
                 return
             except TidegateError as error:
                 if not error.retriable:
-                    self._services.metrics.transactions_ended(TransactionResult.LOST, [time.monotonic() - started])
+                    self._services.metrics.transactions_ended(
+                        TransactionResult.LOST, [self._services.clock.monotonic() - started]
+                    )
                     self._fail(error)
                     return
                 logger.warning(
@@ -233,9 +240,9 @@ class Decisions:
                 "checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint
             )
             await asyncio.sleep(COMMIT_RETRY_S)
-        elapsed_s = time.monotonic() - started
+        elapsed_s = self._services.clock.monotonic() - started
         self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * len(outcomes))
-        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, wall_clock_ms()))
+        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, self._services.clock.now_ms()))
 
     # -- notices ---------------------------------------------------------------------------------------------------
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import msgspec
 
+from tidegate.clock import Clock
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestorePlan, decide_salvaged
-from tidegate.daemon.decisions import Services, wall_clock_ms
+from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan, SinkOperator
@@ -49,12 +49,12 @@ async def end_listed(plan: Plan, services: Services, restore: RestorePlan, trans
 
 
 async def _commit(services: Services, permit: CommitPermit) -> None:
-    started = time.monotonic()
+    started = services.clock.monotonic()
     outcomes = await _until(
-        lambda: services.kafka.commit(permit), lambda found: Outcome.STILL_OPEN not in found, permit
+        services.clock, lambda: services.kafka.commit(permit), lambda found: Outcome.STILL_OPEN not in found, permit
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
-    services.metrics.transactions_ended(TransactionResult.COMMITTED, [time.monotonic() - started] * now)
+    services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
     logger.info(
         "checkpoint %d: %d transactions are committed (%d had been before)",
         permit.checkpoint,
@@ -71,7 +71,7 @@ async def _salvage(
     But not newer ones of the same sink, which would become visible before the older: they are aborted, and salvaged in
     their turn.
     """
-    started = time.monotonic()
+    started = services.clock.monotonic()
     settled = await _settle(services, permit, hold=True)
     order = SalvageOrder(
         plan.pipeline, restore.attempt, restore.first_checkpoint, transaction_timeout_ms, settled.losing
@@ -85,12 +85,14 @@ async def _salvage(
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, _sink_properties(plan))
     journal = services.journal
-    appended = await services.in_journal_thread(lambda: journal.append_salvaged(restore, committables, wall_clock_ms()))
+    appended = await services.in_journal_thread(
+        lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
+    )
     try:
         await _commit(services, appended.permit)
     except TransactionLost as error:
         raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
-    elapsed_s = time.monotonic() - started
+    elapsed_s = services.clock.monotonic() - started
     services.metrics.transactions_ended(TransactionResult.SALVAGED, [elapsed_s] * len(settled.lost))
     _tell(settled.lost, appended.permit, elapsed_s)
     again = journal.state.newest_checkpoint
@@ -99,17 +101,21 @@ async def _salvage(
 
 
 async def _settle(services: Services, permit: CommitPermit, *, hold: bool) -> Settlement:
-    return await _until(lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit)
+    return await _until(
+        services.clock, lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit
+    )
 
 
-async def _until(ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit) -> T:
+async def _until(
+    clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit
+) -> T:
     """Ask until the answer is definite. Raises BrokerUnavailable at the deadline."""
-    deadline = time.monotonic() + COMMIT_DEADLINE_S
+    deadline = clock.monotonic() + COMMIT_DEADLINE_S
     while True:
         found = await ask()
         if definite(found):
             return found
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise BrokerUnavailable(
                 f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
                 f"nothing is lost: look at the broker's transaction coordinator"

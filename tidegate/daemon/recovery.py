@@ -15,7 +15,7 @@ from tidegate.coordinator.coordinator import Job
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
-from tidegate.daemon.decisions import Services, wall_clock_ms
+from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
@@ -39,7 +39,9 @@ async def recover(plan: Plan, services: Services, transaction_timeout_ms: int) -
     facts = await read_facts(plan, services)
     journal = services.journal
     decide_restore(await services.in_journal_thread(journal.read), facts)  # refuse before disturbing anybody
-    state: JournalState = await services.in_journal_thread(lambda: journal.take_over(facts.identity, wall_clock_ms()))
+    state: JournalState = await services.in_journal_thread(
+        lambda: journal.take_over(facts.identity, services.clock.now_ms())
+    )
     restore = decide_restore(state, facts)
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     state = journal.state
