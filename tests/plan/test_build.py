@@ -189,6 +189,7 @@ sinks:
     [
         ("{name: s, from: orders, where: amount > 1}", False),
         ("{name: s, from: orders, where: amount / qty > 1}", True),
+        ("{name: s, from: orders, where: amount / 100 > 1}", False),
         ("{name: s, from: orders, select: {x: 'cast(customer as int)'}}", True),
         ("{name: s, from: orders, select: {x: 'try_cast(customer as int)'}}", False),
         ("{name: s, from: orders, key: customer, aggregate: {n: sum(id)}}", True),
@@ -209,7 +210,7 @@ sources:
   c: {topic: c, schema: {id: bigint, x: string}, bad_records: skip}
 steps:
   - {name: both, from: [a, b]}
-  - {name: low, from: [both, c], where: id / 2 < 3}
+  - {name: low, from: [both, c], where: 2 / id < 3}
 sinks:
   out: {from: low, topic: out}
   more: {from: [c, b], topic: more}

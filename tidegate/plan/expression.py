@@ -80,8 +80,9 @@ def columns_of(expression: Expression | None) -> frozenset[str]:
 _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 _WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
 _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
+_DIVISIONS = frozenset({"/", "%", "div", "pmod"})
 _FALLIBLE = frozenset(
-    {"/", "%", "div", "pmod", "[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
+    {"[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
     | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
     | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
@@ -103,6 +104,14 @@ def cast_can_fail(source: DataType, target: DataType) -> bool:
     return after == "timestamp" and before in _WIDTH
 
 
+def divides_safely(function: str, divisor: Expression) -> bool:
+    """Whether a division by this divisor fails for no dividend: it is a literal, not 0, and no `div -1`.
+
+    The smallest bigint has no counterpart of the other sign, so `div -1` can overflow.
+    """
+    return isinstance(divisor, Literal) and bool(divisor.value) and not (function == "div" and divisor.value == -1)
+
+
 def can_fail(expression: Expression) -> bool:
     """Whether evaluation may fail for some record; a cheap over-estimate that never says no wrongly."""
     match expression:
@@ -111,8 +120,10 @@ def can_fail(expression: Expression) -> bool:
         case Cast(operand=operand, type=target, attempt=attempt):
             return can_fail(operand) or (not attempt and cast_can_fail(operand.type, target))
         case Call(function=function, arguments=arguments):
-            own = function in _FALLIBLE or (
-                function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments)
+            own = (
+                function in _FALLIBLE
+                or (function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments))
+                or (function in _DIVISIONS and not divides_safely(function, arguments[1]))
             )
             return own or any(map(can_fail, arguments))
     return False

@@ -71,6 +71,7 @@ TEXTS = (
 BOOLS = tuple((a, b) for a in (True, False, None) for b in (True, False, None))
 ARITHMETIC = ("a + b", "a - b", "a * b", "a / b", "a % b", "mod(a, b)", "-a", "+a", "negative(a)", "positive(a)")
 INTEGER = ("a div b", "a & b", "a | b", "a ^ b", "~a", "-b - a * 2", "a + 1", "1 - b", "a - b > 0", "try_divide(a, b)")
+BY_LITERAL = tuple(text for n in (3, -1, -3, 0) for text in (f"a / {n}", f"a % {n}", f"a div {n}", f"pmod(a, {n})"))
 COMPARISON = (
     "a = b",
     "a == b",
@@ -104,11 +105,12 @@ COMPARISON = (
 )
 
 CASES = (
-    Case((*ARITHMETIC, *INTEGER, *COMPARISON), "a bigint, b bigint", BIGINTS),
-    Case((*ARITHMETIC, *INTEGER), "a int, b int", INTS),
-    Case((*ARITHMETIC, *INTEGER[:6]), "a tinyint, b tinyint", SMALLS),
+    Case((*ARITHMETIC, *INTEGER, *COMPARISON, *BY_LITERAL), "a bigint, b bigint", BIGINTS),
+    Case((*ARITHMETIC, *INTEGER, *BY_LITERAL), "a int, b int", INTS),
+    Case((*ARITHMETIC, *INTEGER[:6], *BY_LITERAL), "a tinyint, b tinyint", SMALLS),
     Case((*ARITHMETIC, "a = b"), "a smallint, b tinyint", SMALLS),
     Case((*ARITHMETIC, *COMPARISON, "try_divide(a, b)", "isnan(a)", "nanvl(a, b)"), "a double, b double", DOUBLES),
+    Case(("a / 3", "a / -0.5", "a % -7", "a % 0.1D", "a / 0"), "a double, b double", DOUBLES),
     Case((*ARITHMETIC, "a < b", "a = b"), "a float, b float", DOUBLES[:16]),
     Case((*ARITHMETIC, *COMPARISON[:9], "coalesce(a, b)", "greatest(a, b)"), "a int, b bigint", INTS),
     Case(

@@ -12,7 +12,7 @@ from tidegate.datatypes import DataType
 from tidegate.formats.columns import polars_type
 from tidegate.operators.expressions.calendar import outside_calendar
 from tidegate.operators.expressions.compiled import Compiled, compiles, strict
-from tidegate.plan.expression import Call
+from tidegate.plan.expression import Call, divides_safely
 
 OVERFLOW = "ARITHMETIC_OVERFLOW"
 BY_ZERO = "DIVIDE_BY_ZERO"
@@ -140,7 +140,8 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     inexact_negative = (left % right != 0) & ((left < 0) != (right < 0))
     value = floored + inexact_negative.cast(pl.Int64)
     overflow = (left == -(1 << 63)) & (right == -1)
-    return dividing(call, arguments, value, (OVERFLOW, overflow))
+    checks = [] if divides_safely("div", arguments[1].source) else [(OVERFLOW, overflow)]
+    return dividing(call, arguments, value, *checks)
 
 
 @compiles("negative", "abs")
