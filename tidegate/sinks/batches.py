@@ -7,10 +7,12 @@ Format: Kafka documentation, "Record Batch" and "Control Batches".
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
+
+from tidegate.sinks.facts import LoggedRange, Marker
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """base offset, length, leader epoch, magic, crc, attributes, last offset delta, two timestamps, producer id, epoch,
@@ -60,6 +62,47 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
             commits=commits,
         )
         place = end
+
+
+def derive_first_sequence(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> int | None:
+    """Sequence of the first data batch of (producer id, epoch); None: there is none."""
+    for batch in batches:
+        if batch.commits is None and (batch.producer_id, batch.producer_epoch) == (producer_id, epoch):
+            return batch.base_sequence
+    return None
+
+
+def derive_marker(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> Marker:
+    """How the transaction of (producer id, epoch) ended: COMMIT, ABORT, or OPEN when no marker of it is there.
+
+    A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of the
+    producer id with that epoch or a newer one ends it.
+    """
+    for batch in batches:
+        if batch.commits is not None and batch.producer_id == producer_id and batch.producer_epoch >= epoch:
+            return Marker.COMMIT if batch.commits else Marker.ABORT
+    return Marker.OPEN
+
+
+def derive_ranges(
+    batches: Iterable[BatchHeader], end_offset: int, producer_id: int, epoch: int
+) -> Iterator[LoggedRange]:
+    """Where the records of the transaction of (producer id, epoch) lie in front of `end_offset`, neighbours joined."""
+    joined: LoggedRange | None = None
+    for batch in batches:
+        if batch.base_offset >= end_offset:
+            break
+        owner = (batch.producer_id, batch.producer_epoch)
+        if batch.commits is not None or not batch.transactional or owner != (producer_id, epoch):
+            continue
+        if joined is not None and joined.next_offset == batch.base_offset:
+            joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + batch.records)
+            continue
+        if joined is not None:
+            yield joined
+        joined = LoggedRange(batch.base_offset, batch.last_offset + 1, batch.records)
+    if joined is not None:
+        yield joined
 
 
 def _control_kind(data: bytes, place: int) -> int:

@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.batches import BatchHeader, derive_headers
+from tidegate.sinks.batches import (
+    BatchHeader,
+    derive_first_sequence,
+    derive_headers,
+    derive_marker,
+    derive_ranges,
+)
 from tidegate.sinks.connection import CONCURRENT_RETRY, AskAgain, BrokerConnection, error_name
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import (
@@ -199,46 +205,28 @@ class TransactionClient:
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
         """Sequence of the first record at or behind `start_offset` of (producer id, epoch); None: nothing there."""
-        for batch in self._batches(partition, start_offset, time.monotonic() + timeout_s, max_bytes=1):
-            if batch.commits is None and (batch.producer_id, batch.producer_epoch) == (producer_id, epoch):
-                return batch.base_sequence
-        return None
+        batches = self._batches(partition, start_offset, time.monotonic() + timeout_s, max_bytes=1)
+        return derive_first_sequence(batches, producer_id, epoch)
 
     def outcome(
         self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> Marker:
-        """How a transaction ended in one partition, by the control record in the log.
-
-        A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of
-        the producer id at or behind the start offset with that epoch or a newer one ends it.
-        """
+        """How a transaction ended in one partition, by the control record in the log."""
+        batches = self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s)
         try:
-            for batch in self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s):
-                if batch.commits is not None and batch.producer_id == producer_id and batch.producer_epoch >= epoch:
-                    return Marker.COMMIT if batch.commits else Marker.ABORT
+            return derive_marker(batches, producer_id, epoch)
         except _StartGone:
             return Marker.GONE
-        return Marker.OPEN
 
     def data_ranges(
         self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
         """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
-        found: list[LoggedRange] = []
+        batches = self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s)
         try:
-            for batch in self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s):
-                if batch.base_offset >= written.end_offset:
-                    break
-                owner = (batch.producer_id, batch.producer_epoch)
-                if batch.commits is None and batch.transactional and owner == (producer_id, epoch):
-                    first, records = batch.base_offset, batch.records
-                    if found and found[-1].next_offset == first:
-                        before = found.pop()
-                        first, records = before.first_offset, before.records + records
-                    found.append(LoggedRange(first, batch.last_offset + 1, records))
+            return list(derive_ranges(batches, written.end_offset, producer_id, epoch))
         except _StartGone:
             return []
-        return found
 
     def stable_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
