@@ -16,10 +16,10 @@ from tidegate.coordinator.types import Committable
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
+from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
-MIRROR_TIMEOUT_S: Final = 10.0
 
 
 class TopicMissing(PipelineStopped):
@@ -43,8 +42,9 @@ class TopicMissing(PipelineStopped):
 class KafkaEdge:
     """Two clients, two threads: `commit` things and all the rest."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    def __init__(self, kafka: Mapping[str, str], tools: KafkaTools = KAFKA_TOOLS) -> None:
         self._kafka = dict(kafka)
+        self._tools = tools
         self._commit_thread = ThreadPoolExecutor(1, "commit")
         self._other_thread = ThreadPoolExecutor(1, "kafka")
         self._commit_client: TransactionClient | None = None
@@ -52,8 +52,8 @@ class KafkaEdge:
 
     async def open(self) -> None:
         """Connect both clients. Raises BrokerUnavailable."""
-        self._other_client = await self._on(self._other_thread, lambda: TransactionClient(self._kafka))
-        self._commit_client = await self._on(self._commit_thread, lambda: TransactionClient(self._kafka))
+        self._other_client = await self._on(self._other_thread, self._connect)
+        self._commit_client = await self._on(self._commit_thread, self._connect)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
@@ -73,13 +73,13 @@ class KafkaEdge:
         """See Committer.commit."""
         client = self._commit_client
         assert client is not None
-        return await self._on(self._commit_thread, lambda: Committer(client).commit(permit))
+        return await self._on(self._commit_thread, lambda: self._committer(client).commit(permit))
 
     async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
         """See Committer.settle."""
         client = self._commit_client
         assert client is not None
-        return await self._on(self._commit_thread, lambda: Committer(client).settle(permit, hold=hold))
+        return await self._on(self._commit_thread, lambda: self._committer(client).settle(permit, hold=hold))
 
     async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
         """See Committer.abort_held; only when every record of `order` is in the log. Raises TransactionLost."""
@@ -87,8 +87,8 @@ class KafkaEdge:
         assert client is not None
 
         def work() -> None:
-            _salvager(client, self._kafka, {}, order).check()
-            Committer(client).abort_held(settlement)
+            self._salvager(client, {}, order).check()
+            self._committer(client).abort_held(settlement)
 
         await self._on(self._commit_thread, work)
 
@@ -98,14 +98,16 @@ class KafkaEdge:
         """See Salvager.prepare; `sinks` are the properties of each sink's producers."""
         client = self._commit_client
         assert client is not None
-        return await self._on(self._commit_thread, lambda: _salvager(client, self._kafka, sinks, order).prepare())
+        return await self._on(self._commit_thread, lambda: self._salvager(client, sinks, order).prepare())
 
     async def fence_leftovers(
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
         client = self._other
-        return await self._on(self._other_thread, lambda: Committer(client).fence_leftovers(pipeline, keep, current))
+        return await self._on(
+            self._other_thread, lambda: self._committer(client).fence_leftovers(pipeline, keep, current)
+        )
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""
@@ -117,7 +119,7 @@ class KafkaEdge:
 
         Raises BrokerUnavailable.
         """
-        await self._on(self._other_thread, lambda: _mirror(self._kafka, group, offsets))
+        await self._on(self._other_thread, lambda: self._tools.mirror(self._kafka, group, offsets))
 
     async def close(self) -> None:
         """Close both clients; waits for the calls under way."""
@@ -125,6 +127,19 @@ class KafkaEdge:
             if client is not None:
                 await self._on(thread, client.close)
             thread.shutdown(wait=False, cancel_futures=True)
+
+    def _connect(self) -> TransactionClient:
+        return self._tools.connect(self._kafka, CONNECT_TIMEOUT_S)
+
+    def _committer(self, client: TransactionClient) -> Committer:
+        return Committer(client, clock=self._tools.clock)
+
+    def _salvager(
+        self, client: TransactionClient, sinks: Mapping[OperatorName, Mapping[str, str]], order: SalvageOrder
+    ) -> Salvager:
+        from tidegate.sinks.salvager import Salvager  # brings librdkafka
+
+        return Salvager(client, self._kafka, sinks, order, self._tools)
 
     @property
     def _other(self) -> TransactionClient:
@@ -134,28 +149,3 @@ class KafkaEdge:
     @staticmethod
     async def _on(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, call)
-
-
-def _salvager(
-    client: TransactionClient,
-    kafka: Mapping[str, str],
-    sinks: Mapping[OperatorName, Mapping[str, str]],
-    order: SalvageOrder,
-) -> Salvager:
-    from tidegate.sinks.salvager import Salvager  # brings librdkafka
-
-    return Salvager(client, kafka, sinks, order)
-
-
-def _mirror(kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    import confluent_kafka as ck
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({**kafka, "log_level": "0"})  # what goes wrong comes as an error of the request
-    wanted = [ck.TopicPartition(part.topic, part.partition, offset) for part, offset in sorted(offsets.items())]
-    request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
-    try:
-        for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
-            future.result(MIRROR_TIMEOUT_S)
-    except (ck.KafkaException, TimeoutError) as error:
-        raise BrokerUnavailable(f"positions were not mirrored to consumer group {group}: {error}") from error

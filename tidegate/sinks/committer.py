@@ -6,11 +6,11 @@ Only a `CommitPermit` makes it act, and only the journal makes permits. Read `ou
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, OperatorName, TransactionalId
 from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
@@ -57,8 +57,9 @@ class Client(Protocol):
 class Committer:
     """Ends transactions through a client; keeps nothing between calls."""
 
-    def __init__(self, client: Client, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
+    def __init__(self, client: Client, timeout_s: float = COMMIT_TIMEOUT_S, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
+        self._clock = clock
         self._timeout_s = timeout_s
 
     def commit(self, permit: CommitPermit) -> list[Outcome]:
@@ -112,14 +113,14 @@ class Committer:
 
         Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible.
         """
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         asked: dict[int, _Asked] = {}
         behind: set[OperatorName] = set()
         for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
             same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
             asked.update({i: (one, None, Outcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
             now = [(i, one) for i, one in same if one.sink not in behind]
-            left_s = max(0.0, deadline - time.monotonic())
+            left_s = max(0.0, deadline - self._clock.monotonic())
             answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
             for (i, one), answer in zip(now, answers, strict=True):
                 asked[i] = (one, answer, *self._decide(one, answer, deadline))
@@ -157,23 +158,23 @@ class Committer:
 
     def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
         """Read the markers of a refused transaction until they decide; still missing ones make it undecidable."""
-        deadline = max(deadline, time.monotonic() + MARKER_TIMEOUT_S)
+        deadline = max(deadline, self._clock.monotonic() + MARKER_TIMEOUT_S)
         while True:
             markers = [
                 self._client.outcome(
                     part,
                     committable.producer_id,
                     committable.producer_epoch,
-                    timeout_s=max(MARKER_PAUSE_S, deadline - time.monotonic()),
+                    timeout_s=max(MARKER_PAUSE_S, deadline - self._clock.monotonic()),
                 )
                 for part in committable.written
             ]
             outcome = decide_from_markers(markers)
             if outcome is not Outcome.STILL_OPEN:
                 return outcome, markers
-            if time.monotonic() >= deadline:
+            if self._clock.monotonic() >= deadline:
                 return Outcome.UNDECIDABLE, markers
-            time.sleep(MARKER_PAUSE_S)
+            self._clock.sleep(MARKER_PAUSE_S)
 
     def _explain(
         self, committable: Committable, answer: EndAnswer, outcome: Outcome, markers: Sequence[Marker]

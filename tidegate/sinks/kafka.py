@@ -9,7 +9,6 @@ the one before has ended: otherwise records of one key could overtake each other
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -27,7 +26,7 @@ from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
-from tidegate.sinks.threads import HelperThread
+from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
 from tidegate.task.ports import Prepared
@@ -70,9 +69,12 @@ class KafkaSink:
         *,
         exactly_once: bool = True,
         interval_ms: int = 1000,
+        tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
         self.records_written = 0
         self.bytes_written = 0
+        self._tools = tools
+        self._clock = tools.clock
         self._operator = operator
         self._subtask = subtask
         self._attempt = attempt
@@ -102,7 +104,7 @@ class KafkaSink:
         self._proven: dict[tuple[int, TopicPartition], float] = {}
         title = f"{operator.name}-{subtask}"
         self._openers, self._preparers, self._droppers, self._drainers = (
-            HelperThread(f"sink-{role}-{title}", self._fail) for role in ("open", "prepare", "drop", "drain")
+            tools.helper(f"sink-{role}-{title}", self._fail) for role in ("open", "prepare", "drop", "drain")
         )
 
     # -- driven by the slot loop ---------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ class KafkaSink:
 
     def prepare(self, checkpoint: CheckpointId) -> None:
         """The barrier: rows written so far belong to `checkpoint`; flushed and counted in the background."""
-        self._queue.append(_Barrier(checkpoint, time.monotonic()))
+        self._queue.append(_Barrier(checkpoint, self._clock.monotonic()))
 
     def poll_prepared(self) -> Sequence[Prepared]:
         """The next finished prepare, one at a time: `unconfirmed` then never runs ahead of the checkpoint it goes with.
@@ -201,12 +203,12 @@ class KafkaSink:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
         self._closing = True
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         self._openers.stop()
         self._preparers.stop()
         self._drainers.stop()
         ended = [
-            helper.join(max(0.0, deadline - time.monotonic()))
+            helper.join(max(0.0, deadline - self._clock.monotonic()))
             for helper in (self._openers, self._preparers, self._drainers)
         ]
         writers = [*self._warm, *self._opened, *self._flushed]
@@ -219,7 +221,7 @@ class KafkaSink:
         while writers:
             self._drop(writers.pop())
         self._droppers.stop()
-        ended.append(self._droppers.join(max(0.0, deadline - time.monotonic())))
+        ended.append(self._droppers.join(max(0.0, deadline - self._clock.monotonic())))
         if self._client is not None:
             self._client.close()
         if not all(ended):
@@ -306,9 +308,9 @@ class KafkaSink:
         if self._closing:
             return
         if self._exactly_once and self._client is None:
-            self._client = TransactionClient(self._operator.kafka, OPEN_TIMEOUT_S)
+            self._client = self._tools.connect(self._operator.kafka, OPEN_TIMEOUT_S)
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
-        writer = Writer(self._operator.name, self._operator.topic, properties)
+        writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
         writer.open(self._client, self._stopping)
         self._opened.append(writer)
         self._wake()
@@ -341,7 +343,7 @@ class KafkaSink:
 
     def _answer(self, barrier: _Barrier, committables: tuple[Committable, ...]) -> None:
         """Answers leave in the order of their barriers: this thread does one after the other."""
-        self._results.append(Prepared(barrier.checkpoint, committables, (time.monotonic() - barrier.at) * 1000))
+        self._results.append(Prepared(barrier.checkpoint, committables, (self._clock.monotonic() - barrier.at) * 1000))
         self._wake()
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
@@ -350,7 +352,7 @@ class KafkaSink:
             flushed.transactional_id, flushed.producer_id, flushed.producer_epoch, PREPARE_TIMEOUT_S
         )
         committable = decide_committable(flushed, view)
-        now = time.monotonic()
+        now = self._clock.monotonic()
         new = [
             part
             for part in committable.written
@@ -368,8 +370,8 @@ class KafkaSink:
 
     def _drain(self, writer: Writer, full: int) -> None:
         """Wake the loop when a quarter of a full queue has gone (or an error may be waiting for its poll)."""
-        deadline = time.monotonic() + DRAIN_S_MAX
-        while writer.queued > full * 3 // 4 and not self._closing and time.monotonic() < deadline:
-            time.sleep(DRAIN_POLL_S)
+        deadline = self._clock.monotonic() + DRAIN_S_MAX
+        while writer.queued > full * 3 // 4 and not self._closing and self._clock.monotonic() < deadline:
+            self._clock.sleep(DRAIN_POLL_S)
         self._draining = False
         self._wake()

@@ -6,8 +6,6 @@ reads, because it has every codec. Nothing is committed here. What may be salvag
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +24,12 @@ from tidegate.sinks.salvage import (
     derive_groups,
     merge_ranges,
 )
-from tidegate.sinks.writer import Writer
+from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 
 if TYPE_CHECKING:
     from tidegate.sinks.facts import LoggedRange
     from tidegate.sinks.transactions import TransactionClient
+    from tidegate.sinks.writer import Writer
 
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction."""
@@ -39,7 +38,6 @@ SILENCE_S: Final = 30.0
 READ_AT_ONCE: Final = 1000
 WAIT_S: Final = 1.0
 
-_CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
 _READING: Final[Mapping[str, str | bool]] = {
     "isolation.level": "read_uncommitted",
     "enable.auto.commit": False,
@@ -61,11 +59,14 @@ class Salvager:
         kafka: Mapping[str, str],
         sinks: Mapping[OperatorName, Mapping[str, str]],
         order: SalvageOrder,
+        tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
         self._client = client
         self._kafka = kafka
         self._sinks = sinks
         self._order = order
+        self._tools = tools
+        self._clock = tools.clock
 
     def check(self) -> None:
         """Only look whether all records are there. Raises TransactionLost when not."""
@@ -98,7 +99,7 @@ class Salvager:
         # A sink that was removed from the file has no settings of its own any more: the connection's do.
         settings = self._sinks.get(group.name.sink, self._kafka)
         properties = derive_producer_properties(settings, group.name.transactional_id, self._order.timeout_ms)
-        writer = Writer(group.name.sink, group.topic, properties)
+        writer = self._tools.writer(group.name.sink, group.topic, properties)
         try:
             writer.open(self._client, _never)
             for partition, ranges in found.items():
@@ -139,14 +140,14 @@ class Salvager:
     def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
         """The messages in the ranges, in order; what lies between them is others' and passed over."""
         config: dict[str, Any] = {**self._kafka, **_READING, "group.id": self._order.pipeline}
-        consumer = ck.Consumer(config, logger=_CLIENT_LOG)
+        consumer = self._tools.consumer(config)
         try:
             position = ranges[0].first_offset
             consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
             wanted = sum(one.records for one in ranges)
             left = iter(ranges)
             current = next(left)
-            heard, problem = time.monotonic(), "no record"
+            heard, problem = self._clock.monotonic(), "no record"
             while wanted:
                 for message in consumer.consume(READ_AT_ONCE, WAIT_S):
                     offset, error = message.offset(), message.error()
@@ -157,7 +158,7 @@ class Salvager:
                         problem = "no offset" if error is None else error.str()
                         consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
                         break
-                    heard, position = time.monotonic(), offset + 1
+                    heard, position = self._clock.monotonic(), offset + 1
                     while wanted and offset >= current.next_offset:
                         following = next(left, None)
                         if following is None:  # the next attempt looks again, and says what is missing
@@ -166,7 +167,7 @@ class Salvager:
                     if wanted and offset >= current.first_offset:
                         wanted -= 1
                         yield message
-                if wanted and time.monotonic() - heard > SILENCE_S:
+                if wanted and self._clock.monotonic() - heard > SILENCE_S:
                     raise BrokerUnavailable(
                         f"{partition} gave no record for {SILENCE_S:g} s ({problem}), {wanted} are missing"
                     )

@@ -1,0 +1,67 @@
+"""What sinks and the daemon work with when they talk to Kafka: clients, producers, threads, the time.
+
+The simulation hands in others. librdkafka is imported when it is first needed, not before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.ids import TopicPartition
+from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.sinks.threads import HelperThread
+from tidegate.sinks.transactions import TransactionClient
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
+
+    from tidegate.sinks.writer import Writer
+
+MIRROR_TIMEOUT_S: Final = 10.0
+_CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
+
+
+class KafkaTools:
+    """The real ones."""
+
+    clock: Clock = SYSTEM_CLOCK
+
+    def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
+        """A client for questions about transactions. Raises BrokerUnavailable, SinkRefused."""
+        return TransactionClient(kafka, timeout_s)
+
+    def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
+        """A producer of one transaction. Raises SinkRefused."""
+        from tidegate.sinks.writer import Writer
+
+        return Writer(sink, topic, properties)
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        """A thread for what blocks."""
+        return HelperThread(name, on_error)
+
+    def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
+        """A reader of what was written."""
+        import confluent_kafka as ck
+
+        return ck.Consumer(dict(config), logger=_CLIENT_LOG)
+
+    def mirror(self, kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write offsets to a consumer group. Raises BrokerUnavailable."""
+        import confluent_kafka as ck
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({**kafka, "log_level": "0"})  # what goes wrong comes as an error of the request
+        wanted = [ck.TopicPartition(part.topic, part.partition, offset) for part, offset in sorted(offsets.items())]
+        request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
+        try:
+            for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
+                future.result(MIRROR_TIMEOUT_S)
+        except (ck.KafkaException, TimeoutError) as error:
+            raise BrokerUnavailable(f"positions were not mirrored to consumer group {group}: {error}") from error
+
+
+KAFKA_TOOLS: Final = KafkaTools()
