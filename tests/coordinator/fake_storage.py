@@ -22,7 +22,7 @@ class Fault(Enum):
     LATE = auto()
     """An error, and the object appears later, when `land` is called."""
     BLIND = auto()
-    """Created, but the next listing fails."""
+    """Created, but the next listing fails. A name that is taken is answered as without a fault."""
 
 
 class SharedObjects:
@@ -64,7 +64,7 @@ class FakeStorage:
         self.shared.objects.setdefault(name, data)
         if fault is Fault.UNKNOWN:
             raise StorageError(f"memory: connection lost while writing {name}")
-        if fault is Fault.BLIND:
+        if fault is Fault.BLIND and created:
             self._list_fails += 1
         return created
 

@@ -32,6 +32,16 @@ def test_the_same_calls_have_the_same_answers(storage: Storage) -> None:
         storage.get("journal/1")
 
 
+def test_only_what_was_created_makes_the_next_listing_fail() -> None:
+    storage = FakeStorage()
+    storage.faults = [Fault.BLIND, Fault.BLIND]
+    assert storage.put_if_absent("x", b"1")
+    with pytest.raises(StorageError):
+        storage.list("")
+    assert not storage.put_if_absent("x", b"2")
+    assert storage.list("") == ["x"]
+
+
 @pytest.mark.parametrize(
     ("fault", "there"), [(Fault.REFUSED, False), (Fault.UNKNOWN, True), (Fault.LATE, False)], ids=str
 )

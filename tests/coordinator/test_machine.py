@@ -144,7 +144,7 @@ class World(RuleBasedStateMachine):
         self.zombies: list[Journal] = []
         self.old_acks: list[Ack] = []
         self.start_daemon()
-        self.start_attempt()
+        self.start_attempt([])
 
     # The edge: what carries the instructions out
 
@@ -156,9 +156,21 @@ class World(RuleBasedStateMachine):
             self.storage, writer, retained=self.settings.retained, id_reserve=self.settings.id_reserve
         )
 
-    def start_attempt(self) -> None:
+    def take_over(self, faults: list[Fault]) -> JournalState:
+        """A storage that fails is asked again, as the daemon does at its next start of an attempt."""
+        self.storage.faults = list(faults)
+        for _ in range(len(faults)):
+            try:
+                return self.journal.take_over(IDENTITY, self.now_ms)
+            except (StorageError, AppendUnsettled):
+                with pytest.raises(RuntimeError, match="belongs to nobody"):
+                    self.journal.append_checkpoint(completed(1, attempt=self.journal.state.attempt))
+        return self.journal.take_over(IDENTITY, self.now_ms)
+
+    def start_attempt(self, faults: list[Fault]) -> None:
         facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset({OperatorName("out")}))
-        state = self.journal.take_over(IDENTITY, self.now_ms)
+        state = self.take_over(faults)
+        assert not self.storage.faults, "a fault did not happen"
         plan = decide_restore(state, facts)
         permit = self.journal.recovery_permit(plan)
         if permit is not None:
@@ -389,8 +401,9 @@ class World(RuleBasedStateMachine):
         kind=st.sampled_from(["same daemon", "new daemon", "zombie"]),
         land=st.booleans(),
         reluctance=st.integers(0, 3),
+        faults=st.sampled_from(FAULTS),
     )
-    def the_attempt_ends_and_another_begins(self, kind: str, land: bool, reluctance: int) -> None:
+    def the_attempt_ends_and_another_begins(self, kind: str, land: bool, reluctance: int, faults: list[Fault]) -> None:
         if self.alive and reluctance:
             return
         if kind == "same daemon":
@@ -400,7 +413,7 @@ class World(RuleBasedStateMachine):
         if kind != "same daemon":
             self.zombies = [*self.zombies, self.journal][-3:] if kind == "zombie" else self.zombies
             self.start_daemon()
-        self.start_attempt()
+        self.start_attempt(faults)
 
     @rule()
     def a_late_write_lands(self) -> None:
@@ -452,7 +465,7 @@ class World(RuleBasedStateMachine):
         """Whatever happened, one more recovery makes everything whole."""
         if hasattr(self, "shared"):
             self.start_daemon()
-            self.start_attempt()
+            self.start_attempt([])
 
 
 def build() -> Any:
@@ -469,3 +482,18 @@ def build() -> Any:
 
 
 TestWorld = build()
+
+
+def test_an_append_that_worked_after_all_is_met_by_the_next_one_and_by_the_takeover() -> None:
+    """Found with 2,000 examples: the second append finds its place taken by the first."""
+    world = World()
+    world.begin(max_concurrent=1, tolerable=1, retained=1, pause=0)
+    world.run_checkpoint(0, [0, 1, 2], [Fault.UNKNOWN, Fault.UNKNOWN], "journal")
+    world.the_timer_rings()
+    world.subtasks_acknowledge(0, [0, 1, 2], 3)
+    world.write_journal([Fault.BLIND])
+    world.the_attempt_ends_and_another_begins("same daemon", land=False, reluctance=0, faults=[Fault.BLIND])
+    world.decided_checkpoints_only_grow()
+    world.no_record_is_committed_twice()
+    world.the_state_of_retained_checkpoints_is_there()
+    world.teardown()
