@@ -1,0 +1,51 @@
+"""Every durable system call of a checkpoint and of a recovery goes wrong once: a real directory, real processes.
+
+Killed before and behind it, half written, EIO, ENOSPC, and the power cut; a fresh process judges what is left
+(`tests/support/storage_life.py` says what is allowed). Planted bugs show that the judge sees.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.crash_points import LIVES, POWER_CUT, WAYS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+CASES_MIN = {"checkpoint": 25, "recovery": 10}
+"""Durable calls that a life has at least; a tracer that misses calls must not look like a pass."""
+
+
+def strike(*arguments: str) -> tuple[int, str, int]:
+    """Exit code, output, number of cases."""
+    command = [sys.executable, "-m", "tests.support.crash_points", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    counted = re.search(r": (\d+) cases, (\d+) not in an allowed state\n$", done.stdout)
+    assert counted is not None, done.stdout + done.stderr
+    return done.returncode, done.stdout, int(counted[1])
+
+
+@pytest.mark.parametrize("way", [*WAYS, POWER_CUT])
+@pytest.mark.parametrize("life", LIVES)
+def test_C30_whatever_goes_wrong_at_any_durable_call_leaves_an_allowed_state(life: str, way: str) -> None:
+    code, output, cases = strike(life, way)
+    print(output)
+    assert code == 0, "\n".join(
+        line for line in output.splitlines() if not re.search(r"newest \d+, \d+ retained$", line)
+    )
+    if way in ("kill-before", "kill-after", "eio", "eio-for-good"):
+        assert cases >= CASES_MIN[life]
+
+
+@pytest.mark.parametrize(
+    ("way", "bug"),
+    [(POWER_CUT, "no-content-sync"), (POWER_CUT, "no-folder-sync"), ("kill-half-written", "in-place")],
+)
+def test_a_planted_bug_is_seen(way: str, bug: str) -> None:
+    code, output, _ = strike("checkpoint", way, bug)
+    assert code == 1
+    assert "NOT ALLOWED" in output
