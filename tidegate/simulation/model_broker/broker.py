@@ -1,0 +1,251 @@
+"""The model broker: topics, the transaction coordinator, consumer groups' offsets. Pure: every request names the time.
+
+What happens by itself (time-outs, markers that follow a decision late, expiry of ids) is caught up with at the next
+request, in the order in which it was due. Faults are settings: `marker_delay_ms`, `coordinator_away`, `leader_away`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.simulation.model_broker.codes import Code, RequestRefused
+from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
+from tidegate.simulation.model_broker.log import Fetched, PartitionLog, Record, Stamp
+from tidegate.sinks.batches import BatchHeader
+from tidegate.sinks.facts import CoordinatorState, ProducerProgress, TopicFacts, TransactionDescription
+
+ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
+
+
+class Offsets(msgspec.Struct, frozen=True):
+    """Where a partition begins, where read-committed readers end, where everything ends."""
+
+    start: int
+    stable: int
+    end: int
+
+
+class _Topic(msgspec.Struct, frozen=True):
+    facts: TopicFacts
+    logs: tuple[PartitionLog, ...]
+
+
+class ModelBroker:
+    """One cluster. Methods answer at once and raise RequestRefused with Kafka's code; `now_ms` never goes back."""
+
+    def __init__(self, cluster_id: str = "model", *, id_expiry_ms: int = ID_EXPIRY_MS) -> None:
+        self.cluster_id = cluster_id
+        self.marker_delay_ms = 0
+        """Between the decision about a transaction and its first marker, and again before each further marker."""
+        self._id_expiry_ms = id_expiry_ms
+        self._coordinator = Coordinator()
+        self._topics: dict[str, _Topic] = {}
+        self._topics_made = 0
+        self._open: dict[TransactionalId, tuple[int, Entry]] = {}
+        """Ids with something due, and when: the time-out of an open transaction, or the next marker."""
+        self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
+        self._leaders_away: dict[TopicPartition, int] = {}
+        self._groups: dict[str, dict[TopicPartition, int]] = {}
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """A new topic, or one made anew behind its deletion: it gets an id of its own."""
+        self._topics_made += 1
+        logs = tuple(PartitionLog() for _ in range(partitions))
+        self._topics[name] = _Topic(TopicFacts(f"topic-{self._topics_made}", partitions), logs)
+
+    def add_topic_partitions(self, name: str, partitions: int) -> None:
+        """Let a topic grow to so many partitions."""
+        topic = self._topics[name]
+        added = tuple(PartitionLog() for _ in range(partitions - topic.facts.partitions))
+        self._topics[name] = _Topic(TopicFacts(topic.facts.topic_id, partitions), topic.logs + added)
+
+    def delete_topic(self, now_ms: int, name: str) -> None:
+        """The topic and all its records are gone."""
+        self._catch_up(now_ms)
+        del self._topics[name]
+
+    def delete_records(self, now_ms: int, partition: TopicPartition, before: int) -> None:
+        """What retention does, too: the log begins at `before`."""
+        self._catch_up(now_ms)
+        self._log(partition).delete_before(before)
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Id and partition count of those that exist."""
+        return {name: self._topics[name].facts for name in names if name in self._topics}
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    def coordinator_away(self, until_ms: int, code: Code = Code.NOT_COORDINATOR) -> None:
+        """The transaction coordinator moves or loads: every question to it is answered by `code` until then."""
+        self._coordinator_away = (until_ms, code)
+
+    def leader_away(self, partition: TopicPartition, until_ms: int) -> None:
+        """The partition's leader moves: NOT_LEADER_OR_FOLLOWER until then."""
+        self._leaders_away[partition] = until_ms
+
+    # -- the transaction coordinator -----------------------------------------------------------------------------------
+
+    def init_producer(self, now_ms: int, transactional_id: TransactionalId | None, timeout_ms: int) -> tuple[int, int]:
+        """Producer id and epoch for a new producer (InitProducerId); without an id a plain idempotent one."""
+        if transactional_id is None:
+            return self._coordinator.next_producer_id(), 0
+        self._enter(now_ms)
+        entry = self._coordinator.init(transactional_id, timeout_ms, now_ms)
+        if entry.preparing:
+            self._write_markers(now_ms, transactional_id, entry)
+            raise RequestRefused(Code.CONCURRENT_TRANSACTIONS)
+        return entry.producer_id, entry.epoch
+
+    def add_partitions(
+        self,
+        now_ms: int,
+        transactional_id: TransactionalId,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """Make partitions part of the transaction (AddPartitionsToTxn)."""
+        self._enter(now_ms)
+        wanted = sorted(partitions)
+        for partition in wanted:
+            self._log(partition)
+        self._coordinator.add_partitions(transactional_id, producer_id, epoch, wanted, now_ms)
+        entry = self._coordinator.entries[transactional_id]
+        self._open[transactional_id] = (entry.opened_at_ms + entry.timeout_ms, entry)
+
+    def end_transaction(
+        self, now_ms: int, transactional_id: TransactionalId, producer_id: int, epoch: int, commit: bool
+    ) -> None:
+        """Commit or abort (EndTxn, version 4 at most); no error: it has ended so, now or earlier."""
+        self._enter(now_ms)
+        entry = self._coordinator.end(transactional_id, producer_id, epoch, commit, now_ms)
+        if entry is not None:
+            self._write_markers(now_ms, transactional_id, entry)
+
+    def describe(self, now_ms: int, transactional_id: TransactionalId) -> TransactionDescription:
+        """All about one id (DescribeTransactions)."""
+        self._enter(now_ms)
+        return self._coordinator.describe(transactional_id)
+
+    def list_transactions(self, now_ms: int) -> list[tuple[TransactionalId, CoordinatorState]]:
+        """All ids and their states."""
+        self._enter(now_ms)
+        return sorted((known, entry.state) for known, entry in self._coordinator.entries.items())
+
+    # -- leaders of partitions ---------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        now_ms: int,
+        partition: TopicPartition,
+        records: Sequence[Record],
+        stamp: Stamp | None = None,
+        transactional_id: TransactionalId | None = None,
+    ) -> int:
+        """Append one batch; its base offset."""
+        log = self._lead(now_ms, partition)
+        if stamp is not None and stamp.transactional and transactional_id is not None:
+            entry = log.producers.get(stamp.producer_id)
+            if entry is None or entry.epoch != stamp.epoch or entry.open_since is None:
+                self._verify(log, partition, stamp, transactional_id)
+        return log.append(stamp, records)
+
+    def producer_progress(
+        self, now_ms: int, partition: TopicPartition, producer_id: int, epoch: int
+    ) -> ProducerProgress | None:
+        """What the leader counted for (producer id, epoch) (DescribeProducers); None: it does not know it."""
+        entry = self._lead(now_ms, partition).producers.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
+        return ProducerProgress(-1 if entry.open_since is None else entry.open_since, entry.last_sequence + 1)
+
+    def offsets(self, now_ms: int, partition: TopicPartition) -> Offsets:
+        """Start, last stable offset and end (ListOffsets)."""
+        log = self._lead(now_ms, partition)
+        return Offsets(log.start_offset, log.stable_offset, log.end_offset)
+
+    def fetch(self, now_ms: int, partition: TopicPartition, offset: int, *, committed: bool, limit: int) -> Fetched:
+        """Records for a read-committed or a read-uncommitted reader."""
+        return self._lead(now_ms, partition).read(offset, committed=committed, limit=limit)
+
+    def headers(self, now_ms: int, partition: TopicPartition, offset: int) -> list[BatchHeader]:
+        """Headers of all batches from `offset` to the end."""
+        return list(self._lead(now_ms, partition).headers(offset))
+
+    # -- consumer groups -----------------------------------------------------------------------------------------------
+
+    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Keep a group's offsets."""
+        self._groups.setdefault(group, {}).update(offsets)
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """What was mirrored to a group."""
+        return dict(self._groups.get(group, {}))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, now_ms: int) -> None:
+        """A request to the coordinator. Raises RequestRefused while it is away."""
+        self._catch_up(now_ms)
+        self._coordinator.expire(now_ms - self._id_expiry_ms)
+        until_ms, code = self._coordinator_away
+        if now_ms < until_ms:
+            raise RequestRefused(code)
+
+    def _lead(self, now_ms: int, partition: TopicPartition) -> PartitionLog:
+        """A request to the partition's leader. Raises RequestRefused while there is none."""
+        self._catch_up(now_ms)
+        log = self._log(partition)
+        if now_ms < self._leaders_away.get(partition, 0):
+            raise RequestRefused(Code.NOT_LEADER_OR_FOLLOWER)
+        return log
+
+    def _log(self, partition: TopicPartition) -> PartitionLog:
+        topic = self._topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < topic.facts.partitions:
+            raise RequestRefused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.logs[partition.partition]
+
+    def _verify(
+        self, log: PartitionLog, partition: TopicPartition, stamp: Stamp, transactional_id: TransactionalId
+    ) -> None:
+        """The first batch of a transaction in a partition: is the transaction really open?"""
+        known = log.producers.get(stamp.producer_id)
+        if known is not None and stamp.epoch < known.epoch:
+            raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
+        self._coordinator.check_writing(transactional_id, stamp.producer_id, stamp.epoch, partition)
+
+    def _write_markers(self, now_ms: int, transactional_id: TransactionalId, entry: Entry) -> None:
+        """The end is decided: the markers follow, at once when there is no delay."""
+        self._open[transactional_id] = (now_ms + self.marker_delay_ms, entry)
+        self._catch_up(now_ms)
+
+    def _catch_up(self, now_ms: int) -> None:
+        """Do what was due until now, in its order."""
+        while self._open:
+            due_ms, transactional_id = min((due, known) for known, (due, _) in self._open.items())
+            if due_ms > now_ms:
+                return
+            entry = self._open[transactional_id][1]
+            if entry.state is CoordinatorState.ONGOING:
+                self._coordinator.abort_fenced(entry, due_ms)
+                self._open[transactional_id] = (due_ms + self.marker_delay_ms, entry)
+            elif self._write_marker(entry, due_ms):
+                self._open[transactional_id] = (due_ms + self.marker_delay_ms, entry)
+            else:
+                del self._open[transactional_id]
+
+    def _write_marker(self, entry: Entry, now_ms: int) -> bool:
+        """The marker of the next partition; whether more are to follow. A deleted topic needs none."""
+        partition = min(entry.partitions)
+        topic = self._topics.get(partition.topic)
+        if topic is not None and partition.partition < topic.facts.partitions:
+            topic.logs[partition.partition].append_marker(entry.producer_id, entry.epoch, entry.commits)
+        self._coordinator.marker_written(entry, partition, now_ms)
+        return entry.preparing

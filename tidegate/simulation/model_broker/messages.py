@@ -1,0 +1,22 @@
+"""Records of the model as the messages that consumers of the real client give."""
+
+from __future__ import annotations
+
+import confluent_kafka as ck
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.model_broker.log import Record
+
+
+def make_message(partition: TopicPartition, offset: int, record: Record) -> ck.Message:
+    """The message of one record."""
+    return ck.Message(
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        error=None,
+        timestamp=(ck.TIMESTAMP_CREATE_TIME, record.timestamp_ms),
+    )
