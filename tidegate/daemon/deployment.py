@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
-from tidegate.ids import OperatorName, SubtaskId, VertexId
+from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
 from tidegate.operators.aggregate import AggregateRuntime
 from tidegate.operators.base import OperatorRuntime
 from tidegate.operators.filter import FilterRuntime
@@ -34,6 +34,7 @@ from tidegate.plan.graph import (
 from tidegate.plan.graph import Operator as PlanOperator
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sources.kafka import KafkaSource
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import unseal
@@ -58,18 +59,49 @@ BAD_RECORDS_LOGGED: Final = 10
 """Skipped records are logged with their place this often per reason, then at powers of ten."""
 
 
+class SlotParts:
+    """What a slot gets from outside. The simulation hands in others."""
+
+    tools: KafkaTools = KAFKA_TOOLS
+
+    def open_storage(self, url: str) -> Storage:
+        """The checkpoint storage."""
+        return open_storage(url)
+
+    def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
+        """The thread that makes state durable."""
+        return Uploads(storage, wake)
+
+    def make_source(
+        self,
+        spec: SourceOperator,
+        partitions: Sequence[TopicPartition],
+        restored: SourcePositions | None,
+        group_id: str,
+        wake: Callable[[], None],
+    ) -> KafkaSource:
+        """A source subtask that reads on its own thread."""
+        return KafkaSource(spec, partitions, restored, group_id, wake)
+
+
 class Deployment:
     """The work of one slot. `open` builds and starts everything; `close` ends it."""
 
     def __init__(
-        self, deploy: Deploy, clock: Clock, send: Callable[[SlotMessage], None], wake: Callable[[], None]
+        self,
+        deploy: Deploy,
+        clock: Clock,
+        send: Callable[[SlotMessage], None],
+        wake: Callable[[], None],
+        parts: SlotParts | None = None,
     ) -> None:
         self._deploy = deploy
         self._clock = clock
         self._send = send
         self._wake = wake
-        self._storage: Storage = open_storage(deploy.settings.storage_url)
-        self.uploads = Uploads(self._storage, wake)
+        self._parts = SlotParts() if parts is None else parts
+        self._storage = self._parts.open_storage(deploy.settings.storage_url)
+        self.uploads = self._parts.make_uploads(self._storage, wake)
         self.loop = SlotLoop(deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
@@ -188,7 +220,7 @@ class Deployment:
 
     def _build_source(self, spec: SourceOperator) -> SourceNode:
         deploy = self._deploy
-        source = KafkaSource(
+        source = self._parts.make_source(
             spec,
             deploy.partitions.get(spec.name, ()),
             positions_of(deploy, spec.name),
@@ -210,6 +242,7 @@ class Deployment:
             self._wake,
             exactly_once=deploy.plan.exactly_once,
             interval_ms=deploy.settings.checkpoint_interval_ms,
+            tools=self._parts.tools,
         )
         sink.open()
         node = SinkNode(spec, sink)

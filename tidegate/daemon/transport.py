@@ -39,6 +39,21 @@ HELLO_BYTES_MAX: Final = 4096
 """More than this without a hello is no slot."""
 
 
+class Sockets:
+    """Where connections come from. The simulation hands in others."""
+
+    def listen(self, host: str) -> socket.socket:
+        """A listening socket on a free port."""
+        return socket.create_server((host, 0), backlog=256)
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        """Raises OSError."""
+        return socket.create_connection((host, port), CONNECT_TIMEOUT_S)
+
+
+SOCKETS: Final = Sockets()
+
+
 class PeerLost(AttemptFailed):
     """A data connection to another slot ended."""
 
@@ -214,11 +229,14 @@ class _Receiver(_Connection):
 class DataTransport:
     """All data connections of a slot. `port` is bound at construction and told to the daemon in the hello."""
 
-    def __init__(self, selector: selectors.BaseSelector, host: str, attempt: Attempt, token: str) -> None:
+    def __init__(
+        self, selector: selectors.BaseSelector, host: str, attempt: Attempt, token: str, sockets: Sockets = SOCKETS
+    ) -> None:
         self.selector = selector
+        self._sockets = sockets
         self._attempt = attempt
         self._token = token
-        self._listener = socket.create_server((host, 0), backlog=256)
+        self._listener = sockets.listen(host)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[_Sender | _Receiver] = []
@@ -240,7 +258,7 @@ class DataTransport:
         for peer, channels in outputs.items():
             address = peers[peer]
             try:
-                sock = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_S)
+                sock = self._sockets.connect(address.host, address.port)
             except OSError as error:
                 raise PeerLost(f"slot {peer} at {address.host}:{address.port} cannot be reached: {error}") from error
             sender = _Sender(self, sock, peer, channels)

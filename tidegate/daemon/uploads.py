@@ -6,11 +6,11 @@ import hashlib
 import logging
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
@@ -28,18 +28,19 @@ ABANDONED_MAX: Final = 50
 class Uploads:
     """Jobs in, results out; `wake` is called for every result."""
 
-    def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
+    def __init__(self, storage: Storage, wake: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
         self._abandoned: deque[CheckpointId] = deque(maxlen=ABANDONED_MAX)
         self._storage = storage
         self._wake = wake
+        self._clock = clock
         self._jobs: queue.SimpleQueue[UploadJob | StateHandle | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="uploads", daemon=True)
-        self._thread.start()
+        self._start()
 
     def submit(self, job: UploadJob) -> None:
         """Queue a job; bounded by the checkpoints in flight."""
-        self._jobs.put(job)
+        self._put(job)
 
     def take_results(self) -> list[Uploaded]:
         """What has ended since the last call; state of an abandoned checkpoint is deleted instead (F27)."""
@@ -49,7 +50,7 @@ class Uploads:
             if result.checkpoint not in self._abandoned:
                 taken.append(result)
             elif result.handle is not None:
-                self._jobs.put(result.handle)
+                self._put(result.handle)
         return taken
 
     def abandon(self, checkpoint: CheckpointId) -> None:
@@ -61,25 +62,35 @@ class Uploads:
         self._jobs.put(None)
         self._thread.join(timeout_s)
 
+    def _start(self) -> None:
+        self._thread.start()
+
+    def _put(self, job: UploadJob | StateHandle) -> None:
+        self._jobs.put(job)
+
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if isinstance(job, StateHandle):
-                self._delete(job)
-                continue
-            if job.checkpoint in self._abandoned:
-                continue
-            started = time.perf_counter()
-            handle, error = None, ""
-            try:
-                handle = self._write(job)
-            except TidegateError as failure:
-                error = failure.message
-            except Exception as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
-                logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
-                error = f"{type(failure).__name__}: {failure}"
-            elapsed_ms = (time.perf_counter() - started) * 1000
-            self._results.put(Uploaded(job.subtask, job.checkpoint, handle, error, elapsed_ms))
-            self._wake()
+            self._do(job)
+
+    def _do(self, job: UploadJob | StateHandle) -> None:
+        """Write the state of a job, or delete a state that nobody wants any more."""
+        if isinstance(job, StateHandle):
+            self._delete(job)
+            return
+        if job.checkpoint in self._abandoned:
+            return
+        started = self._clock.monotonic()
+        handle, error = None, ""
+        try:
+            handle = self._write(job)
+        except TidegateError as failure:
+            error = failure.message
+        except Exception as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
+            logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
+            error = f"{type(failure).__name__}: {failure}"
+        elapsed_ms = (self._clock.monotonic() - started) * 1000
+        self._results.put(Uploaded(job.subtask, job.checkpoint, handle, error, elapsed_ms))
+        self._wake()
 
     def _delete(self, handle: StateHandle) -> None:
         try:

@@ -13,11 +13,11 @@ import platform
 import queue
 import selectors
 import signal
-import time
 import traceback
 from typing import TYPE_CHECKING, Final
 
 from tidegate import __version__
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.daemon.control_link import ControlLink
 from tidegate.daemon.transport import DataTransport
 from tidegate.daemon.worker_logs import SlotLogHandler
@@ -44,18 +44,6 @@ IDLE_WAIT_S: Final = 0.1
 STOP_TIMEOUT_S: Final = 5.0
 POLARS_THREADS: Final = "1"
 """One Polars thread per slot: Spark's model is a process per core."""
-
-
-class SystemClock:
-    """The time of this machine."""
-
-    def now_ms(self) -> int:
-        """Wall clock, ms since 1970."""
-        return time.time_ns() // 1_000_000
-
-    def elapsed_ms(self) -> float:
-        """Monotonic, ms."""
-        return time.perf_counter() * 1000
 
 
 class Waker:
@@ -123,8 +111,8 @@ class SlotProcess:
         self._transport = transport
         self._selector = selector
         self._waker = waker
-        self._clock = SystemClock()
-        self._turned_at = time.monotonic()
+        self._clock = SYSTEM_CLOCK
+        self._turned_at = self._clock.monotonic()
         self._deployment: Deployment | None = None
         self._stopping = False
 
@@ -136,52 +124,66 @@ class SlotProcess:
         try:
             self._build()
             self._run()
-        except TidegateError as error:
-            self._fail(error.code, error.message, retriable=error.retriable, exit_code=error.exit_code)
-        except Exception as error:  # noqa: BLE001 - a bug or an unforeseen library error: tell it whole, let the daemon decide
-            text = f"{type(error).__name__}: {error}"
-            self._fail("internal", text, retriable=True, exit_code=1, trace=traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - all are told to the daemon, which decides
+            self._report(error)
         finally:
-            if self._deployment is not None:
-                self._deployment.close()
-            self._transport.close()
-            self._link.send(Stopped())
-            self._link.close(STOP_TIMEOUT_S)
+            self._close()
 
     def _build(self) -> None:
-        from tidegate.daemon.deployment import Deployment
-
-        self._deployment = Deployment(self._deploy, self._clock, self._link.send, self._waker.wake)
+        self._deployment = self._make_deployment()
         self._deployment.open()
         self._transport.open(
             self._deploy.slot, self._deploy.peers, self._deployment.remote_inputs, self._deployment.remote_outputs
         )
-        # Long-lived objects leave the collector's sight; young garbage of the hot path is collected rarely.
+        self._settle_memory()
+        self._link.send(Running())
+
+    @staticmethod
+    def _settle_memory() -> None:
+        """Long-lived objects leave the collector's sight; young garbage of the hot path is collected rarely."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
-        self._link.send(Running())
+
+    def _make_deployment(self) -> Deployment:
+        from tidegate.daemon.deployment import Deployment
+
+        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake)
 
     def _run(self) -> None:
-        assert self._deployment is not None
-        loop, uploads = self._deployment.loop, self._deployment.uploads
         while not self._stopping:
-            progressed = loop.turn()
-            progressed |= self._transport.pump()
-            self._turned_at = time.monotonic()
-            timeout = 0.0 if progressed else IDLE_WAIT_S
-            started = time.perf_counter()
-            for key, mask in self._selector.select(timeout):
-                key.data(mask)
-            if not progressed:
-                waited = (time.perf_counter() - started) * 1000
-                if loop.backpressured:
-                    loop.counters.backpressured_ms += waited
-                else:
-                    loop.counters.idle_ms += waited
-            for uploaded in uploads.take_results():
-                loop.on_uploaded(uploaded)
-            self._take_orders()
+            progressed = self._turn()
+            self._wait(0.0 if progressed else IDLE_WAIT_S)
+            self._take_news()
+
+    def _turn(self) -> bool:
+        """One step of everything; whether anything moved."""
+        assert self._deployment is not None
+        progressed = self._deployment.loop.turn()
+        progressed |= self._transport.pump()
+        self._turned_at = self._clock.monotonic()
+        return progressed
+
+    def _wait(self, seconds: float) -> None:
+        """Until a socket or a helper thread has news, or the time is over."""
+        assert self._deployment is not None
+        loop = self._deployment.loop
+        started = self._clock.elapsed_ms()
+        for key, mask in self._selector.select(seconds):
+            key.data(mask)
+        if seconds:
+            waited_ms = self._clock.elapsed_ms() - started
+            if loop.backpressured:
+                loop.counters.backpressured_ms += waited_ms
+            else:
+                loop.counters.idle_ms += waited_ms
+
+    def _take_news(self) -> None:
+        """Finished uploads and the daemon's orders."""
+        assert self._deployment is not None
+        for uploaded in self._deployment.uploads.take_results():
+            self._deployment.loop.on_uploaded(uploaded)
+        self._take_orders()
 
     def _take_orders(self) -> None:
         assert self._deployment is not None
@@ -207,10 +209,23 @@ class SlotProcess:
     def _heartbeat(self) -> Heartbeat:
         from tidegate.task.report import SlotReport
 
-        age_ms = int((time.monotonic() - self._turned_at) * 1000)
+        age_ms = int((self._clock.monotonic() - self._turned_at) * 1000)
         if self._deployment is None:
             return Heartbeat(age_ms, SlotReport(), {})
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
 
-    def _fail(self, code: str, message: str, *, retriable: bool, exit_code: int, trace: str = "") -> None:
-        self._link.send(SlotFailed(code, message, retriable, exit_code, trace))
+    def _report(self, error: Exception) -> None:
+        """Tell the daemon; a bug or an unforeseen library error whole."""
+        if isinstance(error, TidegateError):
+            failed = SlotFailed(error.code, error.message, error.retriable, error.exit_code, "")
+        else:
+            trace = "".join(traceback.format_exception(error))
+            failed = SlotFailed("internal", f"{type(error).__name__}: {error}", True, 1, trace)
+        self._link.send(failed)
+
+    def _close(self) -> None:
+        if self._deployment is not None:
+            self._deployment.close()
+        self._transport.close()
+        self._link.send(Stopped())
+        self._link.close(STOP_TIMEOUT_S)
