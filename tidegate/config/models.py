@@ -240,7 +240,10 @@ class SinkSettings(Settings):
     ] = None
     timestamp: Annotated[
         Column | None,
-        Field(description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970."),
+        Field(
+            description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970. The broker "
+            "deletes records that are older than the topic's `retention.ms` soon after they were written."
+        ),
     ] = None
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
 
