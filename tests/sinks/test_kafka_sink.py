@@ -204,19 +204,37 @@ def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
 def test_a_record_that_the_client_refuses_stops_the_pipeline(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic)
-    with pytest.raises(SinkRefused, match="MSG_SIZE_TOO_LARGE"):
+    with pytest.raises(
+        SinkRefused, match=r"MSG_SIZE.*: key and value have 3000001 bytes; .* is 1048588, .* is 1000000;"
+    ):
         driven.write(rows([1, 2], size=3_000_000))
         driven.prepared(1)
     assert cluster_tv2.values(topic, settled=False) == []
 
 
-def test_a_record_that_the_broker_refuses_stops_the_pipeline(cluster_tv2: Cluster) -> None:
+def test_a_record_that_the_broker_refuses_stops_the_pipeline(
+    cluster_tv2: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     driven = cluster_tv2.sink(topic)
-    with pytest.raises(SinkRefused, match="MSG_SIZE_TOO_LARGE"):
+    with pytest.raises(SinkRefused, match=r"MSG_SIZE.*: key and value have 100001 bytes; .* is 20000, .* is 1000000;"):
         driven.write(rows(range(10), size=100_000))
         driven.prepared(1)
     assert cluster_tv2.values(topic, settled=False) == []
+    assert not [record for record in caplog.records if "TXNERR" in record.getMessage()], "told twice"
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_many_small_records_go_to_a_topic_that_takes_only_small_batches(
+    cluster_tv2: Cluster, exactly_once: bool
+) -> None:
+    topic = cluster_tv2.topic(1, {"max.message.bytes": "2000"})
+    driven = cluster_tv2.sink(topic, exactly_once=exactly_once)
+    driven.write(rows(range(1000), size=100))
+    prepared = driven.prepared(1)
+    if exactly_once:
+        cluster_tv2.committer.commit(permit(prepared.committables))
+    assert [int(value) for value in cluster_tv2.values(topic)] == list(range(1000))
 
 
 def test_an_unknown_topic_stops_the_pipeline_with_its_name(cluster_tv2: Cluster) -> None:

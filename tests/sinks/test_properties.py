@@ -9,7 +9,7 @@ import pytest
 from tidegate.ids import TransactionalId
 from tidegate.sinks.client_properties import REFUSED, derive_client_arguments
 from tidegate.sinks.errors import SinkRefused
-from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.sinks.producer_properties import derive_producer_properties, fit_batches
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
 IDENTITY = TransactionalId("p.s.0.1.0")
@@ -40,6 +40,12 @@ def test_messages_never_outlive_their_transaction() -> None:
 def test_a_queue_holds_several_of_the_largest_messages() -> None:
     large = {**SERVERS, "message.max.bytes": str(10 << 20)}
     assert int(derive_producer_properties(large, IDENTITY, 60_000)["queue.buffering.max.kbytes"]) == 40 << 10
+
+
+@pytest.mark.parametrize(("limit", "size"), [(None, "5000"), (20_000, "5000"), (1000, "1000"), (0, "1")])
+def test_a_batch_is_never_larger_than_the_topic_takes(limit: int | None, size: str) -> None:
+    properties = derive_producer_properties({**SERVERS, "batch.size": "5000"}, IDENTITY, 60_000)
+    assert fit_batches(properties, limit)["batch.size"] == size
 
 
 def test_without_transactions_one_request_is_in_flight() -> None:

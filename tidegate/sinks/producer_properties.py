@@ -27,12 +27,29 @@ ENGINE_OWNED: Final[Mapping[str, str]] = {
 }
 
 
+def largest_record(properties: Mapping[str, str]) -> int:
+    """What the client itself refuses: bytes of key and value, before compression."""
+    return int(properties.get("message.max.bytes", "1000000"))
+
+
+def fit_batches(properties: Mapping[str, str], topic_bytes_max: int | None) -> dict[str, str]:
+    """With batches that the topic takes: the broker refuses a larger one whole, however small its records are.
+
+    :param topic_bytes_max: the topic's `max.message.bytes`, which limits batches; None: unknown.
+    """
+    wanted = int(properties["batch.size"])
+    return {
+        **properties,
+        "batch.size": str(wanted if topic_bytes_max is None else max(1, min(wanted, topic_bytes_max))),
+    }
+
+
 def derive_producer_properties(
     user: Mapping[str, str], transactional_id: TransactionalId | None, transaction_timeout_ms: int
 ) -> dict[str, str]:
     """All properties of one producer; without a transactional id it is a plain idempotent one (at-least-once)."""
     properties = {**DEFAULTS, **user}
-    large = int(properties.get("message.max.bytes", "1000000"))
+    large = largest_record(properties)
     if large >= LARGE_MESSAGE_BYTES and "queue.buffering.max.kbytes" not in user:
         properties["queue.buffering.max.kbytes"] = str(4 * large // 1024)
     properties |= ENGINE_OWNED

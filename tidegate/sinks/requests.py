@@ -40,6 +40,20 @@ def producers_request(partitions: Iterable[TopicPartition]) -> Any:
     )
 
 
+def topic_setting_request(topic: str, setting: str) -> Any:
+    """DescribeConfigs for one setting of one topic."""
+    from kafka.admin import ConfigResourceType
+    from kafka.protocol.admin.configs import DescribeConfigsRequest
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    kind = ConfigResourceType.TOPIC.value
+    return DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=topic, configuration_keys=[setting])],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+
+
 def offsets_request(partitions: Iterable[TopicPartition], committed: bool) -> Any:
     """ListOffsets of the latest offset: the last stable one, or the high watermark."""
     from kafka.protocol.consumer import ListOffsetsRequest

@@ -33,7 +33,13 @@ from tidegate.sinks.facts import (
     TransactionDescription,
     TransactionListing,
 )
-from tidegate.sinks.requests import end_request, fetch_request, offsets_request, producers_request
+from tidegate.sinks.requests import (
+    end_request,
+    fetch_request,
+    offsets_request,
+    producers_request,
+    topic_setting_request,
+)
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -42,6 +48,8 @@ FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
 
 _OUT_OF_RANGE: Final = 1
+_UNKNOWN_TOPIC: Final = 3
+_TOPIC_NOT_AUTHORIZED: Final = 29
 _ID_NOT_FOUND: Final = 105
 _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
     0: EndAnswer.ENDED,
@@ -62,6 +70,7 @@ class TransactionClient:
 
     def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         self._broker = BrokerConnection(kafka, connect_timeout_s)
+        self._largest_batches: dict[str, int | None] = {}
 
     def close(self) -> None:
         """Close the connections and end the client's thread."""
@@ -258,6 +267,24 @@ class TransactionClient:
             lambda left: self._broker.metadata(sorted(set(names)), left), timeout_s, "reading the topics' metadata"
         )
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
+
+    def largest_batch(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
+        """The topic's `max.message.bytes`, remembered; None when it is unknown or this user may not see it."""
+
+        def attempt(remaining_s: float) -> int | None:
+            answer = self._broker.send(topic_setting_request(topic, "max.message.bytes"), None, remaining_s)
+            result = answer.results[0]
+            if result.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
+                return None
+            if result.error_code:
+                raise AskAgain(error_name(result.error_code))
+            return int(result.configs[0].value)
+
+        if topic not in self._largest_batches:
+            self._largest_batches[topic] = self._broker.until(
+                attempt, timeout_s, f"reading max.message.bytes of topic {topic}"
+            )
+        return self._largest_batches[topic]
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.ids import TransactionalId
 from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.sinks.producer_properties import fit_batches, largest_record
 
 if TYPE_CHECKING:
     from tidegate.formats.records import Encoded
@@ -31,6 +32,7 @@ ROOM_TIMEOUT_S: Final = 120.0
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
 _CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
+_CLIENT_LOG.addFilter(lambda record: not _is_told_by_delivery(record.getMessage()))
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
 
@@ -58,6 +60,11 @@ _REMEDIES: Final[Mapping[int, str]] = {
 }
 
 
+def _is_told_by_delivery(line: str) -> bool:
+    """A refused batch fails the transaction, and also the delivery of its records: there we tell it, with remedy."""
+    return line.startswith("TXNERR ") and ": ProduceRequest for " in line
+
+
 class Writer:
     """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
 
@@ -73,13 +80,9 @@ class Writer:
         self.partitions = 0
         self._sink = sink
         self._topic = topic
+        self._topic_bytes_max: int | None = None
+        self._properties = properties
         self._queue_max = int(properties["queue.buffering.max.messages"])
-        # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
-        config: dict[str, Any] = {**properties, "delivery.report.only.error": True, "on_delivery": self._on_delivery}
-        try:
-            self._producer = Producer(config, logger=_CLIENT_LOG)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise SinkRefused(f"sink {sink}: the Kafka client refuses its settings: {error}", sink=sink) from error
 
     def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
         """Learn the topic, initialise the transactional id, begin. Raises SinkFailed, SinkRefused.
@@ -88,6 +91,8 @@ class Writer:
         Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
         """
         deadline = time.monotonic() + OPEN_TIMEOUT_S
+        self._topic_bytes_max = self._read_largest_batch(client)
+        self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
             self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
@@ -111,6 +116,31 @@ class Writer:
         if client is not None:
             self._guard(self._producer.begin_transaction)
 
+    def _read_largest_batch(self, client: TransactionClient | None) -> int | None:
+        if client is not None:
+            return client.largest_batch(self._topic)
+        from tidegate.sinks.transactions import TransactionClient
+
+        own = TransactionClient(self._properties)
+        try:
+            return own.largest_batch(self._topic)
+        finally:
+            own.close()
+
+    def _make_producer(self) -> Producer:
+        # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
+        config: dict[str, Any] = {
+            **fit_batches(self._properties, self._topic_bytes_max),
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_delivery,
+        }
+        try:
+            return Producer(config, logger=_CLIENT_LOG)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise SinkRefused(
+                f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
+            ) from error
+
     @property
     def queued(self) -> int:
         """Records that the client has not delivered yet; 0 once discarded. Safe from any thread."""
@@ -123,9 +153,10 @@ class Writer:
         Explicit, because the delivery callback makes a reference cycle: otherwise the producer and its threads would
         live until the garbage collector runs, in whatever thread that is. Records still queued are given up.
         """
-        if len(self._producer):
+        if self.queued:
             self._producer.purge(blocking=False)
-        del self._producer
+        if hasattr(self, "_producer"):  # not when `open` has failed early
+            del self._producer
 
     def write(self, rows: Encoded, start: int) -> int:
         """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
@@ -189,9 +220,9 @@ class Writer:
             return end
         errors = [record.pop("_error", None) for record in batch]  # type: ignore[typeddict-item]  # the client adds it
         first = next(index for index, error in enumerate(errors) if error is not None)
-        other = next((error for error in errors if error is not None and error.code() != KafkaError._QUEUE_FULL), None)
-        if other is not None:
-            raise self._failure(other)
+        for record, error in zip(batch, errors, strict=True):
+            if error is not None and error.code() != KafkaError._QUEUE_FULL:
+                raise self._failure(error, self._size_remedy(error, record.get("key"), record.get("value")))
         if taken != first:
             # Rows behind the first refused one were taken: sending it later would change the order.
             raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
@@ -212,14 +243,17 @@ class Writer:
             except BufferError:
                 return index
             except (KafkaException, SystemError) as error:
-                raise self._failure(error.args[0] if error.args else error) from error
+                reason = error.args[0] if error.args else error
+                remedy = self._size_remedy(reason, record.get("key"), record.get("value"))
+                raise self._failure(reason, remedy) from error
         return end
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
         if not self.delivery_errors:
-            self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()})"
+            remedy = self._size_remedy(error, message.key(), message.value())
+            self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
             self.refused = error.code() in _REFUSED
         self.delivery_errors += 1
 
@@ -246,12 +280,24 @@ class Writer:
                     raise self._failure(reason) from error
                 time.sleep(RETRY_PAUSE_S)
 
-    def _failure(self, reason: object) -> SinkFailed | SinkRefused:
+    def _size_remedy(self, reason: object, key: bytes | None, value: bytes | None) -> str:
+        """The record's size beside all limits, when it is too large for one of them."""
+        if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return ""
+        topic = "not visible to this user" if self._topic_bytes_max is None else self._topic_bytes_max
+        return (
+            f": key and value have {len(key or b'') + len(value or b'')} bytes; max.message.bytes of topic "
+            f"{self._topic} is {topic}, message.max.bytes of the producer (`kafka` of the sink) is "
+            f"{largest_record(self._properties)}; raise both above it, or make the record smaller"
+        )
+
+    def _failure(self, reason: object, remedy: str = "") -> SinkFailed | SinkRefused:
         """The error of this sink for what the client raised."""
         text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
         if self.first_error:
             text += f"; first delivery error: {self.first_error}"
         refused = isinstance(reason, KafkaError) and reason.code() in _REFUSED
         kind = SinkRefused if refused else SinkFailed
-        remedy = _REMEDIES.get(reason.code(), "") if isinstance(reason, KafkaError) else ""
+        if isinstance(reason, KafkaError):
+            remedy = remedy or _REMEDIES.get(reason.code(), "")
         return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)
