@@ -33,6 +33,10 @@ CONTAINER_SETTINGS = {
 """What the container needs beyond its own defaults: one node, transactions that time out soon, as in our own broker."""
 
 
+KEPT = {"retention.ms": "-1"}
+"""Of topics whose records have old timestamps: by default brokers delete them, in the middle of a test."""
+
+
 class SessionBroker:
     """The broker that all tests of a session share; nobody may stop it."""
 
@@ -42,7 +46,7 @@ class SessionBroker:
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
         """Create topics with so many partitions each and wait for their leaders."""
-        create_topics(self.bootstrap, topics, config)
+        create_topics(self.bootstrap, topics, {**KEPT, **(config or {})})
 
 
 class TopicMaker(Protocol):

@@ -11,6 +11,7 @@ from functools import cached_property
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
+from tests.conftest import KEPT
 from tests.waiting import wait_until
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.types import Committable
@@ -121,7 +122,7 @@ class Cluster:
 
     def topic(self, partitions: int = 3, config: Mapping[str, str] | None = None) -> str:
         name = self._unique_name("out")
-        create_topics(self.bootstrap, {name: partitions}, config)
+        create_topics(self.bootstrap, {name: partitions}, {**KEPT, **(config or {})})
         return name
 
     def sink(
