@@ -8,9 +8,7 @@ import polars as pl
 import pytest
 
 from tidegate.datatypes import BIGINT, BINARY, STRING, TIMESTAMP
-from tidegate.formats.records import RecordEncoder, encode_records
-from tidegate.ids import OperatorName
-from tidegate.plan.graph import SinkOperator
+from tidegate.formats.records import RecordEncoder
 
 
 @pytest.mark.parametrize(
@@ -58,16 +56,8 @@ def test_raw_needs_a_value_of_text_or_bytes() -> None:
 
 
 def test_size_counts_keys_and_values() -> None:
-    sink = SinkOperator(
-        name=OperatorName("out"),
-        topic="t",
-        format="raw",
-        columns=(("value", STRING),),
-        key="k",
-        timestamp=None,
-        kafka={},
-    )
-    assert encode_records(pl.DataFrame({"k": ["ab", None], "value": ["é", None]}), sink).size_bytes == 4
+    encoder = RecordEncoder("raw", [("value", STRING)], "k")
+    assert encoder.encode(pl.DataFrame({"k": ["ab", None], "value": ["é", None]})).size_bytes == 4
 
 
 def test_a_timestamp_key_is_no_column_of_the_value() -> None:

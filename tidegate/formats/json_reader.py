@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -51,9 +52,8 @@ class JsonDecoder:
     """Decodes values into a frame with exactly the columns of `output`."""
 
     def __init__(self, output: Columns) -> None:
-        self._types = [(name, polars_type(kind)) for name, kind in output]
-        self._nested = [kind.kind in ("array", "struct") for _, kind in output]
-        self._schema = pl.Schema(self._types)
+        self._schema = pl.Schema([(name, polars_type(kind)) for name, kind in output])
+        self._readers = [_reader(index, kind) for index, (_, kind) in enumerate(output)]
         self._decode: Callable[[Any], Any] = msgspec.json.Decoder(_record_type("Record", output)).decode
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
@@ -74,13 +74,13 @@ class JsonDecoder:
     def _frame(self, records: list[Any]) -> pl.DataFrame:
         if not records:
             return pl.DataFrame(schema=self._schema)
-        if not self._types:
+        if not self._schema:
             return pl.DataFrame(height=len(records))
-        columns = zip(*map(msgspec.structs.astuple, records), strict=True)
+        # Column by column: a tuple per record, transposed by `zip`, was measured four times as slow.
         return pl.DataFrame(
             [
-                pl.Series(name, list(map(_plain, column)) if nested else column, dtype=kind)
-                for (name, kind), nested, column in zip(self._types, self._nested, columns, strict=True)
+                pl.Series(name, list(map(read, records)), dtype=kind)
+                for (name, kind), read in zip(self._schema.items(), self._readers, strict=True)
             ]
         )
 
@@ -101,9 +101,12 @@ def _python_type(name: str, kind: DataType) -> Any:
     return _SCALARS[kind.kind]
 
 
-def _plain(value: Any) -> Any:
-    """Structs as dicts by field name, which Polars takes for struct columns."""
-    return msgspec.to_builtins(value, builtin_types=_KEPT_TYPES)
+def _reader(index: int, kind: DataType) -> Callable[[Any], Any]:
+    """Reads field `f<index>` of a record; structs as dicts by field name, which Polars takes for struct columns."""
+    field = attrgetter(f"f{index}")
+    if kind.kind not in ("array", "struct"):
+        return field
+    return lambda record: msgspec.to_builtins(field(record), builtin_types=_KEPT_TYPES)
 
 
 def _reason(value: bytes | None, error: Exception) -> str:

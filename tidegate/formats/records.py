@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 import msgspec
 import polars as pl
@@ -22,26 +21,6 @@ class OutputRecord(TypedDict, total=False):
     value: bytes | None
 
 
-class SinkFormat(Protocol):
-    """What of a sink's plan matters here: the fields of `tidegate.plan.graph.SinkOperator` with the same names."""
-
-    @property
-    def format(self) -> str:
-        """`json` or `raw`."""
-
-    @property
-    def columns(self) -> tuple[tuple[str, DataType], ...]:
-        """What is written, in order."""
-
-    @property
-    def key(self) -> str | None:
-        """Column whose text is the record key."""
-
-    @property
-    def timestamp(self) -> str | None:
-        """Column that becomes the record timestamp."""
-
-
 class Encoded(msgspec.Struct, frozen=True):
     """Records of one batch in row order."""
 
@@ -50,11 +29,6 @@ class Encoded(msgspec.Struct, frozen=True):
     """Of all keys and values."""
     timestamps_ms: list[int | None] | None = None
     """Milliseconds since 1970 for each record (None: the time of sending); None when the sink sets no timestamps."""
-
-
-def encode_records(frame: pl.DataFrame, sink: SinkFormat) -> Encoded:
-    """One record per row; the encoder of a sink is made once and kept."""
-    return _encoder(sink.format, sink.columns, sink.key, sink.timestamp).encode(frame)
 
 
 class RecordEncoder:
@@ -78,15 +52,14 @@ class RecordEncoder:
         self._value = value.alias("value")
         self._key = key
         self._timestamp = timestamp
+        self._parts: dict[pl.DataType | None, list[pl.Expr]] = {}
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
         """One record per row. The key and timestamp columns need not be among the written ones."""
-        parts = [self._value]
-        if self._key is not None:
-            parts.append(key_bytes(pl.col(self._key), frame.schema[self._key]).alias("key"))
-        if self._timestamp is not None:
-            parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
-        encoded = frame.select(parts)
+        kind = None if self._key is None else frame[self._key].dtype
+        if kind not in self._parts:
+            self._parts[kind] = self._expressions(kind)
+        encoded = frame.select(self._parts[kind])
         values = encoded["value"]
         size_bytes = int(values.bin.size().sum())
         records: list[OutputRecord]
@@ -100,12 +73,14 @@ class RecordEncoder:
         timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None
         return Encoded(records, size_bytes, timestamps)
 
-
-@lru_cache(maxsize=256)
-def _encoder(
-    format_name: str, columns: tuple[tuple[str, DataType], ...], key: str | None, timestamp: str | None
-) -> RecordEncoder:
-    return RecordEncoder(format_name, columns, key, timestamp)
+    def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
+        """What makes the record parts; `kind` is the type of the key column, which is one and the same in practice."""
+        parts = [self._value]
+        if self._key is not None and kind is not None:
+            parts.append(key_bytes(pl.col(self._key), kind).alias("key"))
+        if self._timestamp is not None:
+            parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
+        return parts
 
 
 def key_bytes(key: pl.Expr, kind: pl.DataType) -> pl.Expr:

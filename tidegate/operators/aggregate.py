@@ -7,6 +7,7 @@ The rows of a batch are numbered by key; the accumulators of these keys are fetc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import polars as pl
@@ -36,6 +37,7 @@ class AggregateRuntime:
         self._output = [name for name, _ in operator.output]
         self._aggregates = [Aggregate(name, call) for name, call in operator.aggregates]
         self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
+        self._parts = [itemgetter(part) for part in range(len(self._initial))]
         self._failures: list[RecordFailure] = []
         key_types = [kinds[key] for key in self._keys]
         shape = StateShape(
@@ -99,7 +101,7 @@ class AggregateRuntime:
         numbers = [number_of(key, len(index)) for key in keys]
         initial = self._initial
         found = [initial if value is None else value for value in self._state.get_many(index)]
-        accumulators = list(map(list, zip(*found, strict=True)))
+        accumulators = [list(map(part, found)) for part in self._parts]
         results = []
         position = 0
         for aggregate, values in zip(self._aggregates, inputs, strict=True):

@@ -7,6 +7,7 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import confluent_kafka as ck
 import msgspec
@@ -57,12 +58,12 @@ class KafkaSource:
         wake: Callable[[], None],
     ) -> None:
         self._operator = operator
+        self._group_id = group_id
+        self._wake = wake
         self._decode = _decoder_of(operator)
-        single = len({part.topic for part in partitions}) == 1
-        self._key = _PARTITION if single else _topic_and_partition
-        self._partitions: dict[Hashable, TopicPartition] = {
-            part.partition if single else (part.topic, part.partition): part for part in partitions
-        }
+        self._single = len(operator.topics) == 1
+        self._key = _PARTITION if self._single else _topic_and_partition
+        self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
         self._reader: Reader | None = None
@@ -91,6 +92,18 @@ class KafkaSource:
             raise RuntimeError(f"source {self._operator.name}: positions were asked for before they are known")
         return self._positions.snapshot()
 
+    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these, too, from their first offset; `positions` has them at once. Only when `ready`, and unbounded."""
+        if self._positions is None:
+            raise RuntimeError(f"source {self._operator.name}: partitions were added before the first positions")
+        self._positions.add(partitions)
+        self._partitions |= self._by_key(partitions)
+        if self._reader is None:
+            nothing = SourcePositions(self._operator.name, ())
+            self._reader = Reader(self._operator, (), nothing, self._group_id, self._wake)
+            self._reader.start()
+        self._reader.add(partitions)
+
     @property
     def finished(self) -> bool:
         """A bounded read has returned everything; a subtask without partitions has nothing to wait for."""
@@ -116,9 +129,12 @@ class KafkaSource:
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | None:
         messages, size_bytes = pending.messages, pending.size_bytes
-        behind = self._behind(messages)
+        origins, offsets = list(map(self._key, messages)), list(map(_OFFSET, messages))
+        # Inside a partition records come in offset order: the last one counts.
+        behind = {self._partitions[key]: last + 1 for key, last in dict(zip(origins, offsets, strict=True)).items()}
         if positions.crosses_end(behind):
             messages = [m for m in messages if positions.within(self._part(m), _OFFSET(m))]
+            origins, offsets = list(map(self._key, messages)), list(map(_OFFSET, messages))
             size_bytes = sum(map(len, messages))
         positions.move(behind)
         positions.move(pending.ends)
@@ -126,14 +142,13 @@ class KafkaSource:
             return None
         frame, bad = self._decode(messages)
         if self._operator.provenance:
-            frame = _with_provenance(frame, messages, bad)
-        failures = [UnreadableRecord(self._part(messages[f.row]), _OFFSET(messages[f.row]), f.reason) for f in bad]
+            numbers = origins if self._single else list(map(ck.Message.partition, messages))
+            frame = _with_provenance(frame, numbers, offsets, bad)
+        failures = [UnreadableRecord(self._part(messages[f.row]), offsets[f.row], f.reason) for f in bad]
         return SourceBatch(frame, len(messages), size_bytes, failures)
 
-    def _behind(self, messages: list[ck.Message]) -> dict[TopicPartition, int]:
-        """Offset behind the last record per partition; inside a partition records come in offset order."""
-        lasts = dict(zip(map(self._key, messages), map(_OFFSET, messages), strict=True))
-        return {self._partitions[key]: last + 1 for key, last in lasts.items()}
+    def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
+        return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
     def _part(self, message: ck.Message) -> TopicPartition:
         return self._partitions[self._key(message)]
@@ -176,12 +191,14 @@ def _instant_us(message: ck.Message) -> int | None:
     return None if kind == ck.TIMESTAMP_NOT_AVAILABLE else instant_ms * 1000
 
 
-def _with_provenance(frame: pl.DataFrame, messages: list[ck.Message], bad: list[DecodeFailure]) -> pl.DataFrame:
+def _with_provenance(
+    frame: pl.DataFrame, partitions: list[Any], offsets: list[int], bad: list[DecodeFailure]
+) -> pl.DataFrame:
     """Add `__partition` and `__offset` of the good records."""
     if bad:
         rows = {failure.row for failure in bad}
-        messages = [message for row, message in enumerate(messages) if row not in rows]
-    return frame.with_columns(
-        pl.Series("__partition", list(map(ck.Message.partition, messages)), dtype=pl.Int32),
-        pl.Series("__offset", list(map(ck.Message.offset, messages)), dtype=pl.Int64),
+        partitions = [value for row, value in enumerate(partitions) if row not in rows]
+        offsets = [value for row, value in enumerate(offsets) if row not in rows]
+    return frame.hstack(
+        [pl.Series("__partition", partitions, dtype=pl.Int32), pl.Series("__offset", offsets, dtype=pl.Int64)]
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import confluent_kafka as ck
 import msgspec
 
+from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
@@ -31,6 +32,10 @@ MAX_RECORDS = 5_000
 """Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Value bytes that gather for the loop; one record more may come, whatever its size."""
+LINGER_SECONDS = 0.01
+"""At a low rate batches are handed over no faster than this: each costs about a millisecond whatever its size."""
+FEW_RECORDS = 256
+"""A round of fewer records is a low rate; the first record after a pause is never held back."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _OUTAGE_REPORT_SECONDS = 10.0
@@ -65,6 +70,11 @@ _FORBIDDEN = {ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, ck.KafkaError.CLUSTER_AU
 _OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
 
 
+def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
+    """How long to gather behind a first record, given the size of the round before and the time since. Pure."""
+    return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
+
+
 class Pending(msgspec.Struct):
     """What gathered since the loop last looked: records in arrival order, and ends of partitions seen behind them."""
 
@@ -95,7 +105,10 @@ class Reader:
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
         self._done: list[TopicPartition] = []
+        self._added: list[TopicPartition] = []
+        self._added_retry_at = 0.0
         self._mean_bytes = 256.0
+        self._handed_at, self._handed_records = 0.0, 0
         self._outage = _Outage(operator.name)
         self._thread = threading.Thread(target=self._run, name=f"source-{operator.name}", daemon=True)
 
@@ -136,6 +149,11 @@ class Reader:
         """A bounded read is done with these: stop fetching them."""
         with self._changed:
             self._done.extend(partitions)
+
+    def add(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these, too, from their first offset, as soon as the brokers know them."""
+        with self._changed:
+            self._added.extend(partitions)
 
     def close(self, seconds: float) -> None:
         """End the thread; what is pending is dropped (its positions were never reported)."""
@@ -231,12 +249,15 @@ class Reader:
 
     def _read(self, consumer: ck.Consumer) -> None:
         """One round: wait for room, take what the client has, hand it over."""
+        if self._added:
+            self._assign_added(consumer)
         room = self._wait_for_room(consumer)
         if room == 0:
             return
         messages = consumer.consume(1, _IDLE_SECONDS)
         if not messages:
             return
+        self._linger()
         if room > 1:
             messages += consumer.consume(room - 1, 0)
         self._outage.end()
@@ -245,6 +266,29 @@ class Reader:
             ends = self._take_events(consumer, messages)
             records = [message for message in messages if message.error() is None]
         self._hand_over(records, ends)
+
+    def _linger(self) -> None:
+        pause = derive_linger_seconds(self._handed_records, time.monotonic() - self._handed_at)
+        if pause > 0:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, pause)
+
+    def _assign_added(self, consumer: ck.Consumer) -> None:
+        """Only what this client's broker knows already: to assign anything else is an error."""
+        if time.monotonic() < self._added_retry_at:
+            return
+        self._added_retry_at = time.monotonic() + _RETRY_SECONDS
+        with self._changed:
+            wanted = list(self._added)
+        try:
+            topics = {part.topic: consumer.list_topics(part.topic, timeout=REQUEST_SECONDS).topics for part in wanted}
+        except ck.KafkaException as error:
+            self._check_request(error.args[0], _NEW_TOPIC_SECONDS + 1)
+            return
+        known = [part for part in wanted if part.partition in topics[part.topic][part.topic].partitions]
+        consumer.incremental_assign([ck.TopicPartition(p.topic, p.partition, FIRST_OFFSET) for p in known])
+        with self._changed:
+            self._added = [part for part in self._added if part not in known]
 
     def _wait_for_room(self, consumer: ck.Consumer) -> int:
         with self._changed:
@@ -264,6 +308,7 @@ class Reader:
 
     def _hand_over(self, records: list[ck.Message], ends: dict[TopicPartition, int]) -> None:
         size_bytes = sum(map(len, records))
+        self._handed_at, self._handed_records = time.monotonic(), len(records)
         if records:
             self._mean_bytes = max(16.0, size_bytes / len(records))
         with self._changed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.ids import SlotIndex
+from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
 from tidegate.task.elements import SYSTEM_PREFIX, Batch, Control
@@ -24,6 +26,7 @@ class EdgeOutput:
         self._channels = channels
         self._max_parallelism = max_parallelism
         self._columns = [name for name, _ in edge.columns]
+        self._owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
 
     @property
     def writable(self) -> bool:
@@ -32,17 +35,17 @@ class EdgeOutput:
 
     def emit(self, frame: pl.DataFrame) -> None:
         """Send rows on; order per key is kept because a key has one channel."""
-        frame = frame.select([*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))])
+        wanted = [*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))]
+        if wanted != frame.columns:
+            frame = frame.select(wanted)
         if len(self._channels) == 1:
             self._send(self._channels[0], frame)
             return
         from tidegate.plan.keygroups import key_group_of
 
         groups = key_group_of(frame, self._edge.keys, self._max_parallelism)
-        # Flink's formula, as in plan.assignment.subtask_of_key_group, on a whole column.
-        subtasks = groups.cast(int) * len(self._channels) // self._max_parallelism
-        for index, channel in enumerate(self._channels):
-            part = frame.filter(subtasks == index)
+        for channel, owned in zip(self._channels, self._owned, strict=True):
+            part = _rows(frame, (groups >= owned.start) & (groups < owned.stop))
             if part.height:
                 self._send(channel, part)
 
@@ -54,3 +57,10 @@ class EdgeOutput:
     @staticmethod
     def _send(channel: OutputChannel, frame: pl.DataFrame) -> None:
         channel.emit(Batch(frame, int(frame.estimated_size()) + BATCH_OVERHEAD_BYTES))
+
+
+def _rows(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
+    """As `frame.filter(mask)`, without a query plan for each batch: small batches would cost as much as large ones."""
+    import polars as pl
+
+    return pl.DataFrame([column.filter(mask) for column in frame.get_columns()])
