@@ -142,7 +142,7 @@ class ModelWriter:
         partition, (_, timestamp_ms) = message.partition(), message.timestamp()
         assert partition is not None
         headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-        key, value = cast("bytes | None", message.key()), message.value()
+        key, value = message.key(), message.value()
         record = Record(key, value, timestamp_ms, tuple(headers))
         self._enqueue(TopicPartition(self._topic, partition), record)
         self._step()
