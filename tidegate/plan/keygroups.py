@@ -41,8 +41,8 @@ def key_groups_of_keys(
     plain = {"string": pl.String, "binary": pl.Binary, "boolean": pl.Boolean}
     frame = pl.DataFrame(
         [
-            pl.Series(f"key{i}", column, dtype=plain.get(kind.kind, pl.Int64))
-            for i, (kind, column) in enumerate(zip(kinds, zip(*keys, strict=True), strict=True))
+            pl.Series(f"key{i}", [key[i] for key in keys], dtype=plain.get(kind.kind, pl.Int64))
+            for i, kind in enumerate(kinds)
         ]
     )
     return key_group_of(frame, frame.columns, max_parallelism).to_list()
