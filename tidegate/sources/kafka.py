@@ -69,10 +69,21 @@ class KafkaSource:
         self._reader: Reader | None = None
         self._empty_bounded = not partitions and operator.until != "never"
         if partitions:
-            self._reader = Reader(operator, partitions, restored, group_id, wake)
+            self._reader = self._make_reader(operator, partitions, restored, group_id, wake)
             self._reader.start()
         else:
             self._positions = Positions(operator.name, {})
+
+    def _make_reader(
+        self,
+        operator: SourceOperator,
+        partitions: Sequence[TopicPartition],
+        restored: SourcePositions | None,
+        group_id: str,
+        wake: Callable[[], None],
+    ) -> Reader:
+        """The thread that reads. The simulation has another one."""
+        return Reader(operator, partitions, restored, group_id, wake)
 
     @property
     def ready(self) -> bool:
