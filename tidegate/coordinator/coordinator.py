@@ -5,6 +5,10 @@ out the instructions in order, and calls again at `next_deadline_ms`. A checkpoi
 
     trigger (C01) -> acks -> one journal append at a time, in id order -> commit -> completion notice
 
+and a savepoint, which decides nothing (ADR 10), through
+
+    trigger -> acks -> the end of the transactions of any newer checkpoint -> its files
+
 Words are in `events.py`, the refusals in `triggers.py`, one pending checkpoint in `pending.py`, prepared transactions
 in `ledger.py`.
 """
@@ -16,10 +20,12 @@ from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.deadlines import TransactionDeadlines
 from tidegate.coordinator.events import (
     FINAL,
     FORCED,
     PERIODIC,
+    SAVEPOINT,
     AckOutcome,
     AckReceived,
     AckRefused,
@@ -39,6 +45,8 @@ from tidegate.coordinator.events import (
     NotifyAborted,
     NotifyCompleted,
     OpenTransaction,
+    SavepointFailed,
+    SavepointWritten,
     SendTrigger,
     StopPipeline,
     SubtaskRunning,
@@ -48,9 +56,11 @@ from tidegate.coordinator.events import (
     TriggerRefusal,
     TriggerRefused,
     TriggerRequested,
+    WriteSavepoint,
 )
 from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
+from tidegate.coordinator.shared_files import decide_garbage, decide_gone, listed_paths
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.triggers import (
     ACTIVE,
@@ -105,9 +115,11 @@ class Coordinator:
         self._retained = job.retained
         self._recent: dict[CheckpointId, CheckpointFailure | None] = {}
         self._doubtful: tuple[StateHandle, ...] = ()
-        self._open_until_ms: dict[SubtaskId, int] = {}
+        self._deadlines = TransactionDeadlines(settings.transaction_margin_ms)
         self._next_trigger_ms: int | None = None
         self._last_completed_ms: int | None = None
+        self._newest_ended = CheckpointId(0)
+        self._final: CheckpointId | None = None
         self._failures_in_a_row = 0
         self._out: list[Instruction] = []
 
@@ -138,7 +150,7 @@ class Coordinator:
         """When a Tick is due at the latest; None while only other events can change anything."""
         if self._phase not in ACTIVE:
             return None
-        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.phase is PendingPhase.WAITING]
+        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.can_expire]
         risk = self._transaction_deadline_ms()
         if risk is not None:
             deadlines.append(risk[0])
@@ -151,7 +163,7 @@ class Coordinator:
             case SubtaskRunning():
                 self._on_running(event)
             case TriggerRequested():
-                self._trigger(FINAL if event.final else FORCED, event.now_ms)
+                self._trigger(_kind(event), event.now_ms)
             case TriggerFailed():
                 self._give_up_if_waiting(event.checkpoint, CheckpointFailure.TRIGGER_FAILED, event.detail)
             case AckReceived():
@@ -165,8 +177,10 @@ class Coordinator:
             case TransactionsEnded():
                 self._ledger.ended(event.ended)
                 self._notify_completed(event.now_ms)
+            case SavepointWritten() | SavepointFailed():
+                self._on_savepoint_answered(event)
             case OpenTransaction():
-                self._on_open_transaction(event)
+                self._deadlines.opened(event)
             case Tick() | AttemptEnded():
                 pass  # time alone is looked at before and after every event; the end of the attempt in `handle`
 
@@ -201,7 +215,7 @@ class Coordinator:
     def _trigger(self, properties: CheckpointProperties, now_ms: int) -> None:
         refusal = self._refusal(properties, now_ms)
         if refusal is not None:
-            self._out.append(TriggerRefused(refusal, properties.final))
+            self._out.append(TriggerRefused(refusal, properties.final, properties.savepoint))
             return
         checkpoint = self._next_id
         self._next_id = CheckpointId(checkpoint + 1)
@@ -217,18 +231,23 @@ class Coordinator:
     def _refusal(self, properties: CheckpointProperties, now_ms: int) -> TriggerRefusal | None:
         facts = TriggerFacts(
             phase=self._phase,
-            under_way=len(self._pending),
+            under_way=self._load,
             unended=len(self._unended),
             last_completed_ms=self._last_completed_ms,
             sources_running=self._job.sources <= self._running,
             all_running=self._job.subtasks <= self._running,
             next_id=self._next_id,
             reserved_to=self._reserved_to,
+            savepoint_under_way=any(p.properties.savepoint for p in self._pending.values()),
         )
         return decide_refusal(self._settings, facts, properties, now_ms)
 
     def _crowded(self) -> bool:
-        return is_crowded(self._settings, len(self._pending), len(self._unended))
+        return is_crowded(self._settings, self._load, len(self._unended))
+
+    @property
+    def _load(self) -> int:
+        return sum(p.loads for p in self._pending.values())
 
     # Acks and declines
 
@@ -252,6 +271,8 @@ class Coordinator:
             outcome = pending.acknowledge(ack, now_ms)
             if outcome is AckOutcome.SUCCESS:
                 self._ledger.prepared(ack)
+                if pending.awaits_commit:
+                    self._follow_savepoint(pending, now_ms)
             return outcome
         if ack.checkpoint in self._recent:
             if self._recent[ack.checkpoint] is None:
@@ -269,16 +290,20 @@ class Coordinator:
     # The journal and the commit
 
     def _start_append(self, now_ms: int) -> None:
-        """One append at a time, the lowest id first."""
-        if self._appending is not None or self._phase not in ACTIVE:
-            return
-        ready = [p for p in self._pending.values() if p.phase is PendingPhase.ACKNOWLEDGED]
-        if not ready:
-            return
-        pending = min(ready, key=lambda p: p.id)
-        pending.move(PendingPhase.APPENDING)
-        self._appending = pending.complete(self._ledger.due(pending.id), now_ms)
-        self._out.append(AppendCheckpoint(self._appending))
+        """One append at a time, the lowest id first. A savepoint is never appended."""
+        acknowledged = [p for _, p in sorted(self._pending.items()) if p.phase is PendingPhase.ACKNOWLEDGED]
+        for pending in acknowledged:
+            if self._appending is not None or self._phase not in ACTIVE:
+                return
+            if pending.properties.savepoint:
+                continue
+            gone = decide_gone(pending.id, pending.handles, self._retained)
+            if gone:
+                self._give_up(pending, CheckpointFailure.STATE_GONE, ", ".join(gone[:10]))
+                continue
+            pending.move(PendingPhase.APPENDING)
+            self._appending = pending.complete(self._ledger.due(pending.id), now_ms)
+            self._out.append(AppendCheckpoint(self._appending))
 
     def _appended(self, checkpoint: CheckpointId) -> tuple[PendingCheckpoint, CompletedCheckpoint]:
         completed, self._appending = self._appending, None
@@ -300,7 +325,7 @@ class Coordinator:
         self._failures_in_a_row = 0
         self._retained = (*self._retained, completed)[-self._settings.retained :]
         self._ledger.decided(completed.committables, pending.acks.values())
-        for older in [p for p in self._pending.values() if p.id < pending.id]:
+        for older in [p for p in self._pending.values() if p.id < pending.id and p.properties.subsumed]:
             self._give_up(older, CheckpointFailure.SUBSUMED, f"checkpoint {pending.id}")
         doubtful, self._doubtful = self._doubtful, ()
         self._discard(doubtful)
@@ -318,10 +343,21 @@ class Coordinator:
             del self._unended[checkpoint]
             report = pending.report(completed, now_ms)
             released = self._ledger.take_released()
-            self._out.append(NotifyCompleted(self._job.attempt, completed, released, self._subtasks, report))
+            needed = frozenset(handle.path for p in self._pending.values() for handle in p.handles)
+            self._out.append(NotifyCompleted(self._job.attempt, completed, released, self._subtasks, report, needed))
+            self._newest_ended = checkpoint
+            self._write_savepoints(now_ms)
             if completed.final and self._phase is Phase.FINISHING:
                 self._move(Cause.FINAL_COMPLETED)
-                self._out.append(FinishPipeline(checkpoint))
+                self._final = checkpoint
+                self._finish()
+
+    def _finish(self) -> None:
+        """Once the final checkpoint is committed, only a savepoint that is being copied is waited for."""
+        writing = any(p.phase is PendingPhase.WRITING for p in self._pending.values())
+        if self._phase is Phase.FINISHED and self._final is not None and not writing:
+            self._out.append(FinishPipeline(self._final))
+            self._final = None
 
     def _on_journal_failed(self, event: JournalFailed) -> None:
         """The entry may exist all the same: its state stays until a later entry has taken the place."""
@@ -335,6 +371,37 @@ class Coordinator:
         elif not event.settled:
             self._fail("journal-unsettled", event.detail)
 
+    # Savepoints
+
+    def _follow_savepoint(self, savepoint: PendingCheckpoint, now_ms: int) -> None:
+        """Its transactions are prepared; a checkpoint behind it commits them, so begin one unless one is under way."""
+        newer = any(p.id > savepoint.id and not p.properties.savepoint for p in self._pending.values())
+        if self._newest_ended < savepoint.id and not newer and self._phase is Phase.RUNNING:
+            self._trigger(FORCED, now_ms)
+        self._write_savepoints(now_ms)
+
+    def _write_savepoints(self, now_ms: int) -> None:
+        """A newer checkpoint lists, and has ended, every transaction that holds output from before the savepoint."""
+        for pending in list(self._pending.values()):
+            if pending.awaits_commit and pending.id < self._newest_ended:
+                pending.move(PendingPhase.WRITING)
+                self._out.append(WriteSavepoint(pending.complete((), now_ms)))
+
+    def _on_savepoint_answered(self, event: SavepointWritten | SavepointFailed) -> None:
+        if self._phase is Phase.ENDED:
+            return
+        pending = self._pending.get(event.checkpoint)
+        if pending is None or pending.phase is not PendingPhase.WRITING:
+            raise self._story.broken(f"savepoint {event.checkpoint} is answered, but it is not being written")
+        if isinstance(event, SavepointFailed):
+            self._give_up(pending, CheckpointFailure.WRITE_FAILED, event.detail)
+        else:
+            pending.move(PendingPhase.WRITTEN)
+            del self._pending[pending.id]
+            self._remember(pending.id, None)
+            self._discard(pending.handles)
+        self._finish()
+
     # Giving up
 
     def _expiry_ms(self, pending: PendingCheckpoint) -> int:
@@ -342,17 +409,13 @@ class Coordinator:
 
     def _expire(self, now_ms: int) -> None:
         for pending in [p for _, p in sorted(self._pending.items()) if now_ms >= self._expiry_ms(p)]:
-            missing = ", ".join(map(str, sorted(pending.waiting)[:10]))
-            self._give_up_if_waiting(
-                pending.id,
-                CheckpointFailure.EXPIRED,
-                f"{self._settings.timeout_ms} ms have passed, no ack from {len(pending.waiting)} subtasks: {missing}",
-            )
+            detail = f"{self._settings.timeout_ms} ms have passed, {pending.missing}"
+            self._give_up_if_waiting(pending.id, CheckpointFailure.EXPIRED, detail)
 
     def _give_up_if_waiting(self, checkpoint: CheckpointId, reason: CheckpointFailure, detail: str) -> None:
         """Once all acks are in, nobody can decline and no time limit applies any more."""
         pending = self._pending.get(checkpoint)
-        if pending is not None and pending.phase is PendingPhase.WAITING:
+        if pending is not None and pending.can_expire:
             self._give_up(pending, reason, detail)
 
     def _give_up(self, pending: PendingCheckpoint, reason: CheckpointFailure, detail: str) -> None:
@@ -363,7 +426,7 @@ class Coordinator:
         if reason is not CheckpointFailure.ATTEMPT_ENDED:
             self._out.append(NotifyAborted(self._job.attempt, pending.id, reason, detail, self._subtasks))
         self._discard(pending.handles)
-        if not reason.counts:
+        if not reason.counts or pending.properties.savepoint:
             return
         self._failures_in_a_row += 1
         if pending.properties.final:
@@ -377,12 +440,12 @@ class Coordinator:
 
     def _discard(self, handles: Iterable[StateHandle]) -> None:
         """Never what a completed checkpoint, one under way, or one of unknown outcome needs (F27)."""
-        needed = {handle.path for completed in self._retained for handle in completed.states}
+        needed = set(listed_paths(self._retained))
         needed.update(handle.path for pending in self._pending.values() for handle in pending.handles)
         needed.update(handle.path for handle in self._doubtful)
         if self._appending is not None:
             needed.update(handle.path for handle in self._appending.states)
-        garbage = tuple(handle for handle in handles if handle.path not in needed)
+        garbage = decide_garbage(handles, frozenset(needed))
         if garbage:
             self._out.append(DiscardStates(garbage))
 
@@ -393,12 +456,6 @@ class Coordinator:
 
     # The life of transactions and of the attempt
 
-    def _on_open_transaction(self, event: OpenTransaction) -> None:
-        if event.opened_at_ms is None:
-            self._open_until_ms.pop(event.subtask, None)
-        else:
-            self._open_until_ms[event.subtask] = self._decide_by_ms(event.opened_at_ms, event.timeout_ms)
-
     def _transaction_deadline_ms(self) -> tuple[int, str] | None:
         """The first moment at which a transaction that no journal entry lists comes too near its time limit.
 
@@ -406,16 +463,7 @@ class Coordinator:
         """
         if self._appending is not None:
             return None
-        limits = [(until, f"the open transaction of {subtask}") for subtask, until in self._open_until_ms.items()]
-        limits += [
-            (self._decide_by_ms(one.opened_at_ms, one.timeout_ms), f"transaction {one.transactional_id}")
-            for one in self._ledger.undecided
-        ]
-        return min(limits, default=None)
-
-    def _decide_by_ms(self, opened_at_ms: int, timeout_ms: int) -> int:
-        """The margin is at most a quarter of the time limit, or a short limit would leave no time at all."""
-        return opened_at_ms + timeout_ms - min(self._settings.transaction_margin_ms, timeout_ms // 4)
+        return self._deadlines.earliest(self._ledger.undecided)
 
     def _check_transactions(self, now_ms: int) -> None:
         """Deciding later than this could commit a checkpoint whose records the broker has dropped. A new attempt
@@ -444,3 +492,9 @@ class Coordinator:
         self._move(Cause.ATTEMPT_ENDED)
         for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
             self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")
+
+
+def _kind(request: TriggerRequested) -> CheckpointProperties:
+    if request.savepoint:
+        return SAVEPOINT
+    return FINAL if request.final else FORCED

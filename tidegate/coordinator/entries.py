@@ -66,16 +66,19 @@ class Entry(msgspec.Struct, frozen=True):
     identity: Identity
     at_ms: int
     """Writer's clock, ms since 1970."""
+    origin: str = ""
+    """What this history was begun from by somebody's choice (`checkpoint 42`, `savepoint 7b3f...`), carried on by every
+    later entry, so that the same choice is not made twice; empty for none."""
 
 
-class Takeover(Entry, frozen=True, tag="takeover", tag_field="entry"):
+class Takeover(Entry, frozen=True, kw_only=True, tag="takeover", tag_field="entry"):
     """The writer owns the pipeline from here on, as a new attempt: nobody older can decide anything (ADR 2)."""
 
     first_checkpoint: CheckpointId
     """The first checkpoint id of the attempt: above all that may have been used before."""
 
 
-class CheckpointEntry(Entry, frozen=True, tag="checkpoint", tag_field="entry"):
+class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_field="entry"):
     """The checkpoint is complete, and its transactions are to be committed."""
 
     checkpoint: CompletedCheckpoint

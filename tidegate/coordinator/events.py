@@ -20,9 +20,10 @@ class TriggerRefusal(StrEnum):
     PERIODIC_OFF = "periodic checkpoints are off"  # C05
     TOO_MANY = "as many checkpoints as allowed are under way"  # C06
     TOO_SOON = "the minimum pause since the last completed checkpoint has not passed"  # C07
+    SAVEPOINT_UNDER_WAY = "another savepoint is under way"
     SOURCE_NOT_RUNNING = "a source subtask is not running yet"  # C08
     SUBTASK_NOT_RUNNING = "a subtask is not running yet"  # C09
-    NO_ID = "no reserved checkpoint id is left"  # C10
+    NO_ID = "no reserved checkpoint id is left before the next checkpoint completes"  # C10
 
 
 class AckOutcome(StrEnum):
@@ -43,6 +44,8 @@ class CheckpointFailure(StrEnum):
     DECLINED = "a subtask declined it"
     TRIGGER_FAILED = "its trigger could not be sent"
     JOURNAL_FAILED = "it could not be written to the journal"
+    STATE_GONE = "its state builds on files that no retained checkpoint lists any more"
+    WRITE_FAILED = "the savepoint could not be written to its directory"
     SUBSUMED = "a newer checkpoint has completed"  # C17
     ATTEMPT_ENDED = "the attempt has ended"
 
@@ -53,17 +56,35 @@ class CheckpointFailure(StrEnum):
 
 
 class CheckpointProperties(msgspec.Struct, frozen=True):
-    """What kind of checkpoint it is; savepoints will add theirs (C16). Subsumed is a CheckpointFailure (C17)."""
+    """What kind of checkpoint it is (C15, C16). The kinds are the four constants below."""
 
     forced: bool = False
     """Ignores the limit of concurrent checkpoints and the minimum pause."""
     final: bool = False
     """Sources stop behind its barrier."""
+    savepoint: bool = False
+    """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 10)."""
+
+    @property
+    def externalized(self) -> bool:
+        """Its metadata lies in a file system: the journal entry of a checkpoint, the metadata file of a savepoint."""
+        return True
+
+    @property
+    def subsumed(self) -> bool:
+        """Given up when a newer checkpoint completes first (C17, C26)."""
+        return not self.savepoint
+
+    @property
+    def aligned(self) -> bool:
+        """Barriers never overtake records, whatever `checkpoints.unaligned` says."""
+        return self.savepoint or self.final
 
 
 PERIODIC = CheckpointProperties()
 FORCED = CheckpointProperties(forced=True)
 FINAL = CheckpointProperties(forced=True, final=True)
+SAVEPOINT = CheckpointProperties(forced=True, savepoint=True)
 
 
 class SubtaskRunning(msgspec.Struct, frozen=True):
@@ -80,10 +101,11 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class TriggerRequested(msgspec.Struct, frozen=True):
-    """Somebody asks for a checkpoint now (C15): `final` to end the pipeline behind it."""
+    """Somebody asks for a checkpoint now (C15): `final` to end the pipeline behind it, or a savepoint."""
 
     now_ms: int
     final: bool = False
+    savepoint: bool = False
 
 
 class TriggerFailed(msgspec.Struct, frozen=True):
@@ -137,6 +159,21 @@ class TransactionsEnded(msgspec.Struct, frozen=True):
     now_ms: int
 
 
+class SavepointWritten(msgspec.Struct, frozen=True):
+    """The WriteSavepoint instruction has succeeded: its metadata is durable (C29)."""
+
+    checkpoint: CheckpointId
+    now_ms: int
+
+
+class SavepointFailed(msgspec.Struct, frozen=True):
+    """The WriteSavepoint instruction has failed; no metadata was written."""
+
+    checkpoint: CheckpointId
+    detail: str
+    now_ms: int
+
+
 class OpenTransaction(msgspec.Struct, frozen=True):
     """The oldest transaction a subtask holds, prepared or not; `opened_at_ms` None when it holds none."""
 
@@ -162,6 +199,8 @@ Event = (
     | Journaled
     | JournalFailed
     | TransactionsEnded
+    | SavepointWritten
+    | SavepointFailed
     | OpenTransaction
     | AttemptEnded
 )
@@ -182,6 +221,7 @@ class TriggerRefused(msgspec.Struct, frozen=True):
 
     refusal: TriggerRefusal
     final: bool = False
+    savepoint: bool = False
 
 
 class AckRefused(msgspec.Struct, frozen=True):
@@ -202,6 +242,15 @@ class CommitTransactions(msgspec.Struct, frozen=True):
     """Hand the permit of this checkpoint to the committer and answer with TransactionsEnded."""
 
     checkpoint: CheckpointId
+
+
+class WriteSavepoint(msgspec.Struct, frozen=True):
+    """All output before this cut is committed: copy its state and positions, the metadata last (C29).
+
+    Answer with SavepointWritten or SavepointFailed; until then the state objects stay.
+    """
+
+    checkpoint: CompletedCheckpoint
 
 
 class CheckpointReport(msgspec.Struct, frozen=True):
@@ -233,6 +282,8 @@ class NotifyCompleted(msgspec.Struct, frozen=True):
     """Ids whose transaction is ended and that the newest journal entry no longer lists: free for a new one."""
     subtasks: tuple[SubtaskId, ...]
     report: CheckpointReport
+    needed: frozenset[str] = frozenset()
+    """State objects that pending checkpoints list: the clean-up must not take them."""
 
 
 class NotifyAborted(msgspec.Struct, frozen=True):
@@ -276,6 +327,7 @@ Instruction = (
     | AckRefused
     | AppendCheckpoint
     | CommitTransactions
+    | WriteSavepoint
     | NotifyCompleted
     | NotifyAborted
     | DiscardStates

@@ -22,7 +22,8 @@ from tidegate.coordinator.entries import (
 )
 from tidegate.coordinator.journal_state import EMPTY, JournalState, derive
 from tidegate.coordinator.permit import CommitPermit, issue_permit
-from tidegate.coordinator.recovery import RestorePlan
+from tidegate.coordinator.recovery import Chosen, RestorePlan
+from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
@@ -46,6 +47,16 @@ class AppendUnsettled(AttemptFailed):
     """Whether an entry exists could not be found out; only a new takeover, which reads the journal anew, may go on."""
 
     code = "journal-unsettled"
+
+
+class Used(msgspec.Struct, frozen=True):
+    """Numbers that are taken."""
+
+    attempt: Attempt
+    checkpoint: CheckpointId
+
+
+NOTHING_USED: Final = Used(Attempt(0), CheckpointId(0))
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -98,8 +109,10 @@ class Journal:
             location=self._storage.location,
         )
 
-    def take_over(self, identity: Identity, at_ms: int) -> JournalState:
+    def take_over(self, identity: Identity, at_ms: int, above: Used = NOTHING_USED) -> JournalState:
         """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry.
+
+        Attempt and checkpoint ids will be greater than those of `above`, whose history another journal holds.
 
         Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt: when somebody else
         has decided meanwhile, this daemon is the older one, and raises Superseded.
@@ -114,17 +127,18 @@ class Journal:
                 format_version=FORMAT_VERSION,
                 sequence=state.next_sequence,
                 floor=state.floor_with(0, self._retained),
-                attempt=Attempt(state.attempt + 1),
+                attempt=Attempt(max(state.attempt, above.attempt) + 1),
                 writer=self._writer,
-                reserved_to=CheckpointId(state.reserved_to + self._id_reserve),
+                reserved_to=CheckpointId(max(state.reserved_to, above.checkpoint) + self._id_reserve),
                 identity=identity,
                 at_ms=at_ms,
-                first_checkpoint=CheckpointId(state.reserved_to + 1),
+                origin=state.origin,
+                first_checkpoint=CheckpointId(max(state.reserved_to, above.checkpoint) + 1),
             )
             if self._create(entry):
                 self._state = state.after(entry)
                 self._identity = identity
-                self._used_before = state.reserved_to
+                self._used_before = CheckpointId(entry.first_checkpoint - 1)
                 return self._state
         raise StorageError(
             f"{self._storage.location}: others appended to the journal {TAKEOVER_TRIES} times during the takeover; "
@@ -143,24 +157,36 @@ class Journal:
         return self._append(checkpoint, self._identity)
 
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
-        """The restored checkpoint once more, under the attempt's first id, with other transactions in its list.
+        """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
 
         Between the own takeover and the attempt, when the listed transactions are all ended or lost. Its identity
         stays: positions and states are still dealt out as they were written. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         restored = self._state.retained[-1]
+        checkpoint = msgspec.structs.replace(restored.checkpoint, committables=committables)
+        return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms)
+
+    def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
+        """The checkpoint to go on from instead of the newest, as the newest. From here on it is restored as any other.
+
+        Between the own takeover and the attempt, when no transaction that it does not list can be committed any more.
+        `plan` restores the newest. Raises what `append_checkpoint` raises.
+        """
+        self._check_restored(plan)
+        return self._append_again(plan, chosen, at_ms)
+
+    def _append_again(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
         again = msgspec.structs.replace(
-            restored.checkpoint,
+            chosen.checkpoint,
             id=plan.first_checkpoint,
             attempt=plan.attempt,
             triggered_at_ms=at_ms,
             completed_at_ms=at_ms,
-            committables=committables,
         )
-        return self._append(again, restored.identity)
+        return self._append(again, chosen.identity, chosen.origin)
 
-    def _append(self, checkpoint: CompletedCheckpoint, identity: Identity) -> Appended:
+    def _append(self, checkpoint: CompletedCheckpoint, identity: Identity, origin: str = "") -> Appended:
         entry = CheckpointEntry(
             format_version=FORMAT_VERSION,
             sequence=self._state.next_sequence,
@@ -170,6 +196,7 @@ class Journal:
             reserved_to=CheckpointId(max(self._state.reserved_to, checkpoint.id + self._id_reserve)),
             identity=identity,
             at_ms=checkpoint.completed_at_ms,
+            origin=origin or self._state.origin,
             checkpoint=checkpoint,
         )
         after = self._state.after(entry)
@@ -193,17 +220,19 @@ class Journal:
         if plan.checkpoint != self._state.newest_checkpoint:
             raise RuntimeError("the plan restores another checkpoint than the journal's newest")
 
-    def clean_up(self) -> int:
+    def clean_up(self, needed: frozenset[str] = frozenset()) -> int:
         """Delete entries and state that no retained checkpoint needs; the number of objects deleted (C31).
 
-        Called after an append or takeover, never before. A StorageError leaves the rest to the next call.
+        `needed` are the objects that pending checkpoints list. Called after an append or takeover, never before. A
+        StorageError leaves the rest to the next call; what is needed now is left to the next takeover's sweep.
         """
         newest = self._state.newest
         if newest is None:
             return 0
-        kept = self._referenced()
-        gone = {handle.path for checkpoint in self._dropped for handle in checkpoint.states} - kept
-        names = sorted(gone) + [journal_name(s) for s in self._sequences() if s < newest.floor]
+        dropped = [handle for checkpoint in self._dropped for handle in checkpoint.states]
+        garbage = decide_garbage(dropped, self._referenced() | needed)
+        names = sorted(handle.path for handle in garbage)
+        names += [journal_name(s) for s in self._sequences() if s < newest.floor]
         for name in names[:SWEPT_MAX]:
             self._storage.delete(name)
         self._dropped = []
@@ -224,8 +253,8 @@ class Journal:
             self._storage.delete(name)
         return len(orphans)
 
-    def _referenced(self) -> set[str]:
-        return {handle.path for entry in self._state.retained for handle in entry.checkpoint.states}
+    def _referenced(self) -> frozenset[str]:
+        return listed_paths(entry.checkpoint for entry in self._state.retained)
 
     def _sequences(self) -> list[JournalSequence]:
         found = (journal_sequence(name) for name in self._storage.list(JOURNAL_PREFIX))

@@ -25,6 +25,8 @@ class JournalState(msgspec.Struct, frozen=True):
     """The newest one among the entries that are still needed."""
     retained: tuple[CheckpointEntry, ...] = ()
     """Entries of the retained checkpoints, oldest first."""
+    origin: str = ""
+    """See Entry."""
 
     @property
     def newest_checkpoint(self) -> CompletedCheckpoint | None:
@@ -74,6 +76,7 @@ class JournalState(msgspec.Struct, frozen=True):
             newest=entry,
             takeover=takeover,
             retained=kept,
+            origin=entry.origin,
         )
 
 

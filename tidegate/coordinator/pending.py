@@ -17,14 +17,18 @@ class PendingPhase(StrEnum):
     ACKNOWLEDGED = "all acks are in, waits for the journal"
     APPENDING = "its journal entry is being written"
     DECIDED = "it is in the journal"
+    WRITING = "a savepoint is being copied to its directory"
+    WRITTEN = "it is in its directory"
     DISCARDED = "it was given up"
 
 
 NEXT: dict[PendingPhase, frozenset[PendingPhase]] = {
     PendingPhase.WAITING: frozenset({PendingPhase.ACKNOWLEDGED, PendingPhase.DISCARDED}),
-    PendingPhase.ACKNOWLEDGED: frozenset({PendingPhase.APPENDING, PendingPhase.DISCARDED}),
+    PendingPhase.ACKNOWLEDGED: frozenset({PendingPhase.APPENDING, PendingPhase.WRITING, PendingPhase.DISCARDED}),
     PendingPhase.APPENDING: frozenset({PendingPhase.DECIDED, PendingPhase.DISCARDED}),
+    PendingPhase.WRITING: frozenset({PendingPhase.WRITTEN, PendingPhase.DISCARDED}),
     PendingPhase.DECIDED: frozenset(),
+    PendingPhase.WRITTEN: frozenset(),
     PendingPhase.DISCARDED: frozenset(),
 }
 
@@ -77,6 +81,29 @@ class PendingCheckpoint:
         if not self.waiting:
             self.move(PendingPhase.ACKNOWLEDGED)
         return AckOutcome.SUCCESS
+
+    @property
+    def awaits_commit(self) -> bool:
+        """A savepoint that has its acks, but not yet the commit of the output before it."""
+        return self.properties.savepoint and self.phase is PendingPhase.ACKNOWLEDGED
+
+    @property
+    def can_expire(self) -> bool:
+        """Whether its time limit runs."""
+        return self.phase is PendingPhase.WAITING or self.awaits_commit
+
+    @property
+    def loads(self) -> bool:
+        """Whether it counts against `checkpoints.max_concurrent`: a savepoint only until it has its acks."""
+        return not self.properties.savepoint or self.phase is PendingPhase.WAITING
+
+    @property
+    def missing(self) -> str:
+        """What it waits for, for people."""
+        if not self.waiting:
+            return "no checkpoint behind it has completed"
+        names = ", ".join(map(str, sorted(self.waiting)[:10]))
+        return f"no ack from {len(self.waiting)} subtasks: {names}"
 
     @property
     def handles(self) -> tuple[StateHandle, ...]:

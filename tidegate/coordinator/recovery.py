@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidegate.coordinator.entries import Identity, Takeover
+from tidegate.coordinator.entries import CheckpointEntry, Identity, Takeover
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.errors import PipelineStopped
@@ -33,6 +33,17 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     """Operators with keyed state."""
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """A checkpoint to go on from that is not the newest: somebody's choice, or what is left of damage."""
+
+    checkpoint: CompletedCheckpoint
+    """Its states lie in the pipeline's storage; its committables are those that are still to be committed."""
+    identity: Identity
+    """Of now, but with the parallelism that wrote the states."""
+    origin: str = ""
+    """See Entry; empty where nobody has chosen."""
+
+
 class SlotRestore(msgspec.Struct, frozen=True):
     """What slot `slot` starts with."""
 
@@ -54,7 +65,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
     checkpoint: CompletedCheckpoint | None
     slots: tuple[SlotRestore, ...]
     first_checkpoint: CheckpointId
-    """First id that this attempt may use, once the takeover is appended (C10)."""
+    """First id that this attempt may use, once the takeover is appended (C10), and what it restores."""
 
     @property
     def committables(self) -> tuple[Committable, ...]:
@@ -66,9 +77,7 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     """Before or after the own takeover. Raises RestoreRefused, which tells old, new and remedy."""
     checkpoint = state.newest_checkpoint
     if state.identity is not None and checkpoint is not None:
-        _refuse_other_identity(state.identity, facts.identity)
-        _refuse_left_behind(checkpoint, facts)
-        _refuse_shrunk(checkpoint, facts)
+        refuse_unfit(checkpoint, state.identity, facts)
     now = facts.identity
     sources = {source: _assign(topics, now.parallelism) for source, topics in facts.sources.items()}
     before = state.identity.parallelism if state.identity is not None else now.parallelism
@@ -82,9 +91,24 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
         )
         for slot in map(SlotIndex, range(now.parallelism))
     )
-    own = state.newest
-    first = own.first_checkpoint if isinstance(own, Takeover) else CheckpointId(state.reserved_to + 1)
-    return RestorePlan(attempt=state.attempt, checkpoint=checkpoint, slots=slots, first_checkpoint=first)
+    return RestorePlan(attempt=state.attempt, checkpoint=checkpoint, slots=slots, first_checkpoint=_first_of(state))
+
+
+def refuse_unfit(checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts) -> None:
+    """Raises RestoreRefused when a checkpoint of this identity cannot be dealt out to what is to be started."""
+    _refuse_other_identity(identity, facts.identity)
+    _refuse_left_behind(checkpoint, facts)
+    _refuse_shrunk(checkpoint, facts)
+
+
+def _first_of(state: JournalState) -> CheckpointId:
+    """Behind the own takeover, and behind the checkpoint that was appended again to be restored."""
+    match state.newest:
+        case Takeover(first_checkpoint=first):
+            return first
+        case CheckpointEntry(checkpoint=restored):
+            return CheckpointId(restored.id + 1)
+    return CheckpointId(state.reserved_to + 1)
 
 
 def decide_salvaged(plan: RestorePlan, again: CompletedCheckpoint) -> RestorePlan:

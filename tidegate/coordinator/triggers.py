@@ -14,6 +14,10 @@ UNENDED_MAX: Final = 16
 """Decided checkpoints whose transactions may still wait for their end before no further checkpoint begins."""
 
 
+SAVEPOINT_IDS: Final = 8
+"""Ids that are reserved on top for savepoints and the checkpoints that follow them."""
+
+
 class CheckpointSettings(msgspec.Struct, frozen=True):
     """`checkpoints:` of the pipeline file, as far as the coordinator needs it. Raises ValueError for nonsense."""
 
@@ -37,8 +41,13 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     @property
     def id_reserve(self) -> int:
         """Checkpoint ids that may be used between two journal entries, for `Journal` (C10): more failures in a row
-        end the attempt before the ids are used up.
+        end the attempt before the ids are used up, and savepoints never take what these need.
         """
+        return self.checkpoint_ids + SAVEPOINT_IDS
+
+    @property
+    def checkpoint_ids(self) -> int:
+        """The part of the reserve that is kept for checkpoints."""
         return self.tolerable_failures + self.max_concurrent + 2
 
 
@@ -94,6 +103,7 @@ class TriggerFacts(msgspec.Struct, frozen=True):
     all_running: bool
     next_id: CheckpointId
     reserved_to: CheckpointId
+    savepoint_under_way: bool = False
 
 
 def decide_refusal(
@@ -101,15 +111,17 @@ def decide_refusal(
 ) -> TriggerRefusal | None:
     """The first reason that applies, in the order of the contract; None when the checkpoint may begin."""
     earliest_ms = earliest_trigger_ms(settings, facts.last_completed_ms)
+    kept_back = settings.checkpoint_ids if properties.savepoint else 0
     checks = (
         (facts.phase not in ACTIVE, TriggerRefusal.SHUT_DOWN),
         (facts.phase is Phase.FINISHING and properties.forced, TriggerRefusal.SHUT_DOWN),
         (facts.phase is Phase.FINISHING, TriggerRefusal.PERIODIC_OFF),
         (not properties.forced and is_crowded(settings, facts.under_way, facts.unended), TriggerRefusal.TOO_MANY),
         (not properties.forced and now_ms < earliest_ms, TriggerRefusal.TOO_SOON),
+        (properties.savepoint and facts.savepoint_under_way, TriggerRefusal.SAVEPOINT_UNDER_WAY),
         (not facts.sources_running, TriggerRefusal.SOURCE_NOT_RUNNING),
         (not facts.all_running, TriggerRefusal.SUBTASK_NOT_RUNNING),
-        (facts.next_id > facts.reserved_to, TriggerRefusal.NO_ID),
+        (facts.next_id + kept_back > facts.reserved_to, TriggerRefusal.NO_ID),
     )
     return next((refusal for applies, refusal in checks if applies), None)
 

@@ -1,0 +1,194 @@
+"""Which checkpoint a pipeline goes on from when that is not simply the newest. Pure (ADR 10, ADR 11).
+
+Two reasons: somebody chooses a retained checkpoint or a savepoint, or the newest one is damaged. What is committed
+stays committed, so going back is consistent only when no output behind the chosen cut was committed. Otherwise output
+is written a second time, which nobody but the owner of the readers may decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from tidegate.coordinator.entries import CheckpointEntry, Identity
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import Key, key_of
+from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+
+
+class Fate(Enum):
+    """What the broker says about a transaction that nobody has asked to end."""
+
+    OPEN = "open"
+    ABORTED = "aborted"
+    COMMITTED = "committed"
+    UNKNOWN = "not to be found out"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What somebody wants to be restored."""
+
+    title: str
+    """`checkpoint 42`, or `savepoint PATH`."""
+    origin: str
+    """See Entry; the same for the same thing."""
+    checkpoint: CompletedCheckpoint
+    identity: Identity
+    retained: bool
+    """It is of this journal."""
+
+
+class Fallback(msgspec.Struct, frozen=True):
+    """The way back to an older checkpoint when newer ones are damaged."""
+
+    chosen: Chosen
+    abort: tuple[Committable, ...]
+    """Transactions of the newer ones: all must be aborted, and seen to be, before `chosen` is appended."""
+
+
+def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
+    """Raises RestoreRefused, which tells what there is."""
+    for entry in state.retained:
+        if entry.checkpoint.id == wanted:
+            title = f"checkpoint {wanted}"
+            return Wish(title, title, entry.checkpoint, entry.identity, retained=True)
+    there = ", ".join(str(entry.checkpoint.id) for entry in state.retained) or "none"
+    raise RestoreRefused(
+        f"checkpoint {wanted} is not retained (there are: {there}); choose one of these, or a savepoint by its path",
+        wanted=wanted,
+    )
+
+
+def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
+    """Whether something is to be done: not for the newest, and not twice for the same wish.
+
+    Raises RestoreRefused where output would be lost, or written again without `repeat_output`.
+    """
+    newest = state.newest_checkpoint
+    if state.origin == wish.origin or (newest is not None and wish.retained and newest.id == wish.checkpoint.id):
+        return False
+    if newest is None:
+        if not repeat_output:
+            raise RestoreRefused(
+                f"{wish.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
+                "behind it: output could be written a second time. When nothing has run behind it, or readers can live "
+                "with that, say so with --repeat-output",
+                wish=wish.title,
+            )
+        return True
+    again, ahead = _distance(wish.checkpoint, newest)
+    if ahead and wish.retained:
+        raise RestoreRefused(
+            f"{wish.title} is of a history that was given up: in {', '.join(ahead[:5])} it lies ahead of the newest "
+            f"checkpoint, {newest.id}, so output in between could be missing; choose another one",
+            wish=wish.title,
+        )
+    if (again or ahead) and not repeat_output:
+        raise RestoreRefused(
+            f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
+            "committed: going back writes the output of these records a second time. When readers can live with that, "
+            f"say so with --repeat-output; else start without --restore to go on from checkpoint {newest.id}",
+            wish=wish.title,
+            newest=newest.id,
+            records=again,
+        )
+    return True
+
+
+def derive_chosen(wish: Wish, now: Identity) -> Chosen:
+    """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
+    checkpoint = msgspec.structs.replace(wish.checkpoint, committables=())
+    return Chosen(checkpoint, msgspec.structs.replace(now, parallelism=wish.identity.parallelism), wish.origin)
+
+
+def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
+    """Transactions of checkpoints behind `entry`: they hold output behind its cut, and no other transaction does.
+
+    Every entry lists all that was prepared up to its barrier and not known to be ended, so what a newer one adds was
+    prepared behind.
+    """
+    own = {key_of(one) for one in entry.checkpoint.committables}
+    newer = [old.checkpoint for old in state.retained if old.sequence > entry.sequence]
+    added = {key_of(one): one for checkpoint in newer for one in checkpoint.committables if key_of(one) not in own}
+    return tuple(one for _, one in sorted(added.items()))
+
+
+def derive_candidates(state: JournalState) -> tuple[CheckpointEntry, ...]:
+    """What may take the place of the newest, newest first: only checkpoints of the history that was chosen last."""
+    return tuple(entry for entry in reversed(state.retained[:-1]) if entry.origin == state.origin)
+
+
+def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
+    """The transactions whose fates decide about going back to `entry`."""
+    return (*derive_newer(state, entry), *_own(state, entry)[1])
+
+
+def decide_fallback(
+    state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+) -> Fallback:
+    """Going back to `entry`, the newest that is whole, when none of the output behind it is committed, and all before.
+
+    `damage` tells what is wrong with the newer ones. Raises RestoreRefused with the choices.
+    """
+    newer = derive_newer(state, entry)
+    left, ended = _own(state, entry)
+    behind = [one for one in newer if fates[key_of(one)] not in (Fate.OPEN, Fate.ABORTED)]
+    before = [one for one in ended if fates[key_of(one)] is not Fate.COMMITTED]
+    if behind:
+        why = (
+            f"{len(behind)} of {len(newer)} transactions behind it are {fates[key_of(behind[0])].value} (first: "
+            f"{_tell(behind[0])}), so going back writes output a second time"
+        )
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}", entry)
+    if before:
+        why = f"{_tell(before[0])}, which it lists, is {fates[key_of(before[0])].value}, so output would be lost"
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}")
+    checkpoint = msgspec.structs.replace(entry.checkpoint, committables=left)
+    return Fallback(Chosen(checkpoint, entry.identity), newer)
+
+
+def refuse_damaged(
+    state: JournalState, damage: Sequence[str], why: str, alternative: CheckpointEntry | None = None
+) -> RestoreRefused:
+    """The error when the newest checkpoint is damaged and nothing may take its place without being asked for."""
+    choice = ""
+    if alternative is not None:
+        number = alternative.checkpoint.id
+        choice = f"when readers can live with that, start with --restore {number} --repeat-output; "
+    return RestoreRefused(
+        f"{'; '.join(damage)}. In its place nothing is restored: {why}. The choices: put the files back from a backup; "
+        f"{choice}restore a savepoint; or begin with a new `checkpoints.directory`",
+        newest=state.retained[-1].checkpoint.id,
+    )
+
+
+def _own(state: JournalState, entry: CheckpointEntry) -> tuple[tuple[Committable, ...], tuple[Committable, ...]]:
+    """Transactions that `entry` lists: those that are still to be committed, and those that were ended before."""
+    listed = {key_of(one) for one in state.committables}
+    own = entry.checkpoint.committables
+    left = tuple(one for one in own if key_of(one) in listed)
+    return left, tuple(one for one in own if key_of(one) not in listed)
+
+
+def _tell(one: Committable) -> str:
+    return f"transaction {one.transactional_id} of checkpoint {one.checkpoint}, {one.records} records"
+
+
+def _distance(chosen: CompletedCheckpoint, newest: CompletedCheckpoint) -> tuple[int, list[str]]:
+    """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
+
+    A partition that the chosen one does not know is read from its beginning.
+    """
+    there, here = _offsets(newest), _offsets(chosen)
+    again = sum(max(0, offset - here.get(part, 0)) for part, offset in there.items())
+    ahead = [f"{source} {part}" for (source, part), at in sorted(here.items()) if at > there.get((source, part), 0)]
+    return again, ahead
+
+
+def _offsets(checkpoint: CompletedCheckpoint) -> dict[tuple[OperatorName, TopicPartition], int]:
+    merged = merge_positions(checkpoint.positions)
+    return {(source, part): offset for source, (offsets, _) in merged.items() for part, offset in offsets.items()}

@@ -1,0 +1,153 @@
+"""The files of a savepoint: a folder that holds everything and can be moved, copied and archived as it is.
+
+    <directory>/savepoint-<pipeline>-<checkpoint>-<token>/state/00000-<operator>-<subtask>.state ...
+    <directory>/savepoint-<pipeline>-<checkpoint>-<token>/metadata.json
+
+Paths in the metadata are relative to the folder. The metadata is written last: without it there is no savepoint (C29).
+All output of the records before it is committed (ADR 10), so it lists no transactions. Nobody but its owner deletes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
+from tidegate.errors import PipelineStopped
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
+from tidegate.storage.checksum import seal, unseal
+from tidegate.storage.names import STATE_PREFIX
+
+logger = logging.getLogger(__name__)
+
+FORMAT_VERSION: Final = 1
+METADATA: Final = "metadata.json"
+
+
+class SavepointRefused(PipelineStopped):
+    """What was given is no savepoint, or not one that this release can read."""
+
+    code = "savepoint-refused"
+    exit_code = 2
+
+
+class Savepoint(msgspec.Struct, frozen=True):
+    """The metadata."""
+
+    format_version: int
+    token: str
+    """Random; tells this savepoint from every other one, wherever it is moved."""
+    written_at_ms: int
+    """Writer's clock, ms since 1970."""
+    identity: Identity
+    checkpoint: CompletedCheckpoint
+    """Its states' paths are relative to the folder; it lists no committables."""
+
+
+class _Version(msgspec.Struct):
+    format_version: int
+
+
+def savepoint_folder(pipeline: str, checkpoint: CheckpointId, token: str) -> str:
+    """Name of the folder within the directory that the user gave."""
+    return f"savepoint-{pipeline}-{checkpoint}-{token[:8]}"
+
+
+def write_savepoint(
+    origin: Storage, target: Storage, folder: str, checkpoint: CompletedCheckpoint, identity: Identity, token: str
+) -> Savepoint:
+    """Copy the states of `checkpoint` from `origin` into a new folder of `target`, then write the metadata.
+
+    Raises StorageError (ObjectCorrupt when a state object is not what was written); what was written is removed then,
+    as far as the storage allows.
+    """
+    moved = tuple(
+        msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{number:05d}-{handle.operator}-{handle.subtask}.state")
+        for number, handle in enumerate(checkpoint.states)
+    )
+    savepoint = Savepoint(
+        format_version=FORMAT_VERSION,
+        token=token,
+        written_at_ms=checkpoint.completed_at_ms,
+        identity=identity,
+        checkpoint=msgspec.structs.replace(checkpoint, states=moved, committables=()),
+    )
+    written: list[str] = []
+    try:
+        for old, new in zip(checkpoint.states, moved, strict=True):
+            written.append(f"{folder}/{new.path}")
+            target.put(written[-1], read_state(origin, old))
+        written.append(f"{folder}/{METADATA}")
+        target.put(written[-1], seal(msgspec.json.format(msgspec.json.encode(savepoint), indent=1) + b"\n"))
+    except StorageError:
+        _remove(target, written)
+        raise
+    return savepoint
+
+
+def read_savepoint(folder: Storage) -> Savepoint:
+    """The metadata of the savepoint that `folder` is. Raises SavepointRefused, ObjectCorrupt, StorageError."""
+    try:
+        body = unseal(METADATA, folder.get(METADATA))
+    except ObjectMissing as missing:
+        raise SavepointRefused(
+            f"{folder.location} is no savepoint: it has no {METADATA} (a savepoint that was not finished has none "
+            "either); give the path that `tidegate savepoint` has printed",
+            location=folder.location,
+        ) from missing
+    try:
+        version = msgspec.json.decode(body, type=_Version).format_version
+        if version != FORMAT_VERSION:
+            raise SavepointRefused(
+                f"{folder.location} has format version {version}, this release reads version {FORMAT_VERSION}; use the "
+                "release that wrote it",
+                location=folder.location,
+            )
+        return msgspec.json.decode(body, type=Savepoint)
+    except msgspec.DecodeError as failure:
+        raise ObjectCorrupt(
+            f"{folder.location}/{METADATA} is sound but is no savepoint: {failure}; restore the folder from a backup",
+            location=folder.location,
+        ) from failure
+
+
+def import_states(
+    savepoint: Savepoint, folder: Storage, target: Storage, checkpoint: CheckpointId
+) -> tuple[StateHandle, ...]:
+    """Copy the states into a pipeline's storage, as those of `checkpoint`: the savepoint is not needed afterwards.
+
+    Raises StorageError, ObjectCorrupt.
+    """
+    moved = []
+    for handle in savepoint.checkpoint.states:
+        name = handle.path.removeprefix(STATE_PREFIX)
+        moved.append(msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{checkpoint:012d}/{name}"))
+        target.put(moved[-1].path, read_state(folder, handle))
+    return tuple(moved)
+
+
+def read_state(storage: Storage, handle: StateHandle) -> bytes:
+    """A state object as it was stored. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
+    data = storage.get(handle.path)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != handle.sha256:
+        raise ObjectCorrupt(
+            f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes with "
+            f"sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back from a "
+            "backup, or start with a new `checkpoints.directory`",
+            name=handle.path,
+        )
+    return data
+
+
+def _remove(target: Storage, names: list[str]) -> None:
+    try:
+        for name in reversed(names):
+            target.delete(name)
+    except StorageError as failure:
+        logger.warning("parts of a savepoint that failed are left: %s", failure.message)
