@@ -31,6 +31,20 @@ def test_an_older_event_never_moves_a_position_back() -> None:
     assert positions.next_offsets == {P0: 8}
 
 
+def test_an_added_partition_begins_at_its_first_offset_and_is_in_the_next_snapshot() -> None:
+    positions = Positions(NAME, {P0: 3})
+    positions.add([P1])
+    assert positions.snapshot().next_offsets == ((P0, 3), (P1, 0))
+    positions.move({P1: 5})
+    positions.add([P1])
+    assert positions.snapshot().next_offsets == ((P0, 3), (P1, 5))
+
+
+def test_a_bounded_read_takes_no_new_partition() -> None:
+    with pytest.raises(ValueError, match="bounded"):
+        Positions(NAME, {P0: 3}, {P0: 10}).add([P1])
+
+
 def test_an_unbounded_read_never_finishes() -> None:
     positions = Positions(NAME, {P0: 0})
     positions.move({P0: 1_000_000})

@@ -22,6 +22,8 @@ class OrderWriter:
         """All that are handed over; in flux until `stop` has returned."""
         self._bootstrap, self._topic, self._seed, self._rate = bootstrap, topic, seed, rate
         self._stop = threading.Event()
+        self._pause = threading.Event()
+        self._paused = threading.Event()
         self._errors: list[Exception] = []
         self._thread = threading.Thread(target=self._write, name="orders", daemon=True)
 
@@ -41,6 +43,17 @@ class OrderWriter:
         if not self.idle:
             self._thread.join(10)
 
+    def pause(self, timeout_s: float = 150) -> int:
+        """Hold the load; the number of orders so far, all of them delivered."""
+        self._paused.clear()
+        self._pause.set()
+        assert self._paused.wait(timeout_s), f"the writer did not pause: {self._errors}"
+        return len(self.orders)
+
+    def resume(self) -> None:
+        """Go on behind a pause, with whatever partitions the topic has by now."""
+        self._pause.clear()
+
     def stop(self, timeout_s: float = 150) -> list[Order]:
         """End the load; all orders that were written. Raises what made the writer end."""
         self._stop.set()
@@ -51,6 +64,17 @@ class OrderWriter:
         return self.orders
 
     def _write(self) -> None:
+        try:
+            while not self._stop.is_set():
+                if self._pause.is_set():
+                    self._paused.set()
+                    self._stop.wait(TICK_S)
+                else:
+                    self._write_until_paused()
+        except Exception as error:  # noqa: BLE001 - reported by stop()
+            self._errors.append(error)
+
+    def _write_until_paused(self) -> None:
         from confluent_kafka import Producer
 
         failures: list[object] = []
@@ -66,19 +90,16 @@ class OrderWriter:
         }
         encode = msgspec.json.encode
         per_tick = max(1, int(self._rate * TICK_S))
-        try:
-            producer = Producer(dict(settings))
-            while not self._stop.is_set():
-                due = time.monotonic() + TICK_S
-                for order in make_orders(per_tick, self._seed, first=len(self.orders)):
-                    producer.produce(self._topic, encode(order), order.customer.encode())
-                    self.orders.append(order)
-                producer.poll(0)
-                self._stop.wait(due - time.monotonic())
-            left = producer.flush(120)
-            assert not (left or failures), f"{left + len(failures)} orders were not delivered: {failures[:1]}"
-        except Exception as error:  # noqa: BLE001 - reported by stop()
-            self._errors.append(error)
+        producer = Producer(dict(settings))
+        while not self._stop.is_set() and not self._pause.is_set():
+            due = time.monotonic() + TICK_S
+            for order in make_orders(per_tick, self._seed, first=len(self.orders)):
+                producer.produce(self._topic, encode(order), order.customer.encode())
+                self.orders.append(order)
+            producer.poll(0)
+            self._stop.wait(due - time.monotonic())
+        left = producer.flush(120)
+        assert not (left or failures), f"{left + len(failures)} orders were not delivered: {failures[:1]}"
 
 
 class _Row(msgspec.Struct):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
@@ -64,7 +65,24 @@ class Rig:
 
     def wait_output(self, timeout_s: float = 150) -> None:
         """Stop the load and wait until every order is in the outputs, visible to a read-committed reader."""
-        orders = self.writer.stop()
+        self.writer.stop()
+        self._wait_all(timeout_s)
+
+    def pause(self, timeout_s: float = 150) -> None:
+        """As `wait_output`, but the load can be resumed."""
+        self.writer.pause()
+        self._wait_all(timeout_s)
+
+    def grow(self, partitions: int) -> None:
+        """Give the input so many partitions in all. Keys move with that; a pause before it keeps their order."""
+        self.pause()
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        for future in admin.create_partitions([NewPartitions(self.topic["orders"], partitions)]).values():
+            future.result(30)
+        self.writer.resume()
+
+    def _wait_all(self, timeout_s: float) -> None:
+        orders = self.writer.orders
         paid = sum(order.status == "paid" for order in orders)
         wanted = {self.topic["paid"]: paid, **({self.topic["totals"]: len(orders)} if self.pipeline.keyed else {})}
 

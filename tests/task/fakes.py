@@ -66,6 +66,7 @@ class FakeSource:
         self.slot = slot
         self.batches = deque(batches)
         self.returned: list[Row] = []
+        self.added: list[TopicPartition] = []
         self.polls = 0
         self.bounded = bounded
 
@@ -83,6 +84,9 @@ class FakeSource:
     def positions(self) -> SourcePositions:
         partition = TopicPartition(self.name, self.slot)
         return SourcePositions(OperatorName(self.name), ((partition, len(self.returned)),))
+
+    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        self.added += partitions
 
     @property
     def finished(self) -> bool:

@@ -19,12 +19,12 @@ from tests.task.topologies import (
     vertex,
 )
 from tidegate.errors import AttemptFailed
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
 from tidegate.task.elements import CancelMarker
 from tidegate.task.loop import BadRecord, Uploaded
-from tidegate.task.messages import Acknowledged, Declined, decode_slot_message, encode_message
+from tidegate.task.messages import Acknowledged, AddPartitions, Declined, decode_slot_message, encode_message
 
 # -- giving up ---------------------------------------------------------------------------------------------------------
 
@@ -357,3 +357,15 @@ def test_what_a_slot_sends_survives_its_encoding() -> None:
     assert {type(message) for message in messages} == {Acknowledged, Declined}
     for message in messages:
         assert decode_slot_message(encode_message(message)[4:]) == message
+
+
+# -- new partitions ----------------------------------------------------------------------------------------------------
+
+
+def test_C37_new_partitions_reach_their_source_only_and_those_of_another_attempt_nobody() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    partition = TopicPartition("orders", 7)
+    for attempt, source in ((STALE, "read"), (ATTEMPT, "another"), (ATTEMPT, "read")):
+        slot.loop.on_partitions(AddPartitions(attempt, OperatorName(source), (partition,)))
+    assert slot.sources["read"].added == [partition]

@@ -14,6 +14,7 @@ from tidegate.task.messages import (
     LENGTH,
     Abandoned,
     Acknowledged,
+    AddPartitions,
     Completed,
     Declined,
     Deploy,
@@ -81,6 +82,7 @@ FROM_DRIVER: list[DriverMessage] = [
     Trigger(ATTEMPT, Barrier(CheckpointId(1), 5, final=True)),
     Completed(ATTEMPT, CheckpointId(1), frozenset({TransactionalId("p.write.1.5.0")})),
     Abandoned(ATTEMPT, CheckpointId(1), "timeout"),
+    AddPartitions(ATTEMPT, OperatorName("read"), (ORDERS,)),
     Ping(),
     Stop(),
 ]

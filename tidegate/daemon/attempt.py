@@ -27,6 +27,7 @@ from tidegate.coordinator.events import (
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.daemon.decisions import Decisions, Services
+from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded, derive_job_error
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
@@ -34,6 +35,7 @@ from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
 from tidegate.task.messages import (
     Acknowledged,
+    AddPartitions,
     Declined,
     Deploy,
     Heartbeat,
@@ -108,6 +110,7 @@ class AttemptRunner:
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
+        self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
         self._decisions = Decisions(services, self._send_all, self.feed, self.fail, self._finish)
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -125,6 +128,7 @@ class AttemptRunner:
         finally:
             starting.cancel()
             self._ending = True
+            self._discovery.close()
             if self._timer is not None:
                 self._timer.cancel()
             await self._end_job(job.cancel)
@@ -268,6 +272,7 @@ class AttemptRunner:
             self.running_since = self._loop.time()
             self._all_running.set()
             self._services.on_running(self.attempt)
+            self._discovery.start()
 
     def _on_source_finished(self, index: SlotIndex, source: OperatorName) -> None:
         """When every subtask of every source has reached its end, the final checkpoint ends the pipeline."""
@@ -295,6 +300,11 @@ class AttemptRunner:
         self._job_ended.set_result(error)
         if not self._ending:
             self.fail(derive_job_error(error))
+
+    def _add_partitions(self, index: SlotIndex, order: AddPartitions) -> None:
+        for slot in self._slots:
+            if slot.index == index:
+                slot.send(order)
 
     def _send_all(self, message: object) -> None:
         for slot in self._slots:

@@ -59,7 +59,7 @@ class KafkaEdge:
         """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
         client = self._other
         cluster = await self._on(self._other_thread, client.cluster_id)
-        found = await self._on(self._other_thread, lambda: client.topics(topics))
+        found = await self.topic_facts(topics)
         missing = sorted(set(topics) - found.keys())
         if missing:
             raise TopicMissing(
@@ -68,6 +68,11 @@ class KafkaEdge:
                 topics=missing,
             )
         return cluster, found
+
+    async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
+        """Those topics that exist."""
+        client = self._other
+        return await self._on(self._other_thread, lambda: client.topics(topics))
 
     async def commit(self, permit: CommitPermit) -> list[Outcome]:
         """See Committer.commit."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.formats.records import RecordEncoder
-from tidegate.ids import CheckpointId, OperatorName, TransactionalId
+from tidegate.ids import CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator, SourceOperator
 from tidegate.task.ports import Prepared
 
@@ -50,6 +50,10 @@ class SourceNode:
     def positions(self) -> SourcePositions:
         """See ports.Source."""
         return self._source.positions()
+
+    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """See ports.Source."""
+        self._source.add_partitions(partitions)
 
     @property
     def finished(self) -> bool:

@@ -24,6 +24,7 @@ from tidegate.daemon.worker_logs import SlotLogHandler
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.task.messages import (
     Abandoned,
+    AddPartitions,
     Completed,
     Deploy,
     Heartbeat,
@@ -201,6 +202,8 @@ class SlotProcess:
                 case Abandoned():
                     loop.on_abandoned(order)
                     self._deployment.uploads.abandon(order.checkpoint)
+                case AddPartitions():
+                    loop.on_partitions(order)
                 case Stop():
                     self._stopping = True
                 case _:

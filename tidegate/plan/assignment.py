@@ -6,7 +6,7 @@ parallelism moves ranges, not single groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tidegate.ids import KeyGroup, SlotIndex, TopicPartition
 
@@ -39,6 +39,21 @@ def assign_partitions(partitions: Iterable[TopicPartition], parallelism: int) ->
         raise ValueError(f"parallelism {parallelism} is below 1")
     ordered = sorted(set(partitions))
     return tuple(tuple(ordered[slot::parallelism]) for slot in range(parallelism))
+
+
+def assign_added(
+    current: Sequence[Sequence[TopicPartition]], found: Iterable[TopicPartition]
+) -> tuple[tuple[TopicPartition, ...], ...]:
+    """What each slot gets in addition: those of `found` that nobody has, in order, each to the slot with the fewest.
+
+    Of equally loaded slots the first one is taken. Nothing is taken away from a slot: it may be reading it.
+    """
+    known = {partition for partitions in current for partition in partitions}
+    added: list[list[TopicPartition]] = [[] for _ in current]
+    for partition in sorted(set(found) - known):
+        slot = min(range(len(current)), key=lambda index: len(current[index]) + len(added[index]))
+        added[slot].append(partition)
+    return tuple(map(tuple, added))
 
 
 def _check(parallelism: int, max_parallelism: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
 
@@ -52,6 +53,13 @@ class Positions:
                 self.next_offsets[part] = reached
             if end is not None and self.next_offsets[part] >= end:
                 self._open.discard(part)
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that appeared while an unbounded read was under way: all of their records are new."""
+        if self.bounded:
+            raise ValueError(f"source {self.source}: a bounded read was given new partitions")
+        for part in partitions:
+            self.next_offsets.setdefault(part, FIRST_OFFSET)
 
     def crosses_end(self, behind: Mapping[TopicPartition, int]) -> bool:
         """Whether records up to these offsets include some at or behind an end, which must not be emitted."""

@@ -20,6 +20,7 @@ from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.messages import (
     Abandoned,
     Acknowledged,
+    AddPartitions,
     Completed,
     Declined,
     SlotMessage,
@@ -128,6 +129,14 @@ class SlotLoop:
         for task in self.tasks:
             task.abandon(abandoned.checkpoint)
             self._pending.pop((task.subtask, abandoned.checkpoint), None)
+
+    def on_partitions(self, order: AddPartitions) -> None:
+        """New partitions of a source; the next barrier's positions have them."""
+        if order.attempt != self._attempt:
+            return
+        for task in self.tasks:
+            if task.source is not None and task.vertex.nodes[0].operator.name == order.source:
+                task.source.add_partitions(order.partitions)
 
     def on_uploaded(self, uploaded: Uploaded) -> None:
         """A background upload has ended; one that failed declines its checkpoint."""

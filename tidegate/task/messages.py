@@ -149,6 +149,14 @@ class Abandoned(msgspec.Struct, frozen=True, tag="abandoned"):
     reason: str
 
 
+class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
+    """The source has new partitions; this slot reads these, too, from their first offset."""
+
+    attempt: Attempt
+    source: OperatorName
+    partitions: tuple[TopicPartition, ...]
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Renews the slot's lease."""
 
@@ -157,7 +165,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Close everything and return. Prepared transactions stay prepared."""
 
 
-DriverMessage = Deploy | Trigger | Completed | Abandoned | Ping | Stop
+DriverMessage = Deploy | Trigger | Completed | Abandoned | AddPartitions | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_slot = msgspec.msgpack.Decoder(SlotMessage).decode

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tidegate.coordinator.types import Committable, SourcePositions
-from tidegate.ids import CheckpointId, TransactionalId
+from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,6 +58,9 @@ class Source(Protocol):
 
     def positions(self) -> SourcePositions:
         """Where to continue behind everything that `poll` has returned (F08)."""
+
+    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these, too, from their first offset; from now on `positions` has them. Never on a bounded read."""
 
     @property
     def finished(self) -> bool:

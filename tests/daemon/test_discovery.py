@@ -1,0 +1,118 @@
+"""One look at the topics of a running attempt, with the real broker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
+
+from tests.conftest import SessionBroker, TopicMaker
+from tests.waiting import wait_until
+from tidegate.coordinator.discovery import TopicReplaced
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.recovery import RestorePlan, SlotRestore
+from tidegate.daemon.discovery import Discovery
+from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.datatypes import BIGINT
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.plan.graph import Node, Plan, SourceOperator, Vertex
+from tidegate.task.messages import AddPartitions
+
+pytestmark = pytest.mark.slow
+
+ORDERS = OperatorName("orders")
+ATTEMPT = Attempt(7)
+Sent = list[tuple[SlotIndex, AddPartitions]]
+
+
+def plan_of(topic: str, until: str) -> Plan:
+    schema = (("id", BIGINT),)
+    source = SourceOperator(ORDERS, (topic,), "json", schema, schema, "earliest", until, "fail", {})
+    return Plan("shop", 2, 128, True, (Vertex(VertexId("orders"), (Node(source, (), ()),)),), ())
+
+
+def look(broker: SessionBroker, topic: str, *steps: Callable[[], None], until: str = "never") -> Sent:
+    """One look before each step and one behind the last; what was sent to the slots."""
+    sent: Sent = []
+
+    async def serve() -> None:
+        edge = KafkaEdge({"bootstrap.servers": broker.bootstrap})
+        await edge.open()
+        try:
+            ids = {name: found.topic_id for name, found in (await edge.topic_facts([topic])).items()}
+            takeover = SimpleNamespace(identity=Identity("shop", "cluster", ids, 2, 128))
+            journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
+            services = cast("Any", SimpleNamespace(kafka=edge, journal=journal))
+            slots = tuple(
+                SlotRestore(SlotIndex(slot), range(1), {ORDERS: parts}, (), ())
+                for slot, parts in enumerate([(TopicPartition(topic, 0),), ()])
+            )
+            restore = RestorePlan(ATTEMPT, None, slots, CheckpointId(1))
+            found = Discovery(plan_of(topic, until), restore, services, lambda *to: sent.append(to), _unwanted)
+            await _steps(found.look, steps)
+        finally:
+            await edge.close()
+
+    asyncio.run(serve())
+    return sent
+
+
+def _unwanted(error: TidegateError) -> None:
+    raise AssertionError(f"looks are made by the test: {error}")
+
+
+async def _steps(once: Callable[[], Awaitable[None]], steps: tuple[Callable[[], None], ...]) -> None:
+    await once()
+    for step in steps:
+        await asyncio.to_thread(step)
+        await once()
+
+
+def grow(broker: SessionBroker, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        future.result(30)
+    wait_until(lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == partitions, "partitions")
+
+
+def delete(broker: SessionBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+
+
+def test_each_new_partition_is_sent_to_one_slot_and_once(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    sent = look(broker, topic, lambda: grow(broker, topic, 4), lambda: None, lambda: grow(broker, topic, 5))
+
+    def order(*numbers: int) -> AddPartitions:
+        return AddPartitions(ATTEMPT, ORDERS, tuple(TopicPartition(topic, number) for number in numbers))
+
+    assert sent == [(0, order(2)), (1, order(1, 3)), (0, order(4))]
+
+
+def test_a_bounded_source_gets_none(broker: SessionBroker, topics: TopicMaker) -> None:
+    """Its read ends where the topic ended when it began."""
+    topic = topics()
+    assert look(broker, topic, lambda: grow(broker, topic, 4), until="latest") == []
+
+
+def test_a_topic_of_the_same_name_with_another_id_is_told(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+
+    def replace() -> None:
+        delete(broker, topic)
+        broker.create_topics({topic: 1})
+
+    with pytest.raises(TopicReplaced, match=f"topic {topic} was deleted and created again"):
+        look(broker, topic, replace)
+
+
+def test_a_topic_that_is_away_is_left_to_its_reader(broker: SessionBroker, topics: TopicMaker) -> None:
+    topic = topics()
+    assert look(broker, topic, lambda: delete(broker, topic)) == []

@@ -1,0 +1,76 @@
+"""What a look at the topics means for an attempt that runs: new partitions to read, or another topic of the same name.
+
+Pure. A partition that appears while a source runs is new to its very first record, so it is read from offset 0,
+whatever `start` says; a next attempt that finds it without a position does the same (`recovery.py`), so nothing depends
+on whether a checkpoint came in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tidegate.errors import PipelineStopped
+from tidegate.ids import OperatorName, SlotIndex, TopicPartition
+from tidegate.plan.assignment import assign_added
+
+FIRST_OFFSET = 0
+"""Where a partition that was created behind the begin of its source starts."""
+
+Assigned = Mapping[OperatorName, Sequence[Sequence[TopicPartition]]]
+"""Source -> slot -> its partitions."""
+
+
+class TopicReplaced(PipelineStopped):
+    """A topic was deleted and created again while the pipeline ran: offsets of the old one mean nothing in the new."""
+
+    code = "topic-replaced"
+
+
+class Addition(msgspec.Struct, frozen=True):
+    """Partitions that one slot shall read in addition, from `FIRST_OFFSET`."""
+
+    slot: SlotIndex
+    source: OperatorName
+    partitions: tuple[TopicPartition, ...]
+
+
+def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Topic name -> id. Raises TopicReplaced for an id that changed; a topic that is not told of now is not judged."""
+    for topic, old in sorted(before.items()):
+        new = now.get(topic, old)
+        if new != old:
+            raise TopicReplaced(
+                f"topic {topic} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
+                "offsets start anew and the positions of the checkpoint mean nothing there: start with a new "
+                "`checkpoints.directory` if that is intended",
+                topic=topic,
+                old=old,
+                new=new,
+            )
+
+
+def decide_additions(assigned: Assigned, topics: Mapping[OperatorName, Mapping[str, int]]) -> tuple[Addition, ...]:
+    """`topics` are the numbers of partitions, source -> topic -> number. By source, then slot; empty as a rule.
+
+    Sources without an entry in `assigned` are left alone: a bounded read ends where its topics ended when it began.
+    """
+    return tuple(
+        Addition(SlotIndex(slot), source, partitions)
+        for source, slots in sorted(assigned.items())
+        for slot, partitions in enumerate(assign_added(slots, _partitions(topics.get(source, {}))))
+        if partitions
+    )
+
+
+def derive_assigned(assigned: Assigned, additions: Sequence[Addition]) -> Assigned:
+    """The assignment with the additions in it."""
+    after = {source: [tuple(partitions) for partitions in slots] for source, slots in assigned.items()}
+    for one in additions:
+        after[one.source][one.slot] += one.partitions
+    return after
+
+
+def _partitions(topics: Mapping[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]

@@ -1,0 +1,88 @@
+"""Looks at the topics while an attempt runs: new partitions of its sources are given to slots, another topic of the
+same name ends the pipeline.
+
+Thin: what a look means is decided in `coordinator/discovery.py`. A look that fails is logged and repeated; the readers
+themselves tell when a topic stays away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.coordinator.discovery import Assigned, decide_additions, decide_same_topics, derive_assigned
+from tidegate.coordinator.recovery import RestorePlan
+from tidegate.daemon.decisions import Services
+from tidegate.errors import TidegateError
+from tidegate.ids import SlotIndex
+from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.task.messages import AddPartitions
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+"""Between two looks: a metadata request of a few topics, on a connection that is open anyway."""
+
+
+class Discovery:
+    """One per attempt. `send` reaches one slot, `fail` ends the attempt."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        restore: RestorePlan,
+        services: Services,
+        send: Callable[[SlotIndex, AddPartitions], None],
+        fail: Callable[[TidegateError], None],
+    ) -> None:
+        self._attempt = restore.attempt
+        self._services = services
+        self._send = send
+        self._fail = fail
+        operators = [node.operator for vertex in plan.vertices for node in vertex.nodes]
+        sources = [one for one in operators if isinstance(one, SourceOperator) and one.until == "never"]
+        self._topics = {source.name: source.topics for source in sources}
+        self._assigned: Assigned = {
+            source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources
+        }
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """All slots run."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """The attempt ends."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except TidegateError as error:
+                if not error.retriable:
+                    self._fail(error)
+                    return
+                logger.warning("the topics were not looked at: %s", error.message)
+
+    async def look(self) -> None:
+        """One look. Raises TopicReplaced, BrokerUnavailable, SinkRefused."""
+        takeover = self._services.journal.state.takeover
+        assert takeover is not None, "an attempt runs behind its own takeover"
+        ids = takeover.identity.topic_ids
+        facts = await self._services.kafka.topic_facts(sorted(ids))
+        decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()})
+        counts = {
+            source: {name: facts[name].partitions for name in names if name in facts}
+            for source, names in self._topics.items()
+        }
+        additions = decide_additions(self._assigned, counts)
+        self._assigned = derive_assigned(self._assigned, additions)
+        for one in additions:
+            names = ", ".join(map(str, one.partitions))
+            logger.info("source %s: slot %d reads new partitions from their begin: %s", one.source, one.slot, names)
+            self._send(one.slot, AddPartitions(self._attempt, one.source, one.partitions))
