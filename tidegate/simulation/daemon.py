@@ -1,0 +1,201 @@
+"""A daemon process: the real recovery, attempts, coordinator, journal and committer on a virtual event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
+from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.decisions import Services
+from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.recovery import recover
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt
+from tidegate.plan.graph import Plan
+from tidegate.simulation.loop import VirtualLoop
+from tidegate.simulation.network import Endpoint
+from tidegate.simulation.port import SimStorage
+from tidegate.simulation.slot import SimTools
+from tidegate.simulation.spark import SimSparkHost
+from tidegate.task.messages import SlotSettings
+
+if TYPE_CHECKING:
+    from tidegate.coordinator.types import CompletedCheckpoint
+    from tidegate.simulation.world import World
+
+START_TIMEOUT_S: Final = 8.0
+RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
+
+
+class SimDaemon:
+    """One incarnation. `ended` holds what it ended with: an error, or None for a finished pipeline."""
+
+    def __init__(self, world: World, number: int, plan: Plan) -> None:
+        self.process = world.kernel.process("daemon", f"daemon-{number}")
+        self.process.alias = "daemon"
+        self.plan = plan
+        self.over = False
+        self.error: TidegateError | None = None
+        self.completed = 0
+        self._world = world
+        self._stop_requested = False
+        self._history = RestartHistory()
+        self._runner: AttemptRunner | None = None
+        self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
+        storage = SimStorage(self.process, world.objects, world.faults, world.outages)
+        settings = world.checkpoints
+        self._services = Services(
+            storage=storage,
+            journal=Journal(
+                storage,
+                Writer(f"token-{number}", self.process.name, number),
+                retained=settings.retained,
+                id_reserve=settings.id_reserve,
+            ),
+            journal_thread=cast("Any", self),
+            kafka=KafkaEdge({}, SimTools(world, self.process)),
+            spark=cast("Any", SimSparkHost(world, self.process)),
+            metrics=cast("Any", SilentMetrics()),
+            control_host=self.process.name,
+            on_running=self._on_running,
+            on_completed=self._on_completed,
+            clock=world.kernel.clock,
+        )
+        self._server = SimControlServer(world, self)
+        self._housekeeping = Housekeeping(plan, self._services)
+        self.loop.create_task(self._main())
+
+    def request_stop(self) -> None:
+        """As SIGTERM: a final checkpoint, then the end."""
+        self._stop_requested = True
+        if self._runner is not None:
+            if self._runner.is_running:
+                self._runner.request_final()
+            else:
+                self._runner.cancel()
+
+    async def _main(self) -> None:
+        error: TidegateError | None = None
+        try:
+            await self._server.start()
+            await self._services.in_journal_thread(self._services.storage.probe)
+            await self._services.kafka.open()
+            await self._run_attempts()
+        except TidegateError as failure:
+            error = failure
+        self._housekeeping.pause()
+        await self._server.stop()
+        self.over, self.error = True, error
+        self._world.trace.tell(f"{self.process.name} ends: {'finished' if error is None else repr(error)[:300]}")
+        self.process.exit()
+
+    async def _run_attempts(self) -> None:
+        while not self._stop_requested:
+            started = self.loop.time()
+            try:
+                await self._run_attempt()
+                return
+            except TidegateError as error:
+                await self._after_failure(error, started)
+
+    async def _run_attempt(self) -> None:
+        world = self._world
+        recovered = await recover(self.plan, self._services, world.transaction_timeout_ms)
+        world.trace.tell(f"{self.process.name} begins attempt {recovered.restore.attempt}")
+        coordinator = Coordinator(world.checkpoints, recovered.job)
+        settings = SlotSettings(
+            group_id="simulated",
+            storage_url="model",
+            transaction_timeout_ms=world.transaction_timeout_ms,
+            checkpoint_interval_ms=world.checkpoints.interval_ms,
+            heartbeat_interval_ms=world.heartbeat_ms,
+            lease_ms=world.lease_ms,
+            pipeline_log_level=100,
+        )
+        self._runner = AttemptRunner(
+            self.plan, recovered.restore, coordinator, self._services, self._server, settings, START_TIMEOUT_S
+        )
+        world.attempts += 1
+        try:
+            if not self._stop_requested:
+                await self._runner.run()
+        finally:
+            self._housekeeping.pause()
+
+    async def _after_failure(self, error: TidegateError, started: float) -> None:
+        runner, self._runner = self._runner, None
+        ran_ms = 0 if runner is None or runner.running_since is None else int((self.loop.time() - started) * 1000)
+        self._world.trace.tell(f"{self.process.name}: attempt failed: {type(error).__name__}: {error.message[:300]}")
+        failure = AttemptFailure(int(self.loop.time() * 1000), ran_ms, error.retriable, error.message)
+        self._history, decision = decide_restart(RESTARTS, self._history, failure, self.process.random.random())
+        if isinstance(decision, GiveUp) or self._stop_requested:
+            raise error
+        await asyncio.sleep(decision.delay_ms / 1000)
+
+    def _on_running(self, attempt: Attempt) -> None:
+        self._world.trace.tell(f"{self.process.name}: attempt {attempt} is running")
+        self._housekeeping.resume(attempt)
+        if self._stop_requested and self._runner is not None:
+            self._runner.request_final()
+
+    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        self.completed += 1
+        self._world.completed += 1
+        self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
+        self._housekeeping.completed(checkpoint)
+
+
+class SimControlServer(ControlServer):
+    """The real server over simulated connections."""
+
+    def __init__(self, world: World, daemon: SimDaemon) -> None:
+        super().__init__(daemon.process.name, world.heartbeat_ms / 1000, world.lease_ms / 1000)
+        self._world = world
+        self._daemon = daemon
+
+    async def start(self) -> None:
+        """See ControlServer."""
+        self.port = self._world.network.listen(self._daemon.process, self._accept)
+        self._watch = self._daemon.loop.create_task(self._watch_slots())
+
+    def _accept(self, end: Endpoint) -> None:
+        reader = asyncio.StreamReader(limit=1 << 20, loop=self._daemon.loop)
+        end.on_data = reader.feed_data
+        end.on_end = reader.feed_eof
+        self._daemon.loop.create_task(self._serve(reader, cast("Any", SimStream(end))))
+
+
+class SimStream:
+    """What the server uses of asyncio.StreamWriter."""
+
+    def __init__(self, end: Endpoint) -> None:
+        self._end = end
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        self._end.send(data)
+
+    def is_closing(self) -> bool:
+        """Whether it has ended."""
+        return not self._end.open
+
+    def close(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+
+class SilentMetrics:
+    """Takes every figure and keeps none."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return _ignore
+
+
+def _ignore(*_values: object) -> None:
+    return

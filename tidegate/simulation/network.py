@@ -1,0 +1,349 @@
+"""Connections between processes: bytes in order, late; an end that is noticed, or, behind a partition, is not."""
+
+from __future__ import annotations
+
+import selectors
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from tidegate.simulation.chance import generator
+from tidegate.simulation.faults import FaultPlan
+from tidegate.simulation.kernel import Kernel, Process
+from tidegate.task.wire import HEADER, Kind
+
+LATENCY_S: Final = (0.0001, 0.002)
+CAPACITY_BYTES: Final = (1_500, 40_000)
+"""Of a data connection: what is sent and not read yet."""
+
+
+class Endpoint:
+    """One end of a connection. Data of a dead or closed end goes nowhere; what it had sent may still arrive."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self.process = process
+        self.open = True
+        self.on_data: Callable[[bytes], None] = _nothing
+        self.on_end: Callable[[], None] = _nothing
+        self.peer: Endpoint
+        self._network = network
+        self._arrives = 0.0
+
+    def send(self, data: bytes) -> None:
+        """On its way."""
+        if self.open and self.process.alive:
+            self._deliver(lambda peer: peer.on_data(data))
+
+    def close(self) -> None:
+        """The other end notices behind all data."""
+        if self.open:
+            self.open = False
+            self._network.forget(self)
+            if self.process.alive:
+                self._deliver(Endpoint._end)
+
+    def break_off(self) -> None:
+        """The connection is reset: both ends notice, what is on its way is lost."""
+        for end in (self, self.peer):
+            if end.open:
+                end.open = False
+                self._network.forget(end)
+                self._network.kernel.at(self._network.latency(), end.on_end, end.process)
+
+    def died(self) -> None:
+        """The process is gone: its machine closes the connection, with or without what was on its way."""
+        self.open = False
+        if self._network.random.random() < 0.5:
+            self.peer.break_off()
+        else:
+            self._deliver(Endpoint._end)
+
+    def _end(self) -> None:
+        self.open = False
+        self._network.forget(self)
+        self.on_end()
+
+    def _deliver(self, what: Callable[[Endpoint], None]) -> None:
+        kernel, peer = self._network.kernel, self.peer
+        free_at = self._network.blocked_until(self.process, peer.process)
+        self._arrives = max(self._arrives, max(kernel.now, free_at) + self._network.latency())
+
+        def arrive() -> None:
+            if peer.open:
+                what(peer)
+
+        kernel.at(self._arrives - kernel.now, arrive, peer.process)
+
+
+class Network:
+    """Who listens where, and which pairs cannot reach each other."""
+
+    def __init__(self, kernel: Kernel, faults: FaultPlan) -> None:
+        self.kernel = kernel
+        self.faults = faults
+        self.random = generator(kernel.seed, "network")
+        self._ports: dict[int, tuple[Process, Callable[[Endpoint], None]]] = {}
+        self._next_port = 10_000
+        self._ends: dict[Process, list[Endpoint]] = {}
+        self._blocked: dict[frozenset[str], float] = {}
+
+    def latency(self) -> float:
+        """Of one message."""
+        return self.random.uniform(*LATENCY_S)
+
+    def listen(self, process: Process, accept: Callable[[Endpoint], None]) -> int:
+        """The port."""
+        self._next_port += 1
+        self._ports[self._next_port] = (process, accept)
+        return self._next_port
+
+    def close_port(self, port: int) -> None:
+        """Nobody listens any more."""
+        self._ports.pop(port, None)
+
+    def connect(self, process: Process, port: int) -> Endpoint:
+        """Raises ConnectionRefusedError, TimeoutError behind a partition. Blocks."""
+        self.kernel.block(self.latency())
+        host, accept = self._ports.get(port, (None, _nothing))
+        if host is None or not host.alive:
+            raise ConnectionRefusedError(f"nobody listens on {port}")
+        if self.blocked_until(process, host) > self.kernel.now:
+            self.kernel.block(1.0)
+            raise TimeoutError(f"{port} cannot be reached")
+        mine, theirs = Endpoint(self, process), Endpoint(self, host)
+        mine.peer, theirs.peer = theirs, mine
+        for end in (mine, theirs):
+            ends = self._ends.setdefault(end.process, [])
+            if not ends:
+                end.process.at_death.append(partial(self._died, end.process))
+            ends.append(end)
+        way_s = self.latency()
+        mine._arrives = self.kernel.now + way_s  # noqa: SLF001 - no data comes before the connection itself
+        self.kernel.at(way_s, lambda: accept(theirs), host)
+        return mine
+
+    def forget(self, end: Endpoint) -> None:
+        """It is closed."""
+        ends = self._ends.get(end.process, [])
+        if end in ends:
+            ends.remove(end)
+
+    def partition(self, one: str, other: str, seconds: float) -> None:
+        """Nothing passes between two processes for a while; TCP brings it later."""
+        pair = frozenset((one, other))
+        self._blocked[pair] = max(self._blocked.get(pair, 0.0), self.kernel.now + seconds)
+
+    def blocked_until(self, one: Process, other: Process) -> float:
+        """When a message between two may leave at the earliest."""
+        if not self._blocked:
+            return 0.0
+        return self._blocked.get(frozenset((one.name, other.name)), 0.0)
+
+    def connections(self, one: str, other: str) -> list[Endpoint]:
+        """Open ones between two processes, by name."""
+        return [
+            end
+            for process, ends in self._ends.items()
+            if process.name == one
+            for end in ends
+            if end.peer.process.name == other and end.open
+        ]
+
+    def _died(self, process: Process) -> None:
+        for end in self._ends.pop(process, []):
+            end.died()
+
+
+class SimSocket:
+    """The end of a data connection as tidegate.daemon.transport uses a socket; `wake` tells its owner of news."""
+
+    def __init__(self, end: Endpoint, capacity: int, wake: Callable[[], None], network: Network) -> None:
+        self._end = end
+        self._wake = wake
+        self._capacity = capacity
+        self._network = network
+        self._unread = 0
+        self._received: deque[bytes] = deque()
+        self._ended = False
+        self.other: SimSocket | None = None
+        end.on_data = self._on_data
+        end.on_end = self._on_end
+
+    @property
+    def readable(self) -> bool:
+        """For the selector."""
+        return bool(self._received) or self._ended
+
+    @property
+    def writable(self) -> bool:
+        """For the selector."""
+        return self._unread < self._capacity or self._ended
+
+    def sendmsg(self, parts: Sequence[memoryview]) -> int:
+        """How many bytes were taken. Raises BlockingIOError, BrokenPipeError."""
+        if self._ended or not self._end.open:
+            raise BrokenPipeError("the connection has ended")
+        room = self._capacity - self._unread
+        if room <= 0:
+            raise BlockingIOError
+        whole = _first_frame(parts)
+        if whole is not None and (fault := self._network.faults.strike(f"{self._end.process.kind}.frame")):
+            size = sum(map(len, whole))
+            for _ in range({"double": 2, "lose": 0}[fault.kind]):
+                self._send(b"".join(whole))
+            return size
+        data = b"".join(parts)[:room]
+        self._send(data)
+        return len(data)
+
+    def recv(self, limit: int) -> bytes:
+        """What has arrived; empty at the end. Raises BlockingIOError."""
+        if not self._received:
+            if self._ended:
+                return b""
+            raise BlockingIOError
+        data = self._received.popleft()
+        if len(data) > limit:
+            self._received.appendleft(data[limit:])
+            data = data[:limit]
+        if self.other is not None:
+            self.other.read_by_peer(len(data))
+        return data
+
+    def read_by_peer(self, count: int) -> None:
+        """There is room again."""
+        full = self._unread >= self._capacity
+        self._unread -= count
+        if full and self._unread < self._capacity:
+            self._wake()
+
+    def setblocking(self, _flag: bool) -> None:
+        """Never blocks."""
+
+    def setsockopt(self, *_option: int) -> None:
+        """Has no options."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+    def _send(self, data: bytes) -> None:
+        self._unread += len(data)
+        self._end.send(data)
+
+    def _on_data(self, data: bytes) -> None:
+        self._received.append(data)
+        self._wake()
+
+    def _on_end(self) -> None:
+        self._ended = True
+        self._wake()
+
+
+class SimListener:
+    """A listening socket of a slot."""
+
+    def __init__(self, network: Network, process: Process, wake: Callable[[], None]) -> None:
+        self._network = network
+        self._process = process
+        self._wake = wake
+        self._waiting: deque[SimSocket] = deque()
+        self.port = network.listen(process, self._accept)
+
+    @property
+    def readable(self) -> bool:
+        """For the selector."""
+        return bool(self._waiting)
+
+    writable = False
+
+    def accept(self) -> tuple[SimSocket, None]:
+        """The next connection. Raises BlockingIOError."""
+        if not self._waiting:
+            raise BlockingIOError
+        return self._waiting.popleft(), None
+
+    def getsockname(self) -> tuple[str, int]:
+        """Address and port."""
+        return self._process.name, self.port
+
+    def setblocking(self, _flag: bool) -> None:
+        """Never blocks."""
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        self._network.close_port(self.port)
+
+    def _accept(self, end: Endpoint) -> None:
+        sock = SimSocket(end, _capacity(self._network), self._wake, self._network)
+        other = end.peer.on_data.__self__  # type: ignore[attr-defined]  # the socket at the other end
+        sock.other, other.other = other, sock
+        self._waiting.append(sock)
+        self._wake()
+
+
+class SimSockets:
+    """Where the transport of one slot gets its sockets."""
+
+    def __init__(self, network: Network, process: Process, wake: Callable[[], None]) -> None:
+        self._network = network
+        self._process = process
+        self._wake = wake
+
+    def listen(self, _host: str) -> SimListener:
+        """See tidegate.daemon.transport.Sockets."""
+        return SimListener(self._network, self._process, self._wake)
+
+    def connect(self, _host: str, port: int) -> SimSocket:
+        """See tidegate.daemon.transport.Sockets."""
+        end = self._network.connect(self._process, port)
+        return SimSocket(end, _capacity(self._network), self._wake, self._network)
+
+
+class SimSelector:
+    """Readiness of simulated sockets, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> None:
+        """See selectors."""
+        self._keys[id(fileobj)] = selectors.SelectorKey(fileobj, 0, events, data)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> None:
+        """See selectors."""
+        self.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> None:
+        """See selectors."""
+        self._keys.pop(id(fileobj), None)
+
+    def select(self, _timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready now."""
+        found = []
+        for key in list(self._keys.values()):
+            sock: Any = key.fileobj
+            mask = selectors.EVENT_READ if key.events & selectors.EVENT_READ and sock.readable else 0
+            if key.events & selectors.EVENT_WRITE and sock.writable:
+                mask |= selectors.EVENT_WRITE
+            if mask:
+                found.append((key, mask))
+        return found
+
+
+def _capacity(network: Network) -> int:
+    return network.random.randint(*CAPACITY_BYTES)
+
+
+def _first_frame(parts: Sequence[memoryview]) -> list[memoryview] | None:
+    """Header and body of a data or control frame that stands whole at the beginning."""
+    if len(parts) < 2 or len(parts[0]) != HEADER.size:
+        return None
+    length, kind, _, _ = HEADER.unpack(parts[0])
+    whole = kind in (Kind.BATCH, Kind.CONTROL) and length == len(parts[1])
+    return [parts[0], parts[1]] if whole else None
+
+
+def _nothing(*_: object) -> None:
+    return

@@ -1,0 +1,229 @@
+"""One process's ways out, to the broker and to the storage. Every call may be late, lost, or the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.simulation.chance import generator
+from tidegate.simulation.faults import FaultPlan
+from tidegate.simulation.kernel import Kernel, Process, Signal, SimKilled
+from tidegate.simulation.model_broker.link import LinkLost
+from tidegate.storage.base import ObjectMissing, StorageError
+
+T = TypeVar("T")
+
+WAY_S: Final = (0.0002, 0.003)
+LOST_AFTER_S: Final = 0.7
+"""So long a client waits for an answer that does not come."""
+
+
+class Outages:
+    """What cannot be reached, until when (virtual seconds)."""
+
+    def __init__(self) -> None:
+        self.broker = 0.0
+        self.storage = 0.0
+        self.cut_off: dict[str, float] = {}
+        """By process name: a partition between it and the broker."""
+
+    def broker_until(self, process: Process) -> float:
+        """As this process sees it."""
+        return max(self.broker, self.cut_off.get(process.name, 0.0))
+
+    def clear(self) -> None:
+        """Everything can be reached."""
+        self.broker = self.storage = 0.0
+        self.cut_off.clear()
+
+
+class BrokerPort:
+    """See model_broker.link.Link. A request that has left arrives even when its process has ended meanwhile."""
+
+    def __init__(self, process: Process, faults: FaultPlan, outages: Outages) -> None:
+        self._process = process
+        self._kernel: Kernel = process.kernel
+        self._faults = faults
+        self._outages = outages
+        self._random = generator(self._kernel.seed, f"broker/{process.name}")
+        self._arrives = 0.0
+        self._connection = 0
+
+    @property
+    def clock(self) -> Clock:
+        """See Link."""
+        return self._kernel.clock
+
+    def call(self, name: str, request: Callable[[], T]) -> T:
+        """See Link."""
+        kernel, process = self._kernel, self._process
+        kernel.check_alive()
+        fault = self._faults.strike(f"{process.kind}.broker.{name}")
+        if fault is not None:
+            kernel.trace.tell(f"{process.name}: {fault}")
+            if fault.kind == "crash-before":
+                process.kill(str(fault))
+                raise SimKilled
+        lost = fault is not None and fault.kind == "lose-before"
+        if self._outages.broker_until(process) > kernel.now or lost:
+            kernel.block(LOST_AFTER_S)
+            raise LinkLost(name)
+        way_s = self._random.uniform(*WAY_S)
+        if fault is not None and fault.kind == "slow":
+            way_s += fault.seconds
+        answer: list[tuple[bool, object]] = []
+        answered = Signal(kernel)
+
+        def arrive() -> None:
+            try:
+                answer.append((True, request()))
+            except Exception as error:  # noqa: BLE001 - the caller gets it
+                answer.append((False, error))
+            if process.alive:
+                kernel.trace.tell(f"{process.name} {name} -> {_short(answer[0])}")
+            answered.set()
+
+        kernel.at(way_s, arrive)
+        kernel.wait(answered, None)
+        if fault is not None and fault.kind == "crash-after":
+            process.kill(str(fault))
+            raise SimKilled
+        if fault is not None and fault.kind == "lose-after":
+            kernel.block(LOST_AFTER_S)
+            raise LinkLost(name)
+        kernel.block(self._random.uniform(*WAY_S))
+        good, result = answer[0]
+        if not good:
+            assert isinstance(result, Exception)
+            raise result
+        return result  # type: ignore[return-value]  # what the request returned
+
+    def post(
+        self, name: str, request: Callable[[], T], answered: Callable[[T], None], lost: Callable[[], None]
+    ) -> None:
+        """See Link."""
+        kernel, process = self._kernel, self._process
+        if not process.alive:
+            return
+        fault = self._faults.strike(f"{process.kind}.broker.{name}")
+        if fault is not None:
+            kernel.trace.tell(f"{process.name}: {fault}")
+            if fault.kind == "crash-before":
+                process.kill(str(fault))
+                return
+        if self._outages.broker_until(process) > kernel.now:
+            self._drop(lost)
+            return
+        way_s = self._random.uniform(*WAY_S) + (fault.seconds if fault is not None and fault.kind == "slow" else 0.0)
+        self._arrives = max(self._arrives, kernel.now + way_s)
+        connection = self._connection
+        breaks = fault.kind if fault is not None and fault.kind in ("lose-before", "lose-after") else ""
+
+        def arrive() -> None:
+            if connection != self._connection or breaks == "lose-before":
+                if connection == self._connection:
+                    self._connection += 1
+                self._drop(lost)
+                return
+            result = request()
+            if fault is not None and fault.kind == "crash-after":
+                process.kill(str(fault))
+                return
+            if breaks:
+                self._connection += 1
+                self._drop(lost)
+                return
+            kernel.at(self._random.uniform(*WAY_S), lambda: answered(result), process)
+
+        kernel.at(self._arrives - kernel.now, arrive)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """See Link."""
+        self._kernel.at(seconds, action, self._process)
+
+    def _drop(self, lost: Callable[[], None]) -> None:
+        self._kernel.at(LOST_AFTER_S, lost, self._process)
+
+
+class SimStorage:
+    """See tidegate.storage.base.Storage, over the objects that all processes share."""
+
+    def __init__(self, process: Process, objects: dict[str, bytes], faults: FaultPlan, outages: Outages) -> None:
+        self.location = "model"
+        self._process = process
+        self._kernel: Kernel = process.kernel
+        self._objects = objects
+        self._faults = faults
+        self._outages = outages
+        self._random = generator(self._kernel.seed, f"storage/{process.name}")
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """See Storage."""
+
+        def effect() -> bool:
+            if name in self._objects:
+                return False
+            self._objects[name] = data
+            return True
+
+        return self._call("put_if_absent", name, effect)
+
+    def put(self, name: str, data: bytes) -> None:
+        """See Storage."""
+
+        def effect() -> None:
+            self._objects[name] = data
+
+        self._call("put", name, effect)
+
+    def get(self, name: str) -> bytes:
+        """See Storage."""
+        found = self._call("get", name, lambda: self._objects.get(name))
+        if found is None:
+            raise ObjectMissing(f"model: {name} does not exist")
+        return found
+
+    def list(self, prefix: str) -> list[str]:
+        """See Storage."""
+        return self._call("list", prefix, lambda: sorted(name for name in self._objects if name.startswith(prefix)))
+
+    def delete(self, name: str) -> None:
+        """See Storage."""
+        self._call("delete", name, lambda: self._objects.pop(name, None))
+
+    def probe(self) -> None:
+        """See Storage."""
+        self._call("probe", "", lambda: None)
+
+    def _call(self, what: str, name: str, effect: Callable[[], T]) -> T:
+        """The effect happens in one moment, and only while the process lives."""
+        kernel, process = self._kernel, self._process
+        kernel.check_alive()
+        fault = self._faults.strike(f"{process.kind}.storage.{what}")
+        kind = ""
+        if fault is not None:
+            kind = fault.kind
+            kernel.trace.tell(f"{process.name}: {fault} ({name})")
+        if kind == "crash-before":
+            process.kill(str(fault))
+            raise SimKilled
+        kernel.block(self._random.uniform(*WAY_S) + (fault.seconds if fault is not None and kind == "slow" else 0.0))
+        if kind == "lose-before" or self._outages.storage > kernel.now:
+            raise StorageError(f"model: {what} {name}: input/output error")
+        result = effect()
+        if what != "list":
+            kernel.trace.tell(f"{process.name} {what} {name}{' -> taken' if result is False else ''}")
+        if kind == "crash-after":
+            process.kill(str(fault))
+            raise SimKilled
+        kernel.block(self._random.uniform(*WAY_S))
+        if kind == "lose-after":
+            raise StorageError(f"model: {what} {name}: input/output error after it was done")
+        return result
+
+
+def _short(answer: tuple[bool, object]) -> str:
+    good, value = answer
+    text = str(value) if good else f"{type(value).__name__} {value}"
+    return text[:160]

@@ -1,0 +1,88 @@
+"""The product's helper threads as virtual threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidegate.daemon.uploads import Uploads
+from tidegate.simulation.kernel import Process, SimKilled, VirtualThread
+from tidegate.sinks.threads import HelperThread
+from tidegate.task.loop import UploadJob
+
+if TYPE_CHECKING:
+    from tidegate.coordinator.types import StateHandle
+    from tidegate.storage.base import Storage
+
+
+class JobQueue:
+    """Jobs of one process, done one after the other; a virtual thread exists only while there are any."""
+
+    def __init__(self, process: Process, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._process = process
+        self._name = name
+        self._on_error = on_error
+        self._jobs: deque[Callable[[], None]] = deque()
+        self.thread: VirtualThread | None = None
+
+    def add(self, job: Callable[[], None]) -> None:
+        """Do it behind those that are waiting."""
+        self._jobs.append(job)
+        if self.thread is None and self._process.alive:
+            self.thread = self._process.kernel.spawn(self._process, self._name, self._serve)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until nothing is left to do."""
+        return self.thread is None or self._process.kernel.join(self.thread, timeout_s)
+
+    def _serve(self) -> None:
+        while self._jobs:
+            job = self._jobs.popleft()
+            try:
+                job()
+            except SimKilled:
+                raise
+            except BaseException as error:  # noqa: BLE001 - reported, as HelperThread does
+                self._on_error(error)
+        self.thread = None
+
+
+class SimHelper(HelperThread):
+    """See HelperThread."""
+
+    def __init__(self, process: Process, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._queue = JobQueue(process, name, on_error)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """See HelperThread."""
+        self._queue.add(job)
+
+    def stop(self) -> None:
+        """It ends by itself when nothing is left to do."""
+
+    def join(self, timeout_s: float) -> bool:
+        """See HelperThread."""
+        return self._queue.join(timeout_s)
+
+
+class SimUploads(Uploads):
+    """See Uploads."""
+
+    def __init__(self, process: Process, storage: Storage, wake: Callable[[], None]) -> None:
+        self._queue = JobQueue(process, "uploads", _raise)
+        super().__init__(storage, wake, process.kernel.clock)
+
+    def close(self, timeout_s: float) -> None:
+        """See Uploads."""
+        self._queue.join(timeout_s)
+
+    def _start(self) -> None:
+        """The thread starts with the first job."""
+
+    def _put(self, job: UploadJob | StateHandle) -> None:
+        self._queue.add(lambda: self._do(job))
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,157 @@
+"""What a schedule processes: pipelines of a fixed set, and records drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.load import parse_pipeline
+from tidegate.ids import TopicPartition
+from tidegate.plan.build import build_plan
+from tidegate.plan.graph import Plan
+from tidegate.simulation.chance import generator
+
+SCHEMA: Final = {
+    "id": "bigint",
+    "customer": "string",
+    "sku": "string",
+    "quantity": "int",
+    "price_cents": "bigint",
+    "status": "string",
+}
+INPUTS: Final = {"stateless": ("orders",), "totals": ("orders",), "both": ("orders",), "union": ("orders", "returns")}
+"""Topology -> its input topics."""
+OUTPUTS: Final = {
+    "stateless": ("paid",),
+    "totals": ("sums",),
+    "both": ("paid", "sums"),
+    "union": ("paid", "sums"),
+}
+_STEPS: Final[list[dict[str, Any]]] = [
+    {"name": "good", "from": "input", "where": "status = 'paid'"},
+    {
+        "name": "priced",
+        "from": "good",
+        "select": {"id": "id", "customer": "customer", "total_cents": "quantity * price_cents"},
+    },
+    {
+        "name": "totals",
+        "from": "input",
+        "key": "sku",
+        "aggregate": {"orders": "count(*)", "revenue_cents": "sum(quantity * price_cents)", "last_id": "last(id)"},
+    },
+]
+_SINKS: Final = {
+    "paid": {"from": "priced", "topic": "paid", "format": "json", "key": "customer"},
+    "sums": {"from": "totals", "topic": "sums", "format": "json", "key": "sku"},
+}
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything of a schedule but its faults."""
+
+    topology: str
+    parallelism: int
+    partitions: int
+    """Of every topic."""
+    records: int
+    customers: int
+    skus: int
+    exactly_once: bool
+    interval_ms: int
+    max_concurrent: int
+    transaction_timeout_ms: int
+    input_s: float
+    """The input arrives over this time, a part of it is there from the beginning."""
+    unaligned: str = "never"
+
+
+class InputRecord(msgspec.Struct, frozen=True):
+    """A record of the input, and when it arrives."""
+
+    at_s: float
+    place: TopicPartition
+    id: int
+    customer: str
+    sku: str
+    quantity: int
+    price_cents: int
+    status: str
+
+    @property
+    def value(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode({name: getattr(self, name) for name in SCHEMA})
+
+
+def draw_workload(seed: int) -> Workload:
+    """Everything is drawn from the seed."""
+    draw = generator(seed, "workload")
+    return Workload(
+        topology=draw.choice(("stateless", "totals", "both", "both", "union")),
+        parallelism=draw.choice((1, 2, 2, 3)),
+        partitions=draw.randint(1, 4),
+        records=draw.randint(60, 240),
+        customers=draw.randint(1, 12),
+        skus=draw.randint(1, 8),
+        exactly_once=draw.random() < 0.92,
+        interval_ms=draw.choice((50, 100, 150, 250, 400)),
+        max_concurrent=draw.choice((1, 1, 2, 3)),
+        transaction_timeout_ms=draw.choice((1500, 3000, 10_000, 60_000)),
+        input_s=draw.uniform(1.0, 4.0),
+    )
+
+
+def draw_records(seed: int, workload: Workload) -> list[InputRecord]:
+    """In the order of their arrival; a customer's records are all in one partition of each topic."""
+    draw = generator(seed, "records")
+    topics = INPUTS[workload.topology]
+    moments = sorted(max(0.0, draw.uniform(-0.3, 1.0)) * workload.input_s for _ in range(workload.records))
+    found = []
+    for number, at_s in enumerate(moments):
+        customer = draw.randrange(workload.customers)
+        found.append(
+            InputRecord(
+                at_s=at_s,
+                place=TopicPartition(draw.choice(topics), customer % workload.partitions),
+                id=number,
+                customer=f"c{customer}",
+                sku=f"s{draw.randrange(workload.skus)}",
+                quantity=draw.randint(1, 5),
+                price_cents=draw.randint(1, 999),
+                status=draw.choice(("paid", "paid", "open")),
+            )
+        )
+    return found
+
+
+@cache
+def plan_of(topology: str, parallelism: int, exactly_once: bool) -> Plan:
+    """The physical plan of a pipeline file as a user would write it."""
+    inputs = INPUTS[topology]
+    steps: Sequence[dict[str, Any]] = [
+        {**step, "from": list(inputs) if len(inputs) > 1 else inputs[0]} if step["from"] == "input" else step
+        for step in _STEPS
+    ]
+    document = {
+        "version": 1,
+        "name": "simulated",
+        "kafka": {"bootstrap.servers": "model:9092"},
+        "parallelism": parallelism,
+        "checkpoints": {
+            "directory": "file:///model",
+            "interval": "1s",
+            "mode": "exactly-once" if exactly_once else "at-least-once",
+        },
+        "sources": {
+            name: {"topic": name, "format": "json", "schema": SCHEMA, "start": "earliest", "until": "never"}
+            for name in inputs
+        },
+        "steps": steps,
+        "sinks": {name: _SINKS[name] for name in OUTPUTS[topology]},
+    }
+    loaded = parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {})
+    return build_plan(loaded)
