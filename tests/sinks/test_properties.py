@@ -9,7 +9,7 @@ import pytest
 from tidegate.ids import TransactionalId
 from tidegate.sinks.client_properties import REFUSED, derive_client_arguments
 from tidegate.sinks.errors import SinkRefused
-from tidegate.sinks.producer_properties import derive_producer_properties, fit_batches
+from tidegate.sinks.producer_properties import TRANSACTION_LINGER_MS, derive_producer_properties, fit_batches
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
 IDENTITY = TransactionalId("p.s.0.1.0")
@@ -23,10 +23,13 @@ def test_the_engine_wins_over_the_user() -> None:
 
 
 def test_the_user_wins_over_our_defaults() -> None:
-    properties = derive_producer_properties(
-        {**SERVERS, "linger.ms": "50", "compression.type": "zstd"}, IDENTITY, 60_000
-    )
-    assert (properties["linger.ms"], properties["compression.type"]) == ("50", "zstd")
+    properties = derive_producer_properties({**SERVERS, "linger.ms": "7", "compression.type": "zstd"}, IDENTITY, 60_000)
+    assert (properties["linger.ms"], properties["compression.type"]) == ("7", "zstd")
+
+
+def test_records_of_a_transaction_are_gathered_longer_for_nobody_sees_them_before_its_end() -> None:
+    assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["linger.ms"] == TRANSACTION_LINGER_MS
+    assert float(derive_producer_properties(SERVERS, None, 60_000)["linger.ms"]) < float(TRANSACTION_LINGER_MS)
 
 
 def test_keys_are_partitioned_as_java_clients_do() -> None:
