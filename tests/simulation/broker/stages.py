@@ -1,0 +1,330 @@
+"""What a scenario can do at a broker, with one implementation for the model and one for the real one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import confluent_kafka as ck
+from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
+
+from tests.simulation.broker.scripted_link import Fate, ScriptedLink, VirtualClock
+from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
+from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.coordinator.types import Committable
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.simulation.model_broker.broker import ModelBroker
+from tidegate.simulation.model_broker.client import ModelClient
+from tidegate.simulation.model_broker.consumer import ModelConsumer
+from tidegate.simulation.model_broker.writer import ModelWriter
+from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
+from tidegate.sinks.transactions import TransactionClient
+from tidegate.sinks.writer import Writer
+
+DEADLINE_S = 30.0
+POLL_S = 0.02
+FLUSH_S = 20.0
+SMALL_BATCHES = {"batch.size": "4000", "linger.ms": "0", "retry.backoff.ms": "20"}
+
+AnyWriter = Writer | ModelWriter
+AnyClient = TransactionClient | ModelClient
+
+
+class Consumer(Protocol):
+    """What is used of a consumer."""
+
+    def assign(self, places: list[ck.TopicPartition]) -> None: ...
+
+    def consume(self, limit: int, timeout_s: float) -> list[Message]: ...
+
+    def close(self) -> None: ...
+
+
+class Stage:
+    """A broker and its clients. Names are unique for the stage, so that scenarios do not meet."""
+
+    clock: Clock
+    client: AnyClient
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._numbers = itertools.count()
+        self._writers: list[AnyWriter] = []
+
+    # -- given by the implementation -----------------------------------------------------------------------------------
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        raise NotImplementedError
+
+    def delete_topic(self, name: str) -> None:
+        raise NotImplementedError
+
+    def delete_records(self, partition: TopicPartition, before: int) -> None:
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        raise NotImplementedError
+
+    def hurt_produce(self, fates: Sequence[Fate]) -> None:
+        """What becomes of the next produce requests."""
+        raise NotImplementedError
+
+    @property
+    def hurt(self) -> int:
+        """Produce requests that were hurt so far."""
+        raise NotImplementedError
+
+    def offsets(self, partition: TopicPartition) -> tuple[int, int, int]:
+        """Start, last stable offset, end."""
+        raise NotImplementedError
+
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> AnyWriter:
+        raise NotImplementedError
+
+    def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        raise NotImplementedError
+
+    # -- built on it ---------------------------------------------------------------------------------------------------
+
+    def topic(self, partitions: int = 1) -> str:
+        name = f"{self.prefix}-topic-{next(self._numbers)}"
+        self.make_topic(name, partitions)
+        return name
+
+    def tid(self, name: str) -> TransactionalId:
+        return TransactionalId(f"{self.prefix}.{name}")
+
+    def writer(
+        self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None
+    ) -> AnyWriter:
+        """A writer with its transaction begun."""
+        writer = self.make_writer(topic, derive_producer_properties(kafka or {}, self.tid(name), timeout_ms))
+        self._writers.append(writer)
+        writer.open(self.client, _never)  # type: ignore[arg-type]  # each kind of writer meets its own kind of client
+        return writer
+
+    def write(self, writer: AnyWriter, numbers: Sequence[int], key: bytes | None = None, size: int = 0) -> None:
+        """Write numbers and flush; the key (or the number as key) decides about the partition."""
+        records: list[OutputRecord] = [
+            {"key": b"%d" % number if key is None else key, "value": (b"%d" % number).ljust(size)} for number in numbers
+        ]
+        assert writer.write(Encoded(records, 0), 0) == len(records)
+        assert writer.flush(FLUSH_S, _never) == 0
+        writer.poll()
+
+    def committable(self, writer: AnyWriter) -> Committable:
+        """Prove the transaction and give its committable. Raises SinkFailed."""
+        flushed = Flushed(
+            sink=OperatorName("out"),
+            subtask=SlotIndex(0),
+            attempt=Attempt(1),
+            checkpoint=CheckpointId(1),
+            transactional_id=writer.transactional_id,
+            producer_id=writer.producer_id,
+            producer_epoch=writer.producer_epoch,
+            produced=writer.produced,
+            undelivered=writer.flush(FLUSH_S, _never),
+            delivery_errors=writer.delivery_errors,
+            first_error=writer.first_error,
+            refused=writer.refused,
+        )
+        decide_flushed(flushed)
+        view = self.client.prepared_view(writer.transactional_id, writer.producer_id, writer.producer_epoch)
+        return decide_committable(flushed, view)
+
+    def prepared(self, name: str, topic: str, numbers: Sequence[int], timeout_ms: int = 60_000) -> Committable:
+        """A prepared transaction with these numbers."""
+        writer = self.writer(name, topic, timeout_ms)
+        self.write(writer, numbers)
+        return self.committable(writer)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline_s = self.clock.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.clock.monotonic() < deadline_s, f"not within {DEADLINE_S} s: {what}"
+            self.clock.sleep(POLL_S)
+
+    def settled(self, topic: str) -> None:
+        """Wait until no transaction is open in a topic: EndTxn answers before its markers are written."""
+        self.until(lambda: all(stable == end for _, stable, end in map(self.offsets, self.parts(topic))), "settled")
+
+    def parts(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, index) for index in range(self.client.topics([topic])[topic].partitions)]
+
+    def messages(self, topic: str, committed: bool = True) -> list[Message]:
+        """All messages from the start to the last stable offset (committed) or to the end, by partition."""
+        found: list[Message] = []
+        for part in self.parts(topic):
+            start, stable, end = self.offsets(part)
+            found += self._read(part, start, stable if committed else end, committed)
+        return found
+
+    def visible(self, topic: str, committed: bool = True) -> dict[int, list[int]]:
+        """Numbers by partition, in order."""
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for message in self.messages(topic, committed):
+            partition, value = message.partition(), message.value()
+            assert partition is not None
+            assert value is not None
+            numbers[partition].append(int(value))
+        return dict(numbers)
+
+    def _read(self, part: TopicPartition, start: int, end: int, committed: bool) -> list[Message]:
+        if start >= end:
+            return []
+        consumer = self.make_consumer({
+            "group.id": "reader",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        })  # fmt: skip
+        found: list[Message] = []
+        try:
+            consumer.assign([ck.TopicPartition(part.topic, part.partition, start)])
+            while True:
+                for message in consumer.consume(500, 1.0):
+                    if message.error() is not None:
+                        return found
+                    found.append(message)
+        finally:
+            consumer.close()
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.discard()
+
+
+class ModelStage(Stage):
+    """The model with a virtual clock."""
+
+    def __init__(self, prefix: str, marker_delay_ms: int = 0) -> None:
+        super().__init__(prefix)
+        self.clock = VirtualClock()
+        self.broker = ModelBroker()
+        self.broker.marker_delay_ms = marker_delay_ms
+        self.link = ScriptedLink(self.clock)
+        self.client = ModelClient(self.broker, self.link)
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        self.broker.create_topic(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        self.broker.delete_topic(self.clock.now_ms(), name)
+
+    def delete_records(self, partition: TopicPartition, before: int) -> None:
+        self.broker.delete_records(self.clock.now_ms(), partition, before)
+
+    def restart(self) -> None:
+        """Two seconds without coordinator and leaders."""
+        until_ms = self.clock.now_ms() + 2000
+        self.broker.coordinator_away(until_ms)
+
+    def hurt_produce(self, fates: Sequence[Fate]) -> None:
+        self.link.script(fates)
+
+    @property
+    def hurt(self) -> int:
+        return self.link.hurt
+
+    def offsets(self, partition: TopicPartition) -> tuple[int, int, int]:
+        found = self.broker.offsets(self.clock.now_ms(), partition)
+        return found.start, found.stable, found.end
+
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> ModelWriter:
+        return ModelWriter(self.broker, self.link, "out", topic, properties)
+
+    def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        return _EndingConsumer(ModelConsumer(self.broker, self.link, config))
+
+
+class _EndingConsumer:
+    """Tells the end of its partition as the real one does."""
+
+    def __init__(self, consumer: ModelConsumer) -> None:
+        self._consumer = consumer
+
+    def assign(self, places: list[ck.TopicPartition]) -> None:
+        self._consumer.assign(places)
+
+    def consume(self, limit: int, timeout_s: float) -> list[Message]:
+        found = self._consumer.consume(limit, timeout_s)
+        return found or [Message(error=ck.KafkaError(ck.KafkaError._PARTITION_EOF))]  # public all the same
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class RealStage(Stage):
+    """A development broker that is reached only through a proxy."""
+
+    def __init__(self, prefix: str, broker: DevelopmentBroker, proxy: KafkaProxy) -> None:
+        super().__init__(prefix)
+        self.clock = SYSTEM_CLOCK
+        self._broker = broker
+        self._proxy = proxy
+        self._kafka = {"bootstrap.servers": broker.bootstrap}
+        self.client = TransactionClient(self._kafka)
+        self._admin = AdminClient(dict(self._kafka))
+        self._bounds_readers = [
+            ck.Consumer({**self._kafka, "group.id": "bounds", "isolation.level": level})
+            for level in ("read_committed", "read_uncommitted")
+        ]
+
+    def make_topic(self, name: str, partitions: int) -> None:
+        self._broker.create_topics({name: partitions})
+
+    def delete_topic(self, name: str) -> None:
+        for future in self._admin.delete_topics([name]).values():
+            future.result(DEADLINE_S)
+        self.until(lambda: not self.client.topics([name]), "topic deleted")
+
+    def delete_records(self, partition: TopicPartition, before: int) -> None:
+        place = ck.TopicPartition(partition.topic, partition.partition, before)
+        for future in self._admin.delete_records([place]).values():
+            future.result(DEADLINE_S)
+
+    def restart(self) -> None:
+        self._broker.kill()
+        self._broker.start()
+
+    def hurt_produce(self, fates: Sequence[Fate]) -> None:
+        verdicts = {Fate.REFUSE: Verdict.REFUSE, Fate.LOSE_REQUEST: Verdict.DROP, Fate.LOSE_ANSWER: Verdict.CUT}
+        script = iter([verdicts.get(fate, Verdict.FORWARD) for fate in fates])
+
+        def rule(request: Request) -> Verdict:
+            return next(script, Verdict.FORWARD) if request.api_key == PRODUCE else Verdict.FORWARD
+
+        self._proxy.rule = rule
+
+    @property
+    def hurt(self) -> int:
+        return self._proxy.hurt
+
+    def offsets(self, partition: TopicPartition) -> tuple[int, int, int]:
+        place = ck.TopicPartition(partition.topic, partition.partition)
+        bounds = [reader.get_watermark_offsets(place, timeout=DEADLINE_S) for reader in self._bounds_readers]
+        return bounds[0][0], bounds[0][1], bounds[1][1]
+
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
+        return Writer("out", topic, {**properties, **self._kafka})
+
+    def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
+        return ck.Consumer({**config, **self._kafka})
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()
+        for reader in self._bounds_readers:
+            reader.close()
+
+
+def _never() -> bool:
+    return False

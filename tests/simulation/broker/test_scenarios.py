@@ -1,0 +1,51 @@
+"""The model broker answers as the real one: every scenario gives the same value at both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.simulation.broker.scenarios import SCENARIOS
+from tests.simulation.broker.stages import ModelStage, RealStage, Stage
+from tests.support.kafka_proxy import KafkaProxy
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.ports import find_free_ports
+
+FAST_TIME_OUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
+    """A real broker that can only be reached through the proxy."""
+    (port,) = find_free_ports(1)
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    broker = DevelopmentBroker(tmp_path_factory.mktemp("proxied"), properties={**FAST_TIME_OUTS, **advertised})
+    with KafkaProxy(port, int(broker.bootstrap.rsplit(":", 1)[1])) as proxy:
+        try:
+            broker.start()
+            yield broker, proxy
+        finally:
+            broker.kill()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("marker_delay_ms", [0, 30])
+def test_the_model_plays_the_scenario(name: str, marker_delay_ms: int, unique_name: Callable[[str], str]) -> None:
+    _play(name, ModelStage(unique_name("s"), marker_delay_ms))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_real_broker_plays_the_scenario(
+    name: str, proxied: tuple[DevelopmentBroker, KafkaProxy], unique_name: Callable[[str], str]
+) -> None:
+    _play(name, RealStage(unique_name("s"), *proxied))
+
+
+def _play(name: str, stage: Stage) -> None:
+    run, expected = SCENARIOS[name]
+    try:
+        assert run(stage) == expected
+    finally:
+        stage.close()
