@@ -22,7 +22,6 @@ HERE = Path(__file__).resolve().parent
 RAW = "librdkafka-py"
 TARGET_RATIO = {"W1": 1.5, "W2": 2.0}
 TARGET_LATENCY_MS = (110.0, 250.0)
-INTERVAL_COST_MAX = 0.05
 
 
 def main() -> int:
@@ -43,12 +42,6 @@ def main() -> int:
     for workload in options.workloads.split(","):
         more = ["--workload", workload, "--mode", options.mode, "--repeat", str(options.repeat)]
         status |= subprocess.run([*command, *more], cwd=HERE.parent, env=environ, check=False).returncode
-    if options.interval_cost:
-        for commit_ms in ("1000", "60000"):
-            only = ["--peer", "tidegate", "--workload", "W1", "--mode", "drain", "--commit-ms", commit_ms]
-            status |= subprocess.run(
-                [*command, *only, "--repeat", "2"], cwd=HERE.parent, env=environ, check=False
-            ).returncode
     rows = [json.loads(line) for line in results.read_text().splitlines() if line.strip()]
     print("\n".join(summarise(rows)))
     print(f"kept in {results.relative_to(HERE.parent)}")
@@ -73,7 +66,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> list[str]:
                 f"  {workload} {peer}: {seconds:.2f} CPU s/M, {ratio}{aim}, {(rps[peer] or 0) / 1000:.0f} k rec/s"
             )
         lines += _latency_lines(rows, workload)
-    return lines + _interval_lines(rows)
+    return lines
 
 
 def _latency_lines(rows: Sequence[dict[str, Any]], workload: str) -> list[str]:
@@ -83,15 +76,6 @@ def _latency_lines(rows: Sequence[dict[str, Any]], workload: str) -> list[str]:
         + (f" (target {TARGET_LATENCY_MS})" if r["peer"] == "tidegate" and r["commit_ms"] == 100 else "")
         for r in sorted(found, key=lambda r: (r["commit_ms"], r["p50_ms"]))
     ]
-
-
-def _interval_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    drains = [r for r in rows if r["peer"] == "tidegate" and r["mode"] == "drain" and r["workload"] == "W1"]
-    short = _median([r for r in drains if r["commit_ms"] == 1000], "tidegate", "cpu_s_per_m")
-    long = _median([r for r in drains if r["commit_ms"] == 60000], "tidegate", "cpu_s_per_m")
-    if short is None or long is None:
-        return []
-    return [f"  checkpoints every 1 s against 60 s: {short / long - 1:+.1%} CPU (target below {INTERVAL_COST_MAX:.0%})"]
 
 
 def _median(rows: Sequence[dict[str, Any]], peer: str, field: str) -> float | None:
@@ -116,7 +100,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--seconds", type=int, default=12)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--interval-cost", action="store_true", help="also compare checkpoints every 1 s and 60 s")
     return parser.parse_args()
 
 

@@ -1,0 +1,97 @@
+"""What frequent checkpoints cost: the same backlog worked off at an interval of 1 s and of 60 s, in turns.
+
+    python bench/interval.py [--orders 6000000] [--repeat 3] [--file bench/interval.yaml]
+
+A real broker of its own, `tidegate run` on local[2], `until: latest`: the run ends with a final checkpoint, so every
+record is committed in both. Only the time between "all slots run" and the end of the process counts. Prints records/s
+of every run and the difference of the medians; exit code 1 above 5 % (contract F29).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.server import create_topics
+from tidegate.daemon.demo.daemon import DemoDaemon
+from tidegate.daemon.demo.orders import Order, make_orders, write_orders
+from tidegate.daemon.status import PipelineState
+
+HERE = Path(__file__).resolve().parent
+COST_MAX = 0.05
+DISTINCT = 300_000
+"""Orders that are made; they are written again and again."""
+PARTITIONS = 4
+TIMEOUT_S = 600.0
+TOPICS = ("orders", "paid", "totals")
+
+
+def main() -> int:
+    """See the module."""
+    options = _parse()
+    rates: dict[str, list[float]] = {"1s": [], "60s": []}
+    with tempfile.TemporaryDirectory(prefix="tidegate-interval-") as name:
+        directory = Path(name)
+        broker = DevelopmentBroker(directory / "broker").start()
+        try:
+            create_topics(broker.bootstrap, dict.fromkeys(TOPICS, PARTITIONS))
+            write_orders(broker.bootstrap, "orders", _orders(options.orders))
+            for turn in range(options.repeat):
+                for interval in rates if turn % 2 == 0 else reversed(rates):
+                    rates[interval].append(_run(broker.bootstrap, directory, interval, turn, options))
+        finally:
+            broker.kill()
+    short, long = (statistics.median(rates[interval]) for interval in ("1s", "60s"))
+    cost = 1 - short / long
+    print(f"median records/s: {short:,.0f} at 1 s, {long:,.0f} at 60 s: 1 s costs {cost:.1%} (limit {COST_MAX:.0%})")
+    return 1 if cost > COST_MAX else 0
+
+
+def _orders(count: int) -> Iterator[Order]:
+    distinct = list(make_orders(min(DISTINCT, count), seed=1))
+    for index in range(count):
+        yield distinct[index % len(distinct)]
+
+
+def _run(bootstrap: str, directory: Path, interval: str, turn: int, options: argparse.Namespace) -> float:
+    """Records per second of one run."""
+    name = f"interval-{interval}-{turn}"
+    environ = {
+        "KAFKA_BOOTSTRAP": bootstrap,
+        "INTERVAL": interval,
+        "INTERVAL_NAME": name,
+        "INTERVAL_STATE": str(directory / name),
+    }
+    daemon = DemoDaemon(options.file, environ, directory / f"{name}.log", lambda status: None)
+    daemon.start()
+    try:
+        daemon.wait_for(lambda now: now.state in {PipelineState.RUNNING, PipelineState.FINISHED}, "running", TIMEOUT_S)
+        began = time.monotonic()
+        code = daemon.wait(TIMEOUT_S)
+        elapsed_s = time.monotonic() - began
+    finally:
+        daemon.close()
+    if code != 0:
+        raise SystemExit(f"the run at {interval} ended with exit code {code}:\n{daemon.tail()}")
+    print(f"{interval:>4}: {options.orders / elapsed_s:,.0f} records/s in {elapsed_s:.1f} s", flush=True)
+    return float(options.orders / elapsed_s)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--orders", type=int, default=6_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--file", type=Path, default=HERE / "interval.yaml")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    os.environ.pop("KAFKA_BOOTSTRAP", None)
+    sys.exit(main())
