@@ -33,8 +33,8 @@ def drop_carried_committables(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_ids_that_the_journal_still_lists(patch: pytest.MonkeyPatch) -> None:
-    def take_released(self: TransactionLedger) -> frozenset[TransactionalId]:
-        released = frozenset(self._unreleased.values())
+    def take_released(self: TransactionLedger, completed: CheckpointId) -> frozenset[TransactionalId]:
+        released = frozenset(key[0] for key in self._unreleased)
         self._unreleased.clear()
         return released
 

@@ -183,10 +183,10 @@ def test_a_savepoint_whose_acks_come_after_a_newer_commit_is_written_at_once() -
 
 def test_C29_a_savepoint_counts_only_when_its_files_are_written_and_then_its_state_is_dropped() -> None:
     coordinator, order = writing()
-    assert coordinator.under_way == (1,)
+    assert 1 in coordinator.under_way
     out = coordinator.handle(SavepointWritten(ONE, 40))
     assert only(out, DiscardStates).handles == order.checkpoint.states
-    assert coordinator.under_way == ()
+    assert 1 not in coordinator.under_way
 
 
 def test_C26_state_that_a_savepoint_shares_with_a_retained_checkpoint_stays() -> None:

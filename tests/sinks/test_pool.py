@@ -23,6 +23,11 @@ def test_short_intervals_have_more_ids(interval_ms: int, ids: int) -> None:
     assert derive_pool_size(interval_ms) == ids
 
 
+@pytest.mark.parametrize(("concurrent", "ids"), [(1, 4), (3, 6), (100, 64)])
+def test_more_checkpoints_at_a_time_have_more_ids(concurrent: int, ids: int) -> None:
+    assert derive_pool_size(1000, concurrent) == ids
+
+
 def test_an_id_is_taken_once() -> None:
     pool = IdPool([A, B])
     assert [pool.take(), pool.take(), pool.take()] == [A, B, None]

@@ -27,6 +27,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = ""
     master: str = "local[2]"
     parallelism: int = 2
+    max_concurrent: int = 1
     interval: str = "300ms"
     mode: str = "exactly-once"
     until: str = "never"
@@ -78,6 +79,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
             "checkpoints": {
                 "directory": f"file://{self.directory}",
                 "interval": self.interval,
+                "max_concurrent": self.max_concurrent,
                 "timeout": self.checkpoint_timeout,
                 "mode": self.mode,
                 "transaction_timeout": self.transaction_timeout,

@@ -67,7 +67,7 @@ class CheckpointSettings(Settings):
         int, duration("0s", "1h"), Field(alias="min_pause", description="Rest between the end of one and the next.")
     ] = 0
     max_concurrent: Annotated[
-        int, integer(1, 1), Field(description="Checkpoints under way at a time; only 1 so far.")
+        int, integer(1, 16), Field(description="Checkpoints under way at a time; savepoints come on top.")
     ] = 1
     retained: Annotated[int, integer(1, 1000), Field(description="Completed checkpoints that are kept.")] = 3
     tolerable_failures: Annotated[

@@ -64,12 +64,12 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
 
 
 def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
-    """Whether something is to be done: not for the newest, and not twice for the same wish.
+    """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
 
     Raises RestoreRefused where output would be lost, or written again without `repeat_output`.
     """
     newest = state.newest_checkpoint
-    if state.origin == wish.origin or (newest is not None and wish.retained and newest.id == wish.checkpoint.id):
+    if state.origin == wish.origin:
         return False
     if newest is None:
         if not repeat_output:

@@ -342,7 +342,7 @@ class Coordinator:
                 return
             del self._unended[checkpoint]
             report = pending.report(completed, now_ms)
-            released = self._ledger.take_released()
+            released = self._ledger.take_released(checkpoint)
             needed = frozenset(handle.path for p in self._pending.values() for handle in p.handles)
             self._out.append(NotifyCompleted(self._job.attempt, completed, released, self._subtasks, report, needed))
             self._newest_ended = checkpoint

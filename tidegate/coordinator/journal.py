@@ -91,6 +91,11 @@ class Journal:
         """As of the last own takeover or append."""
         return self._state
 
+    @property
+    def identity(self) -> Identity | None:
+        """What the own entries refer to; None before the own takeover."""
+        return self._identity
+
     def read(self) -> JournalState:
         """What is true now. Raises StorageError, ObjectCorrupt, JournalRefused; decides nothing."""
         for _ in range(READ_TRIES):

@@ -28,7 +28,7 @@ class TransactionLedger:
         self._open: dict[Key, Committable] = {key_of(committable): committable for committable in carried}
         self._listed: frozenset[Key] = frozenset(self._open)
         self._ended: set[Key] = set()
-        self._unreleased: dict[Key, TransactionalId] = {}
+        self._unreleased: dict[Key, CheckpointId] = {}
         self._story = story
 
     def prepared(self, ack: Ack) -> None:
@@ -62,21 +62,25 @@ class TransactionLedger:
     def ended(self, committables: Iterable[Committable]) -> None:
         """The broker gave a definite answer. Repetitions change nothing."""
         for key in map(key_of, committables):
-            if self._open.pop(key, None) is not None:
+            found = self._open.pop(key, None)
+            if found is not None:
                 self._ended.add(key)
-                self._unreleased[key] = key[0]
+                self._unreleased[key] = found.checkpoint
 
     def all_ended(self, committables: Iterable[Committable]) -> bool:
         """Whether none of these waits for its end."""
         return not any(key_of(committable) in self._open for committable in committables)
 
-    def take_released(self) -> frozenset[TransactionalId]:
-        """Ids of ended transactions that the newest entry does not list; each is told once."""
+    def take_released(self, completed: CheckpointId) -> frozenset[TransactionalId]:
+        """Ids of ended transactions that the newest entry does not list; each is told once.
+
+        With the notice of a later checkpoint than their own: a sink takes no other for a release (`sinks/pool.py`).
+        """
         still_listed = {key[0] for key in self._listed}
-        free = {key: name for key, name in self._unreleased.items() if name not in still_listed}
+        free = [key for key, own in self._unreleased.items() if key[0] not in still_listed and own < completed]
         for key in free:
             del self._unreleased[key]
-        return frozenset(free.values())
+        return frozenset(key[0] for key in free)
 
     @property
     def undecided(self) -> tuple[Committable, ...]:

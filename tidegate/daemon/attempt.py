@@ -29,6 +29,7 @@ from tidegate.daemon.control_server import ControlServer, Listener, SlotConnecti
 from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.logs import emit_slot_record
+from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded, derive_job_error
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
@@ -139,6 +140,10 @@ class AttemptRunner:
     def request_final(self) -> None:
         """Ask for the final checkpoint; the attempt ends when it is committed."""
         self.feed(TriggerRequested(self._services.clock.now_ms(), final=True))
+
+    async def take_savepoint(self, directory: str) -> SavepointDone:
+        """See SavepointDesk.take."""
+        return await self._decisions.savepoints.take(directory)
 
     def cancel(self) -> None:
         """End the attempt at once, before it runs: there is nothing to save yet."""

@@ -24,6 +24,15 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.daemon.run", "run", "Run a pipeline until it is stopped or its input ends."),
+    "savepoint": LazyCommand(
+        "tidegate.daemon.running_commands", "savepoint", "Take a savepoint of a running pipeline."
+    ),
+    "stop": LazyCommand(
+        "tidegate.daemon.running_commands", "stop", "End a running pipeline behind a final checkpoint."
+    ),
+    "checkpoints": LazyCommand(
+        "tidegate.daemon.running_commands", "checkpoints", "List retained checkpoints and savepoints."
+    ),
     "validate": LazyCommand(
         "tidegate.daemon.config_commands", "validate", "Check a pipeline file; with --connect the broker too."
     ),

@@ -30,6 +30,7 @@ from tidegate.coordinator.events import (
     StopPipeline,
     TransactionsEnded,
     TriggerRefused,
+    WriteSavepoint,
 )
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.permit import CommitPermit
@@ -37,6 +38,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
+from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.spark import SparkHost
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId
@@ -114,6 +116,7 @@ class Decisions:
         self._feed = feed
         self._fail = fail
         self._finish = finish
+        self.savepoints = SavepointDesk(services.storage, services.journal, services.clock.now_ms, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
@@ -124,6 +127,8 @@ class Decisions:
         for instruction in instructions:
             match instruction:
                 case SendTrigger():
+                    if instruction.properties.savepoint:
+                        self.savepoints.begun(instruction.checkpoint)
                     barrier = Barrier(
                         instruction.checkpoint, instruction.timestamp_ms, final=instruction.properties.final
                     )
@@ -132,6 +137,8 @@ class Decisions:
                     self._spawn(self._append(checkpoint))
                 case CommitTransactions(checkpoint=number):
                     self._spawn(self._commit(self._permits.pop(number)))
+                case WriteSavepoint(checkpoint=checkpoint):
+                    self._spawn(self.savepoints.write(checkpoint))
                 case NotifyCompleted():
                     self._completed(instruction)
                 case NotifyAborted():
@@ -146,6 +153,8 @@ class Decisions:
                     self._finish()
                 case TriggerRefused(refusal=refusal, final=True):
                     self._fail(CoordinatorFailed(f"no final checkpoint: {refusal.value}", cause="final-refused"))
+                case TriggerRefused(refusal=refusal, savepoint=True):
+                    self.savepoints.refused(refusal)
                 case TriggerRefused(refusal=refusal):
                     logger.debug("no checkpoint: %s", refusal.value)
                 case AckRefused():
@@ -158,6 +167,7 @@ class Decisions:
 
     async def close(self) -> None:
         """Wait for what is under way: an append or a commit that has begun is not torn in two."""
+        self.savepoints.close("the attempt has ended")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         for task in self._tasks:
@@ -198,9 +208,10 @@ class Decisions:
         except StorageError as error:
             logger.warning("state of a discarded checkpoint was not deleted: %s", error.message)
 
-    async def _clean_up(self) -> None:
+    async def _clean_up(self, needed: frozenset[str]) -> None:
+        journal = self._services.journal
         try:
-            await self._services.in_journal_thread(self._services.journal.clean_up)
+            await self._services.in_journal_thread(lambda: journal.clean_up(needed))
         except StorageError as error:
             logger.warning("old checkpoints were not cleaned up: %s", error.message)
 
@@ -261,12 +272,13 @@ class Decisions:
         self._services.metrics.checkpoint_completed(checkpoint, phases)
         logger.info("%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
         self._services.on_completed(checkpoint)
-        self._spawn(self._clean_up())
+        self._spawn(self._clean_up(notice.needed))
 
     def _aborted(self, notice: NotifyAborted) -> None:
         self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))
         self._services.metrics.checkpoint_failed(notice.reason.value)
         detail = f" ({notice.detail})" if notice.detail else ""
+        self.savepoints.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
         text = f"checkpoint {notice.checkpoint} was given up: {notice.reason.value}{detail}"
         logger.warning("%s", text, extra={"checkpoint": notice.checkpoint})
 

@@ -242,6 +242,7 @@ class Deployment:
             self._wake,
             exactly_once=deploy.plan.exactly_once,
             interval_ms=deploy.settings.checkpoint_interval_ms,
+            concurrent=deploy.settings.checkpoints_at_a_time,
             tools=self._parts.tools,
         )
         sink.open()

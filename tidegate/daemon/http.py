@@ -1,4 +1,4 @@
-"""The daemon's HTTP port: probes, metrics and the status of the pipeline. It only reads.
+"""The daemon's HTTP port: probes, metrics and the status of the pipeline; orders are in `http_commands.py`.
 
 The server has a thread and an event loop of its own and is started before any other work, with everything imported:
 importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
@@ -22,6 +22,7 @@ import prometheus_client.exposition
 import prometheus_client.openmetrics.exposition
 from aiohttp import web
 
+from tidegate.daemon.http_commands import COMMAND_PATHS, CommandHandlers
 from tidegate.daemon.logs import redact
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
@@ -76,6 +77,7 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self.commands = CommandHandlers()
         self._renders: dict[bool, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "metrics")
@@ -166,6 +168,7 @@ class HttpServer:
         }
         for path, handler in handlers.items():
             application.router.add_get(path, handler)
+        self.commands.add_to(application)
         for alias, path in ALIASES.items():
             application.router.add_get(alias, handlers[path])
         return application
@@ -194,7 +197,8 @@ class HttpServer:
 
     async def _answer_index(self, _request: web.Request) -> web.Response:
         status = self._metrics.snapshot()
-        return _json({"name": "tidegate", "version": status.version, "pipeline": status.pipeline, "paths": PATHS})
+        names = {"name": "tidegate", "version": status.version, "pipeline": status.pipeline}
+        return _json({**names, "paths": PATHS, "commands": COMMAND_PATHS})
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
         openmetrics = "application/openmetrics-text" in request.headers.get("Accept", "")

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidegate.coordinator.choice import Fate
+from tidegate.coordinator.ledger import Key
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
@@ -85,6 +88,18 @@ class KafkaEdge:
         client = self._commit_client
         assert client is not None
         return await self._on(self._commit_thread, lambda: self._committer(client).settle(permit, hold=hold))
+
+    async def find_fates(self, committables: Sequence[Committable]) -> dict[Key, Fate]:
+        """See sinks/fates.py. Raises BrokerUnavailable."""
+        client = self._commit_client
+        assert client is not None
+        return await self._on(self._commit_thread, lambda: find_fates(client, committables))
+
+    async def abort(self, committables: Sequence[Committable]) -> None:
+        """See sinks/fates.py."""
+        client = self._commit_client
+        assert client is not None
+        await self._on(self._commit_thread, lambda: abort_all(client, committables))
 
     async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
         """See Committer.abort_held; only when every record of `order` is in the log. Raises TransactionLost."""

@@ -15,6 +15,7 @@ from tidegate.coordinator.coordinator import Job
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.daemon.choosing import Choosing, RestoreOption
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
@@ -31,19 +32,31 @@ class Recovered(msgspec.Struct, frozen=True):
     job: Job
 
 
-async def recover(plan: Plan, services: Services, transaction_timeout_ms: int) -> Recovered:
-    """`transaction_timeout_ms` is for transactions that replace lost ones.
+async def recover(
+    plan: Plan,
+    services: Services,
+    transaction_timeout_ms: int,
+    option: RestoreOption | None = None,
+    *,
+    verify: bool = False,
+) -> Recovered:
+    """`transaction_timeout_ms` is for transactions that replace lost ones; `option` and `verify` are for Choosing.
 
-    Raises RestoreRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ...
+    Raises RestoreRefused, SavepointRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ...
     """
     facts = await read_facts(plan, services)
     journal = services.journal
-    decide_restore(await services.in_journal_thread(journal.read), facts)  # refuse before disturbing anybody
+    choosing = Choosing(services, facts, option, verify=verify)
+    before = await services.in_journal_thread(journal.read)
+    decide_restore(before, facts)  # refuse before disturbing anybody
+    await choosing.look(before)
     state: JournalState = await services.in_journal_thread(
-        lambda: journal.take_over(facts.identity, services.clock.now_ms())
+        lambda: journal.take_over(facts.identity, services.clock.now_ms(), choosing.used)
     )
     restore = decide_restore(state, facts)
+    restore = await choosing.settle(restore) or restore
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
+    restore = await choosing.go_back(restore) or restore
     state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, frozenset(), restore.attempt)

@@ -18,12 +18,19 @@ logger = logging.getLogger(__name__)
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-def run(file: Path) -> None:
-    """Run the pipeline of FILE until it ends, SIGTERM or SIGINT."""
-    sys.exit(run_pipeline(file))
+@click.option("--restore", metavar="ID|PATH", help="Go on from this retained checkpoint or savepoint, once.")
+@click.option("--repeat-output", is_flag=True, help="With --restore: output behind it may be written again.")
+def run(file: Path, restore: str | None, repeat_output: bool) -> None:
+    """Run the pipeline of FILE until it ends, SIGTERM or SIGINT.
+
+    It goes on from the newest checkpoint. Exit codes are in docs/operations.md.
+    """
+    if repeat_output and restore is None:
+        raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
+    sys.exit(run_pipeline(file, restore, repeat_output=repeat_output))
 
 
-def run_pipeline(file: Path) -> int:
+def run_pipeline(file: Path, restore: str | None = None, *, repeat_output: bool = False) -> int:
     """Exit code of the daemon. Errors are told once, without a traceback."""
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http import HttpServer
@@ -51,10 +58,12 @@ def run_pipeline(file: Path) -> int:
     try:
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
+        from tidegate.daemon.choosing import RestoreOption
         from tidegate.daemon.service import Daemon
 
+        option = None if restore is None else RestoreOption(restore, repeat_output)
         display.start()
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context)))
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, option)))
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code

@@ -34,6 +34,7 @@ from tidegate.coordinator.restart import (
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.housekeeping import Housekeeping
@@ -42,6 +43,7 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.recovery import recover
+from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import make_work_directory
@@ -84,9 +86,18 @@ class Daemon:
     """See the module. `run` returns when everything is committed, or raises what ended it."""
 
     def __init__(
-        self, loaded: LoadedPipeline, plan: Plan, metrics: PipelineMetrics, http: HttpServer, log_context: LogContext
+        self,
+        loaded: LoadedPipeline,
+        plan: Plan,
+        metrics: PipelineMetrics,
+        http: HttpServer,
+        log_context: LogContext,
+        restore: RestoreOption | None = None,
     ) -> None:
         self._settings = loaded.settings
+        self.pipeline = plan.pipeline
+        self._restore = restore
+        self._verified = False
         self._plan = plan
         self._metrics = metrics
         self._http = http
@@ -111,6 +122,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         beating = loop.create_task(self._beat())
+        self._http.commands.serve(self, loop)
         try:
             self._metrics.state(PipelineState.STARTING)
             await self._open()
@@ -143,7 +155,14 @@ class Daemon:
 
     async def _run_attempt(self) -> None:
         self._metrics.state(PipelineState.RESTORING)
-        recovered = await recover(self._plan, self._services, self._settings.checkpoints.transaction_timeout_ms)
+        recovered = await recover(
+            self._plan,
+            self._services,
+            self._settings.checkpoints.transaction_timeout_ms,
+            self._restore,
+            verify=not self._verified,
+        )
+        self._verified = True
         attempt = recovered.restore.attempt
         self._metrics.attempt_started(attempt)
         self._log_context.attempt = attempt
@@ -154,6 +173,7 @@ class Daemon:
             storage_url=str(checkpoints.directory),
             transaction_timeout_ms=checkpoints.transaction_timeout_ms,
             checkpoint_interval_ms=checkpoints.interval_ms,
+            checkpoints_at_a_time=checkpoints.max_concurrent,
             heartbeat_interval_ms=self._settings.runtime.heartbeat_interval_ms,
             lease_ms=self._settings.runtime.heartbeat_timeout_ms,
             pipeline_log_level=logging.getLogger().level,
@@ -215,7 +235,10 @@ class Daemon:
         if self._stop_requested.is_set():
             logger.warning("second signal: ending at once; the next start goes on from the last checkpoint")
             self._end_now(128 + number)
-        logger.info("%s: final checkpoint, then the end (a second signal ends at once)", number.name)
+        self._begin_stop(number.name)
+
+    def _begin_stop(self, who: str) -> None:
+        logger.info("%s: final checkpoint, then the end (a second signal ends at once)", who)
         self._stop_requested.set()
         self._metrics.state(PipelineState.STOPPING)
         grace_s = self._settings.runtime.shutdown_grace_ms / 1000
@@ -226,6 +249,21 @@ class Daemon:
                 runner.cancel()
             return
         self._request_final()
+
+    async def stop(self) -> None:
+        """As by SIGTERM; a repetition changes nothing."""
+        if not self._stop_requested.is_set():
+            self._begin_stop("POST /stop")
+
+    async def take_savepoint(self, directory: str | None) -> SavepointDone:
+        """Into `directory`, else into `savepoints` of the checkpoint directory. Raises SavepointUnavailable."""
+        runner = self._runner
+        if runner is None or not runner.is_running or self._stop_requested.is_set():
+            state, reason = self._metrics.current_state
+            detail = f": {reason}" if reason else ""
+            raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {state.value}{detail}")
+        chosen = directory or f"{str(self._settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
+        return await runner.take_savepoint(chosen)
 
     def _request_final(self) -> None:
         runner = self._runner

@@ -54,8 +54,8 @@ class _Barrier(msgspec.Struct, frozen=True):
 class KafkaSink:
     """One sink subtask of one attempt. Made, then `open`, then driven by one thread; `close` at the end.
 
-    `interval_ms` is the checkpoint interval (it sets the number of transactional ids). With `exactly_once` False there
-    is one plain idempotent producer, and prepare means that everything is delivered.
+    The checkpoint interval and how many checkpoints may be `concurrent` set the number of transactional ids. With
+    `exactly_once` False there is one plain idempotent producer, and prepare means that everything is delivered.
     """
 
     def __init__(
@@ -69,6 +69,7 @@ class KafkaSink:
         *,
         exactly_once: bool = True,
         interval_ms: int = 1000,
+        concurrent: int = 1,
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
         self.records_written = 0
@@ -83,7 +84,7 @@ class KafkaSink:
         self._exactly_once = exactly_once
         names = [TransactionalName(pipeline, operator.name, subtask, attempt, index) for index in range(POOL_SIZE_MAX)]
         ids = [name.transactional_id for name in names] if exactly_once else []
-        size = derive_pool_size(interval_ms)
+        size = derive_pool_size(interval_ms, concurrent)
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
         self._queue: deque[Encoded | _Barrier] = deque()

@@ -24,9 +24,12 @@ POOL_SIZE_MAX: Final = 64
 """Bound of the growth while checkpoint after checkpoint is given up behind its prepare."""
 
 
-def derive_pool_size(interval_ms: int) -> int:
-    """How many ids a checkpoint interval needs: more below 100 ms, where opening takes longer than an interval."""
-    return min(POOL_SIZE_MAX, max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1))))
+def derive_pool_size(interval_ms: int, concurrent: int = 1) -> int:
+    """How many ids a checkpoint interval needs: more below 100 ms, where opening takes longer than an interval, and
+    one more for every further checkpoint that may be under way.
+    """
+    for_one = max(POOL_SIZE, 3 + math.ceil(OPENING_MS / max(interval_ms, 1)))
+    return min(POOL_SIZE_MAX, for_one + concurrent - 1)
 
 
 class SlotState(Enum):

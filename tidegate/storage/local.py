@@ -31,13 +31,15 @@ T = TypeVar("T")
 class LocalStorage:
     """See the module and `Storage`. Safe to use from several threads and processes at a time.
 
-    `url` is `file:///directory` or a path; the directory is created. Raises StorageError.
+    `url` is `file:///directory` or a path; the directory is created, or with `create` False nothing is touched before
+    the first writing call. Raises StorageError.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         self.location: str = url
         self._root = _directory_of(url)
-        self._guard("create", "the directory", self._prepare)
+        if create:
+            self._guard("create", "the directory", self._prepare)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See Storage. Also when the answer is False the existing object is durable."""

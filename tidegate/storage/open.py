@@ -19,11 +19,14 @@ class StorageUnsupported(StorageError):
     retriable: ClassVar[bool] = False
 
 
-def open_storage(url: str) -> Storage:
-    """`file:///directory` or a path. Raises StorageUnsupported for other kinds, else StorageError."""
+def open_storage(url: str, *, create: bool = True) -> Storage:
+    """`file:///directory` or a path, created unless `create` is False.
+
+    Raises StorageUnsupported for other kinds, else StorageError.
+    """
     scheme = urlsplit(url).scheme.lower() if "://" in url or url.startswith("file:") else ""
     if scheme in {"", "file"}:
-        return LocalStorage(url)
+        return LocalStorage(url, create=create)
     if scheme in _OBJECT_STORES:
         raise StorageUnsupported(
             f"{url}: object stores need the storage extra; not supported yet: use a directory that the daemon and all "

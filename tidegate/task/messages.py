@@ -110,6 +110,7 @@ class SlotSettings(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int
     lease_ms: int
     pipeline_log_level: int
+    checkpoints_at_a_time: int = 1
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):

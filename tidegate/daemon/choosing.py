@@ -1,0 +1,187 @@
+"""What a recovery restores when it is not simply the newest checkpoint: somebody's choice, or the last whole one.
+
+Looks before the takeover, so that a refused start disturbs nobody, and once more behind it, when nobody else can decide
+any more. The decisions are in `coordinator/choice.py`; whatever is chosen is appended to the journal as the newest
+checkpoint, so that from then on there is one way to restore.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.coordinator.choice import (
+    Fallback,
+    Fate,
+    Wish,
+    decide_fallback,
+    decide_wish,
+    derive_asked,
+    derive_candidates,
+    derive_chosen,
+    find_retained,
+    refuse_damaged,
+)
+from tidegate.coordinator.entries import CheckpointEntry
+from tidegate.coordinator.journal import NOTHING_USED, Used
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import key_of
+from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
+from tidegate.coordinator.savepoint import Savepoint, import_states, read_savepoint, read_state
+from tidegate.coordinator.types import StateHandle
+from tidegate.daemon.decisions import Services
+from tidegate.ids import CheckpointId
+from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.open import open_storage
+
+logger = logging.getLogger(__name__)
+
+
+class RestoreOption(msgspec.Struct, frozen=True):
+    """`tidegate run FILE --restore TARGET [--repeat-output]`."""
+
+    target: str
+    """Number of a retained checkpoint, or the path of a savepoint."""
+    repeat_output: bool = False
+
+
+class Choosing:
+    """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
+
+    def __init__(self, services: Services, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
+        self._services = services
+        self._facts = facts
+        self._option = option
+        self._verify = verify
+        self._folder: Storage | None = None
+        self._savepoint: Savepoint | None = None
+        self._damages: dict[CheckpointId, str] = {}
+
+    @property
+    def used(self) -> Used:
+        """Numbers that the history of a savepoint has used."""
+        if self._savepoint is None:
+            return NOTHING_USED
+        return Used(self._savepoint.checkpoint.attempt, self._savepoint.checkpoint.id)
+
+    async def look(self, state: JournalState) -> Wish | Fallback | None:
+        """What would be done, without doing it; None: the newest checkpoint is restored.
+
+        Raises RestoreRefused, SavepointRefused, ObjectCorrupt, StorageError, BrokerUnavailable.
+        """
+        wish = await self._read_wish(state)
+        if wish is not None:
+            assert self._option is not None
+            refuse_unfit(wish.checkpoint, wish.identity, self._facts)
+            if decide_wish(state, wish, repeat_output=self._option.repeat_output):
+                return wish
+            logger.info("%s is what the newest checkpoint goes on from: --restore changes nothing", wish.title)
+        if self._verify and state.retained:
+            return await self._find_fallback(state)
+        return None
+
+    async def settle(self, plan: RestorePlan) -> RestorePlan | None:
+        """Behind the takeover: damage that can be got around; the plan to go on with, None when there is none."""
+        found = await self.look(self._services.journal.state)
+        if not isinstance(found, Fallback):
+            return None
+        kafka = self._services.kafka
+        await kafka.abort(found.abort)
+        fates = await kafka.find_fates(found.abort)
+        left = [one for one in found.abort if fates[key_of(one)] is not Fate.ABORTED]
+        if left:
+            raise BrokerUnavailable(
+                f"{len(left)} transactions of a damaged checkpoint are not known to be aborted (first: "
+                f"{left[0].transactional_id}, {fates[key_of(left[0])].value}); nothing is restored before they are"
+            )
+        logger.error(
+            "going back to checkpoint %d: %s. None of the output behind it was committed, %d transactions are aborted; "
+            "its input is read again",
+            found.chosen.checkpoint.id,
+            "; ".join(self._damages.values()),
+            len(found.abort),
+        )
+        return await self._append(plan, found.chosen)
+
+    async def go_back(self, plan: RestorePlan) -> RestorePlan | None:
+        """Behind the takeover and the end of all listed transactions: what somebody chose; None when nobody did."""
+        found = await self.look(self._services.journal.state)
+        if not isinstance(found, Wish):
+            return None
+        chosen = derive_chosen(found, self._facts.identity)
+        savepoint, folder, services = self._savepoint, self._folder, self._services
+        if savepoint is not None and folder is not None:
+            states = await services.in_journal_thread(
+                lambda: import_states(savepoint, folder, services.storage, plan.first_checkpoint)
+            )
+            chosen = msgspec.structs.replace(
+                chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
+            )
+        logger.warning("restoring %s, as asked for: output behind it is written again", found.title)
+        return await self._append(plan, chosen)
+
+    async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
+        journal = self._services.journal
+        now_ms = self._services.clock.now_ms()
+        await self._services.in_journal_thread(lambda: journal.append_restored(plan, chosen, now_ms))
+        return decide_restore(journal.state, self._facts)
+
+    # -- somebody's choice -----------------------------------------------------------------------------------------
+
+    async def _read_wish(self, state: JournalState) -> Wish | None:
+        if self._option is None:
+            return None
+        target = self._option.target
+        if target.isascii() and target.isdigit():
+            if state.origin == f"checkpoint {target}":  # done already; it may not be retained any more
+                return None
+            return find_retained(state, CheckpointId(int(target)))
+        if self._savepoint is None:
+            self._folder = await self._services.in_journal_thread(lambda: open_storage(target, create=False))
+            folder = self._folder
+            self._savepoint = await self._services.in_journal_thread(lambda: read_savepoint(folder))
+        savepoint = self._savepoint
+        identity = msgspec.structs.replace(savepoint.identity, pipeline=self._facts.identity.pipeline)
+        title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"
+        return Wish(title, origin, savepoint.checkpoint, identity, retained=False)
+
+    # -- damage ----------------------------------------------------------------------------------------------------
+
+    async def _find_fallback(self, state: JournalState) -> Fallback | None:
+        if not await self._damage(state.retained[-1]):
+            return None
+        damages = [self._damages[state.retained[-1].checkpoint.id]]
+        for entry in derive_candidates(state):
+            damage = await self._damage(entry)
+            if damage:
+                damages.append(damage)
+                continue
+            fates = await self._services.kafka.find_fates(derive_asked(state, entry))
+            refuse_unfit(entry.checkpoint, entry.identity, self._facts)
+            return decide_fallback(state, entry, fates, damages)
+        raise refuse_damaged(state, damages, "no other checkpoint is whole")
+
+    async def _damage(self, entry: CheckpointEntry) -> str:
+        """What is wrong with a checkpoint's state; empty when it is whole. Found damage is remembered."""
+        number = entry.checkpoint.id
+        if number not in self._damages:
+            found = await self._services.in_journal_thread(
+                lambda: find_damage(self._services.storage, entry.checkpoint.states)
+            )
+            if not found:
+                return ""
+            self._damages[number] = f"checkpoint {number} is damaged: {found}"
+        return self._damages[number]
+
+
+def find_damage(storage: Storage, states: Sequence[StateHandle]) -> str:
+    """The first state object that is missing or is not what was written; empty when all are whole."""
+    for handle in states:
+        try:
+            read_state(storage, handle)
+        except (ObjectCorrupt, ObjectMissing) as error:
+            return error.message
+    return ""

@@ -1,0 +1,184 @@
+"""The commands for a pipeline that runs, or has run: savepoint, stop, checkpoints."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from tidegate.config.load import read_pipeline
+from tidegate.config.models import PipelineSettings
+from tidegate.coordinator.entries import CheckpointEntry, Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import key_of
+from tidegate.coordinator.savepoint import METADATA, read_savepoint
+from tidegate.daemon.http_commands import JSON, Order, OrderRefused
+from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.errors import TidegateError
+from tidegate.storage.open import open_storage
+
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+_HTTP = click.option(
+    "--http", "address", metavar="URL", help="Of the daemon; default: http.host and http.port of FILE."
+)
+
+ANSWER_S: Final = 30.0
+COPY_S: Final = 3600.0
+"""On top of the checkpoint timeout: time to copy the state into the directory."""
+POLL_S: Final = 0.2
+
+
+class DaemonUnreachable(TidegateError):
+    """No daemon answers where this pipeline's should."""
+
+    code = "daemon-unreachable"
+    exit_code = 1
+    retriable = True
+
+
+class OrderFailed(TidegateError):
+    """The daemon has answered, but not done it."""
+
+    code = "order-failed"
+    exit_code = 1
+    retriable = False
+
+
+@click.command()
+@_FILE
+@click.argument("directory", required=False)
+@_HTTP
+def savepoint(file: Path, directory: str | None, address: str | None) -> None:
+    """Take a savepoint of the running pipeline of FILE and print its path.
+
+    It is written into DIRECTORY (default: `savepoints` in the checkpoint directory), and is yours: nothing removes it.
+    A relative DIRECTORY is one of this machine's.
+    """
+    settings = read_pipeline(file, os.environ).settings
+    target = directory if directory is None or "://" in directory else str(Path(directory).absolute())
+    timeout_s = settings.checkpoints.timeout_ms / 1000 + COPY_S
+    answer = _ask(_address(settings, address), "POST", "/savepoints", Order(settings.name, target), timeout_s)
+    click.echo(msgspec.json.decode(answer, type=SavepointDone).path)
+
+
+@click.command()
+@_FILE
+@_HTTP
+def stop(file: Path, address: str | None) -> int:
+    """End the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has gone."""
+    settings = read_pipeline(file, os.environ).settings
+    base = _address(settings, address)
+    _ask(base, "POST", "/stop", Order(settings.name), ANSWER_S)
+    deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
+    while time.monotonic() < deadline:
+        try:
+            state = json.loads(_ask(base, "GET", "/status", None, ANSWER_S))["state"]
+        except DaemonUnreachable:
+            click.echo("stopped")
+            return 0
+        if state == "failed":
+            click.echo("the daemon failed before its final checkpoint was committed: look at its log", err=True)
+            return 1
+        time.sleep(POLL_S)
+    click.echo("the daemon still runs: look at its log", err=True)
+    return 1
+
+
+@click.command()
+@_FILE
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+def checkpoints(file: Path, style: str) -> None:
+    """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""
+    settings = read_pipeline(file, os.environ).settings
+    rows = read_rows(str(settings.checkpoints.directory))
+    if style == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        return
+    if not rows:
+        click.echo(f"no checkpoints in {settings.checkpoints.directory}")
+        return
+    click.echo(f"{'id':>10}  {'completed (UTC)':<19}  {'bytes':>15}  {'kind':<10}  output")
+    for row in rows:
+        at = datetime.fromtimestamp(row.completed_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        click.echo(f"{row.id:>10}  {at}  {row.size_bytes:>15,}  {row.kind:<10}  {row.output}")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the list."""
+
+    id: int
+    completed_at_ms: int
+    size_bytes: int
+    kind: str
+    output: str
+    """`committed`; for the newest what is known; a savepoint's path."""
+
+
+def read_rows(directory: str) -> list[Row]:
+    """Checkpoints of the journal, oldest first, then savepoints. Raises StorageError, JournalRefused, ObjectCorrupt."""
+    storage = open_storage(directory, create=False)
+    state = Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1).read()
+    rows = [_row(state, entry) for entry in state.retained]
+    names = [name.rpartition("/")[0] for name in storage.list(f"{SAVEPOINTS}/") if name.endswith(f"/{METADATA}")]
+    for name in names:
+        path = f"{directory.rstrip('/')}/{name}"
+        found = read_savepoint(open_storage(path, create=False)).checkpoint
+        rows.append(Row(found.id, found.completed_at_ms, found.size_bytes, "savepoint", path))
+    return rows
+
+
+def _row(state: JournalState, entry: CheckpointEntry) -> Row:
+    """What the newest lists is decided, but only a later entry can tell that it has been committed."""
+    one = entry.checkpoint
+    listed = {key_of(committable) for committable in state.committables}
+    waiting = sum(key_of(committable) in listed for committable in one.committables)
+    output = f"decided, {waiting} transactions not confirmed yet" if waiting else "committed"
+    return Row(one.id, one.completed_at_ms, one.size_bytes, "final" if one.final else "checkpoint", output)
+
+
+def _address(settings: PipelineSettings, given: str | None) -> str:
+    if given is not None:
+        return given.rstrip("/")
+    if settings.http.port == 0:
+        raise click.UsageError("http.port is 0, so the port is in the daemon's log only: name it with --http URL")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.http.host, settings.http.host)  # noqa: S104 - compared
+    return f"http://[{host}]:{settings.http.port}" if ":" in host else f"http://{host}:{settings.http.port}"
+
+
+def _ask(base: str, method: str, path: str, order: Order | None, timeout_s: float) -> bytes:
+    """Raises OrderFailed with the daemon's own words, DaemonUnreachable. No proxy is asked: it is our own machine."""
+    parts = urlsplit(base)
+    if parts.scheme != "http" or parts.hostname is None or parts.path:
+        raise click.UsageError(f"{base} is no address of a daemon: write http://host:port")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    body = None if order is None else msgspec.json.encode(order)
+    try:
+        connection.request(method, path, body, {"Content-Type": JSON})
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise DaemonUnreachable(
+            f"no daemon answers at {base} ({error}); is the pipeline running on this machine, and is this its "
+            "http.host and http.port?"
+        ) from error
+    finally:
+        connection.close()
+    if answer.status != http.HTTPStatus.OK:
+        raise OrderFailed(_words(text) or f"HTTP status {answer.status}", status=answer.status)
+    return text
+
+
+def _words(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=OrderRefused).message
+    except msgspec.DecodeError:
+        return body.decode(errors="replace").strip()[:200]

@@ -1,0 +1,131 @@
+"""Savepoints on demand: one request at a time, from the question to the path of the finished savepoint.
+
+The coordinator says when the files may be written (all output before them is committed), a thread of its own copies
+them, so that a large copy never holds up the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.savepoint import savepoint_folder, write_savepoint
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import Storage, StorageError
+from tidegate.storage.open import open_storage
+
+logger = logging.getLogger(__name__)
+
+SAVEPOINTS: Final = "savepoints"
+"""Folder within the checkpoint directory for savepoints that are given no other; never cleaned up."""
+
+
+class SavepointUnavailable(TidegateError):
+    """No savepoint was written; the pipeline is as it was."""
+
+    code = "savepoint-unavailable"
+    exit_code = 1
+    retriable = True
+
+
+class SavepointDone(msgspec.Struct, frozen=True):
+    """Answer to a request."""
+
+    path: str
+    checkpoint: CheckpointId
+    size_bytes: int
+
+
+class _Request(msgspec.Struct):
+    directory: str
+    answer: asyncio.Future[SavepointDone]
+    checkpoint: CheckpointId | None = None
+
+
+class SavepointDesk:
+    """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
+
+    def __init__(
+        self, origin: Storage, journal: Journal, now_ms: Callable[[], int], feed: Callable[[Event], None]
+    ) -> None:
+        self._origin = origin
+        self._journal = journal
+        self._now_ms = now_ms
+        self._feed = feed
+        self._request: _Request | None = None
+
+    async def take(self, directory: str) -> SavepointDone:
+        """Raises SavepointUnavailable when there will be none, StorageError when `directory` cannot be used."""
+        if self._request is not None:
+            raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
+        await asyncio.to_thread(open_storage, directory)  # what is wrong with it is told now, not behind a checkpoint
+        if self._request is not None:
+            raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
+        request = _Request(directory, asyncio.get_running_loop().create_future())
+        self._request = request
+        try:
+            self._feed(TriggerRequested(self._now_ms(), savepoint=True))
+            if request.checkpoint is None and not request.answer.done():
+                raise SavepointUnavailable("no savepoint was taken: the attempt has just ended; ask again")
+            return await request.answer
+        finally:
+            self._request = None
+
+    # -- what the coordinator answers ------------------------------------------------------------------------------
+
+    def begun(self, checkpoint: CheckpointId) -> None:
+        """Its barriers are on their way."""
+        if self._request is not None:
+            self._request.checkpoint = checkpoint
+
+    def refused(self, refusal: TriggerRefusal) -> None:
+        """It was not begun."""
+        self._fail(f"no savepoint was taken: {refusal.value}")
+
+    def given_up(self, checkpoint: CheckpointId, why: str) -> None:
+        """A checkpoint failed; perhaps it was ours."""
+        if self._request is not None and self._request.checkpoint == checkpoint:
+            self._fail(f"savepoint {checkpoint} was given up: {why}")
+
+    def close(self, why: str) -> None:
+        """The attempt has ended; a copy under way has no reader any more."""
+        self._fail(f"no savepoint was taken: {why}")
+
+    async def write(self, checkpoint: CompletedCheckpoint) -> None:
+        """Copy the files and tell the coordinator."""
+        request = self._request
+        if request is None:
+            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", self._now_ms()))
+            return
+        try:
+            done = await asyncio.to_thread(self._copy, checkpoint, request.directory)
+        except StorageError as error:
+            self._feed(SavepointFailed(checkpoint.id, error.message, self._now_ms()))
+            return
+        logger.info("savepoint %d: %s (%s bytes)", checkpoint.id, done.path, f"{done.size_bytes:,}")
+        self._feed(SavepointWritten(checkpoint.id, self._now_ms()))
+        if not request.answer.done():
+            request.answer.set_result(done)
+
+    def _copy(self, checkpoint: CompletedCheckpoint, directory: str) -> SavepointDone:
+        identity = self._journal.identity
+        if identity is None:
+            raise StorageError("the journal belongs to nobody: another daemon has taken the pipeline over")
+        token = secrets.token_hex(16)
+        folder = savepoint_folder(identity.pipeline, checkpoint.id, token)
+        write_savepoint(self._origin, open_storage(directory), folder, checkpoint, identity, token)
+        return SavepointDone(f"{directory.rstrip('/')}/{folder}", checkpoint.id, checkpoint.size_bytes)
+
+    def _fail(self, text: str) -> None:
+        request = self._request
+        if request is not None and not request.answer.done():
+            request.answer.set_exception(SavepointUnavailable(text))

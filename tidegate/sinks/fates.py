@@ -1,0 +1,78 @@
+"""What has become of transactions that are not to be committed: looked at, and aborted. Read by going back only.
+
+The committer is never asked here: it would commit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from tidegate.coordinator.choice import Fate
+from tidegate.coordinator.ledger import Key, key_of
+from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.ids import TransactionalId
+from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
+
+TIMEOUT_S: Final = 30.0
+
+
+class Client(Protocol):
+    """What is used of TransactionClient."""
+
+    def end_transaction(self, committable: Committable, commit: bool, timeout_s: float) -> EndAnswer:
+        """Commit or abort one."""
+
+    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+        """Read the marker."""
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
+        """Ask the coordinator."""
+
+
+def find_fates(client: Client, committables: Sequence[Committable], timeout_s: float = TIMEOUT_S) -> dict[Key, Fate]:
+    """What the broker says; changes nothing. Raises BrokerUnavailable."""
+    return {key_of(one): _find_fate(client, one, timeout_s) for one in committables}
+
+
+def abort_all(client: Client, committables: Sequence[Committable], timeout_s: float = TIMEOUT_S) -> None:
+    """Ask for their abort. One that was committed before stays so, and one without an answer may stay open:
+    `find_fates` tells afterwards.
+    """
+    for one in committables:
+        client.end_transaction(one, commit=False, timeout_s=timeout_s)
+
+
+def decide_fate(
+    committable: Committable, told: TransactionDescription | None, markers: Sequence[Marker]
+) -> Fate | None:
+    """From the coordinator's view if it is about exactly this transaction, else from the markers. Pure.
+
+    None: it has to be decided from markers, and none were given. One commit marker is enough; aborted is only what
+    every partition says.
+    """
+    mine = (committable.producer_id, committable.producer_epoch)
+    if told is not None and (told.producer_id, told.producer_epoch) == mine:
+        match told.state:
+            case CoordinatorState.ONGOING:
+                return Fate.OPEN
+            case CoordinatorState.PREPARE_COMMIT | CoordinatorState.COMPLETE_COMMIT:
+                return Fate.COMMITTED
+            case CoordinatorState.PREPARE_ABORT | CoordinatorState.COMPLETE_ABORT:
+                return Fate.ABORTED
+    if not markers:
+        return None
+    if Marker.COMMIT in markers:
+        return Fate.COMMITTED
+    return Fate.ABORTED if set(markers) == {Marker.ABORT} else Fate.UNKNOWN
+
+
+def _find_fate(client: Client, one: Committable, timeout_s: float) -> Fate:
+    told = client.describe(one.transactional_id, timeout_s=timeout_s)
+    fate = decide_fate(one, told, ())
+    if fate is None:
+        markers = [
+            client.outcome(part, one.producer_id, one.producer_epoch, timeout_s=timeout_s) for part in one.written
+        ]
+        fate = decide_fate(one, told, markers)
+    return fate or Fate.UNKNOWN
