@@ -7,11 +7,13 @@ STAMP := $(VENV)/.setup
 LOCKS := requirements-build.lock requirements.lock requirements-jvm.lock
 KILLS ?= 40
 SEED ?= 1
+SEEDS ?= 2000
+FIRST ?= 1
 WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos lock clean
+.PHONY: help setup demo test test-quick lint format bench chaos sim soak lock clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +43,12 @@ bench: setup ## measure throughput, CPU, memory and latency; results are appende
 
 chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEED=1) and verify its output
 	$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)
+
+sim: setup ## play SEEDS=2000 simulated schedules with faults, from seed FIRST=1
+	$(BIN)/tidegate simulate --seeds $(SEEDS) --first $(FIRST) --processes $(WORKERS) $(ARGS)
+
+soak: setup ## play 50,000 simulated schedules
+	$(BIN)/tidegate simulate --seeds 50000 --first $(FIRST) --processes $(WORKERS) $(ARGS)
 
 lock: ## pin the newest permitted versions again, with hashes (uv is taken into a virtual environment of its own)
 	$(PYTHON) -m venv build/lock

@@ -73,6 +73,9 @@ class SimDaemon:
 
     def request_stop(self) -> None:
         """As SIGTERM: a final checkpoint, then the end."""
+        self.loop.call_soon(self._on_stop)
+
+    def _on_stop(self) -> None:
         self._stop_requested = True
         if self._runner is not None:
             if self._runner.is_running:

@@ -183,11 +183,10 @@ class World:
             self._finished = True
             self.kernel.at(0.0, self.kernel.stop)
             return
-        if daemon.over and daemon.error is not None and not daemon.error.retriable:
-            if daemon.error.exit_code == 4:
-                self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
-                self.kernel.at(0.0, self.kernel.stop)
-                return
+        if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
+            self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
+            self.kernel.at(0.0, self.kernel.stop)
+            return
         if not self._starting and self.daemon is None:
             self._starting = True
             self.kernel.at(self._random.uniform(*RESTART_S), self._start_daemon)

@@ -1,0 +1,139 @@
+"""Many schedules: played one after the other or in several processes, counted, and told when one fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Final
+
+import msgspec
+
+from tidegate.simulation.baton import Workers
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.shrink import Shrinker
+from tidegate.simulation.world import Result, Schedule, play
+
+ENOUGH_FAULTS: Final = 5
+"""A schedule counts when at least so many of its faults really happened."""
+CHUNK: Final = 50
+STORY_LINES: Final = 60
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What a number of schedules came to."""
+
+    played: int = 0
+    counted: int = 0
+    """Those with enough faults."""
+    faults: int = 0
+    attempts: int = 0
+    checkpoints: int = 0
+    failed: tuple[int, ...] = ()
+    """Seeds."""
+    stories: tuple[str, ...] = ()
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(
+            played=self.played + other.played,
+            counted=self.counted + other.counted,
+            faults=self.faults + other.faults,
+            attempts=self.attempts + other.attempts,
+            checkpoints=self.checkpoints + other.checkpoints,
+            failed=self.failed + other.failed,
+            stories=self.stories + other.stories,
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[Workers]:
+    """Virtual threads for many schedules; the product's log lines are not for people here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    workers = Workers()
+    try:
+        yield workers
+    finally:
+        workers.close()
+        logging.disable(before)
+
+
+def play_seeds(first: int, count: int, *, shrink: bool = True) -> Tally:
+    """Seeds `first` to `first + count - 1`, in this process."""
+    tally = Tally()
+    with quiet() as workers:
+        for seed in range(first, first + count):
+            result = play(draw_schedule(seed), workers)
+            tally = tally.plus(_count(result, workers, shrink=shrink))
+    return tally
+
+
+def play_in_processes(first: int, count: int, processes: int, budget_s: float | None) -> Iterator[tuple[Tally, float]]:
+    """The tally so far and the seconds it took, again and again; ends early when the budget is used up."""
+    started = time.monotonic()
+    tally = Tally()
+    chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=prepare) as pool:
+        waiting = [pool.submit(play_seeds, at, size) for at, size in chunks[:processes]]
+        following = iter(chunks[processes:])
+        while waiting:
+            tally = tally.plus(waiting.pop(0).result())
+            elapsed_s = time.monotonic() - started
+            yield tally, elapsed_s
+            chunk = next(following, None)
+            if chunk is not None and (budget_s is None or elapsed_s < budget_s):
+                waiting.append(pool.submit(play_seeds, *chunk))
+
+
+def prepare() -> None:
+    """Before Polars is imported: one thread is enough for rows by the dozen."""
+    os.environ["POLARS_MAX_THREADS"] = "1"
+
+
+def tell(result: Result, smallest: Schedule | None) -> str:
+    """The story of a failed schedule."""
+    fired = [str(fault) for fault in result.fired]
+    parts = [
+        f"seed {result.schedule.seed} fails: {result.schedule.workload}",
+        "faults that happened:",
+        *(f"  {fault}" for fault in fired),
+        f"the last {STORY_LINES} of {len(result.story)} lines:",
+        *(f"  {line}" for line in result.story[-STORY_LINES:]),
+        "problems:",
+        *(f"  {problem}" for problem in result.problems),
+    ]
+    if smallest is not None:
+        parts += ["smallest schedule that fails, for tests/simulation/regressions/:", encode_schedule(smallest)]
+    return "\n".join(parts)
+
+
+def encode_schedule(schedule: Schedule) -> str:
+    """As JSON, for a file."""
+    return msgspec.json.format(msgspec.json.encode(schedule), indent=2).decode()
+
+
+def decode_schedule(text: str | bytes) -> Schedule:
+    """Inverse of `encode_schedule`."""
+    return msgspec.json.decode(text, type=Schedule)
+
+
+def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
+    failed: tuple[int, ...] = ()
+    stories: tuple[str, ...] = ()
+    if result.problems:
+        smallest = Shrinker(lambda s: bool(play(s, workers).problems)).shrink(result.schedule) if shrink else None
+        failed, stories = (result.schedule.seed,), (tell(result, smallest),)
+    return Tally(
+        played=1,
+        counted=int(len(result.fired) >= ENOUGH_FAULTS),
+        faults=len(result.fired),
+        attempts=result.attempts,
+        checkpoints=result.checkpoints,
+        failed=failed,
+        stories=stories,
+    )
