@@ -135,6 +135,9 @@ class FakeTotals:
         self.seen: list[Row] = []
         self._trace = trace
 
+    def restore(self, rows: Iterable[Row]) -> None:
+        self.seen += rows
+
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         self.seen += frame.select("k", "n").rows()
         return frame

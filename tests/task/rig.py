@@ -10,17 +10,19 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
 from tests.task.fakes import ATTEMPT, FakeFilter, FakeSink, FakeSource, FakeTotals, Row, Trace, VirtualClock
-from tidegate.coordinator.types import Ack, Decline, StateHandle
+from tidegate.coordinator.types import Ack, Decline, StateHandle, StateKind
 from tidegate.ids import (
     Attempt,
     CheckpointId,
     SlotIndex,
     SubtaskId,
     TransactionalId,
+    VertexId,
 )
 from tidegate.plan.graph import (
     AggregateOperator,
@@ -33,7 +35,8 @@ from tidegate.plan.graph import (
 )
 from tidegate.task.barriers.handler import BarrierHandler, choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
-from tidegate.task.elements import Barrier
+from tidegate.task.elements import Barrier, Batch
+from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
 from tidegate.task.messages import Abandoned, Acknowledged, Completed, Declined, SlotMessage, SourceFinished, Trigger
 from tidegate.task.outputs import EdgeOutput
@@ -59,6 +62,19 @@ class TracedOutput:
     @property
     def writable(self) -> bool:
         return self._inner.writable
+
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+        return self._inner.take_overtaken(checkpoint)
+
+    def on_time(self, now_ms: int) -> None:
+        self._inner.on_time(now_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._inner.next_deadline_ms
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        self._inner.forget(checkpoint)
 
 
 @dataclass
@@ -111,6 +127,19 @@ class Connection:
         return bool(data)
 
 
+class Restored(Protocol):
+    """What a rig starts from."""
+
+    def source(self, name: str, slot: int) -> FakeSource:
+        """A source behind its position."""
+
+    def rows(self, operator: str, slot: int) -> list[Row]:
+        """The state of an operator."""
+
+    def replay(self, task: VertexId, slot: int) -> list[tuple[int, Batch]]:
+        """Rows in flight towards a subtask."""
+
+
 class Rig:
     """All slots of a plan."""
 
@@ -121,8 +150,15 @@ class Rig:
         batches: Callable[[str, int], Sequence[Sequence[Row]]] = lambda name, slot: (),
         operators: Mapping[str, Callable[[], Operator]] | None = None,
         bounded: bool = False,
+        unaligned: bool = False,
+        restored: Restored | None = None,
     ) -> None:
         self.plan = plan
+        self._unaligned = unaligned
+        self._restored = restored
+        self.files: dict[str, bytes] = {}
+        """Rows in flight that were uploaded, by path."""
+        self.deleted: list[StateHandle] = []
         self.clock = VirtualClock()
         self._batches = batches
         self._operators = operators or {}
@@ -143,12 +179,13 @@ class Rig:
         jobs: list[UploadJob] = []
         bad: list[tuple[str, int]] = []
         loop = SlotLoop(ATTEMPT, self.clock, sent.append, jobs.append, lambda *event: bad.append(event))
+        loop.shapes = derive_shapes(self.plan)
         return RigSlot(index, loop, Trace(), sent, jobs, bad)
 
     def _build(self, slot: RigSlot) -> None:
         for each in self.plan.edges:
             for sender in self._ends(each, slot.index):
-                slot.inputs[sender, each.index] = InputChannel()
+                slot.inputs[sender, each.index] = InputChannel(each.index)
         for each_vertex in self.plan.vertices:
             slot.loop.tasks.append(self._task(slot, each_vertex))
 
@@ -163,8 +200,7 @@ class Rig:
             name = node.operator.name
             match node.operator:
                 case SourceOperator():
-                    batches = self._batches(name, slot.index)
-                    source = slot.sources[name] = FakeSource(name, slot.index, batches, bounded=self._bounded)
+                    source = slot.sources[name] = self._source(name, slot.index)
                 case SinkOperator():
                     sinks[index] = slot.sinks[name] = FakeSink(name, slot.index, slot.trace)
                 case _:
@@ -176,7 +212,9 @@ class Rig:
         ]
         handler: BarrierHandler | None = None
         if source is None:
-            handler = choose_handler(exactly_once=self.plan.exactly_once, unaligned=False, channels=len(inputs))
+            by_key = all(each.keys for each in self.plan.inputs_of(vertex.id))
+            unaligned = self._unaligned and by_key
+            handler = choose_handler(exactly_once=self.plan.exactly_once, unaligned=unaligned, channels=len(inputs))
         return VertexTask(
             vertex,
             SubtaskId(vertex.id, SlotIndex(slot.index)),
@@ -187,12 +225,23 @@ class Rig:
             operators=operators,
             sinks=sinks,
             outputs={edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+            replay=self._restored.replay(vertex.id, slot.index) if self._restored is not None else (),
         )
+
+    def _source(self, name: str, slot: int) -> FakeSource:
+        if self._restored is not None:
+            return self._restored.source(name, slot)
+        return FakeSource(name, slot, self._batches(name, slot), bounded=self._bounded)
 
     def _operator(self, slot: RigSlot, node: Node) -> Operator:
         if node.operator.name in self._operators:
             return self._operators[node.operator.name]()
-        return FakeTotals(slot.trace) if isinstance(node.operator, AggregateOperator) else FakeFilter()
+        if not isinstance(node.operator, AggregateOperator):
+            return FakeFilter()
+        totals = FakeTotals(slot.trace)
+        if self._restored is not None:
+            totals.restore(self._restored.rows(node.operator.name, slot.index))
+        return totals
 
     def _output(self, slot: RigSlot, edge: Edge) -> EdgeOutput:
         channels: list[OutputChannel] = []
@@ -236,12 +285,19 @@ class Rig:
         handle = None
         if not error:
             data = job.capture()
-            handle = StateHandle(job.operator, job.subtask.index, data.decode(), len(data), "")
+            if job.kind is StateKind.OPERATOR:
+                path = data.decode()
+            else:
+                path = f"{job.checkpoint}/{job.operator}-{job.subtask.index}.{job.kind}"
+                self.files[path] = data
+            handle = StateHandle(job.operator, job.subtask.index, path, len(data), "", job.kind, job.edges)
         slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, handle, error, 7.0))
         return True
 
-    def trigger(self, checkpoint: int, *, final: bool = False, attempt: Attempt = ATTEMPT) -> None:
-        barrier = Barrier(CheckpointId(checkpoint), self.clock.ms, final)
+    def trigger(
+        self, checkpoint: int, *, final: bool = False, attempt: Attempt = ATTEMPT, after_ms: int | None = None
+    ) -> None:
+        barrier = Barrier(CheckpointId(checkpoint), self.clock.ms, final, after_ms)
         for slot in self.slots:
             slot.loop.on_trigger(Trigger(attempt, barrier))
 
@@ -255,7 +311,7 @@ class Rig:
             self.abandon_at(slot, checkpoint, attempt)
 
     def abandon_at(self, slot: RigSlot, checkpoint: int, attempt: Attempt = ATTEMPT) -> None:
-        slot.loop.on_abandoned(Abandoned(attempt, CheckpointId(checkpoint), "by the test"))
+        self.deleted += slot.loop.on_abandoned(Abandoned(attempt, CheckpointId(checkpoint), "by the test"))
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
@@ -293,6 +349,8 @@ class Rig:
         rows: Counter[Row] = Counter()
         for ack in self.acks(checkpoint):
             for state in ack.states:
+                if state.kind is not StateKind.OPERATOR:
+                    continue
                 rows.update(msgspec.json.decode(state.path, type=list[Row]))
         return rows
 

@@ -69,10 +69,11 @@ def test_a_failed_upload_declines_its_checkpoint_and_drops_its_other_parts() -> 
     rig.upload(slot, error="disk full")
     (decline,) = rig.declines()
     assert (decline.checkpoint, decline.reason, decline.detail) == (1, AbortReason.SNAPSHOT_FAILED, "disk full")
-    assert not slot.loop._pending
     slot.sinks["write"].holds_prepares = False
     rig.settle()
     assert not rig.acks(1)
+    rig.abandon(1)
+    assert not slot.loop._pending
     rig.trigger(2)
     rig.settle()
     assert len(rig.acks(2)) == 1

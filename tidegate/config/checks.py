@@ -120,6 +120,9 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Iss
         remedy = "make it at least twice `runtime.heartbeat_interval`"
         yield Issue(("runtime", "heartbeat_timeout"), "is too short for the heartbeat interval", remedy)
     checkpoints = settings.checkpoints
+    if checkpoints.mode != "exactly-once" and checkpoints.unaligned.after_ms is not None:
+        message = f"`{checkpoints.unaligned}` needs `mode: exactly-once`: at-least-once waits for no barrier anyway"
+        yield Issue(("checkpoints", "unaligned"), message, "remove it, or change the mode")
     needed = checkpoints.interval_ms + checkpoints.timeout_ms + settings.restart.max_ms
     if checkpoints.mode == "exactly-once" and needed >= checkpoints.transaction_timeout_ms and "checkpoints" in values:
         limit, whole = render_duration(checkpoints.transaction_timeout_ms), render_duration(needed)

@@ -15,13 +15,14 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from tidegate.config.columns import TypeProblem, derive_type
 from tidegate.config.secrets import is_secret_key
 from tidegate.config.suggest import derive_suggestion
-from tidegate.config.units import derive_duration_ms
+from tidegate.config.units import derive_duration_ms, render_duration
 from tidegate.datatypes import DataType
 
 CONFIG = "config"
 """The pydantic error type of every check of our own; its context has `message` and `remedy`."""
 
 MAX_NAME_LENGTH = 100
+UNALIGNED_AFTER_MS_MIN, UNALIGNED_AFTER_MS_MAX = 10, 3_600_000
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _OPERATOR_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -278,6 +279,31 @@ def _give_up(value: object) -> GiveUp:
     return GiveUp(int(match[1]), _duration(match[2]))
 
 
+class Unaligned(msgspec.Struct, frozen=True):
+    """Whether barriers may overtake records. `after_ms` None: never; 0: always; more: after so long at a place."""
+
+    after_ms: int | None = None
+
+    def __str__(self) -> str:
+        if not self.after_ms:
+            return "never" if self.after_ms is None else "always"
+        return f"after {render_duration(self.after_ms)}"
+
+
+def _unaligned(value: object) -> Unaligned:
+    remedy = "write never, always, or `after` with a duration, for instance `after 5s`"
+    text = require_text(value, "never, always or after a time", remedy)
+    if text in ("never", "always"):
+        return Unaligned(None if text == "never" else 0)
+    word, _, limit = text.partition(" ")
+    if word != "after" or not limit.strip():
+        raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
+    milliseconds = _duration(limit.strip())
+    if not UNALIGNED_AFTER_MS_MIN <= milliseconds <= UNALIGNED_AFTER_MS_MAX:
+        raise refusal(f"{describe_value(limit.strip())} is out of range", "use 10ms to 1h")
+    return Unaligned(milliseconds)
+
+
 def _directory(value: object) -> str:
     text = require_text(value, "a directory", "for instance file:///var/lib/tidegate")
     scheme, separator, _ = text.partition("://")
@@ -326,4 +352,15 @@ Start = Annotated[
 ]
 Until = Annotated[str, Check(_until, _WORDS)]
 GiveUpAfter = Annotated[GiveUp, Check(_give_up, {"type": "string", "pattern": "^[0-9]+ +in +[0-9a-z]+$"})]
+UnalignedWord = Annotated[
+    Unaligned,
+    Check(
+        _unaligned,
+        {
+            "type": "string",
+            "pattern": "^(never|always|after +([0-9]+(ms|s|m|h|d))+)$",
+            "examples": ["never", "always", "after 5s"],
+        },
+    ),
+]
 Directory = Annotated[str, Check(_directory, {"type": "string", "examples": ["file:///var/lib/tidegate"]})]

@@ -25,6 +25,8 @@ from tidegate.config.fields import (
     StepName,
     Topic,
     Topics,
+    Unaligned,
+    UnalignedWord,
     Until,
     choice,
     duration,
@@ -56,10 +58,9 @@ class CheckpointSettings(Settings):
         str, choice("exactly-once", "at-least-once"), Field(description="What readers of the sinks may rely on.")
     ] = "exactly-once"
     unaligned: Annotated[
-        str,
-        choice("never", later={"always": "use never", "after": "use never"}),
-        Field(description="Whether barriers may overtake records."),
-    ] = "never"
+        UnalignedWord,
+        Field(description="Whether barriers may overtake records: `never`, `always`, or `after 5s` of waiting."),
+    ] = Unaligned()
     timeout_ms: Annotated[
         int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer is given up.")
     ] = 600_000

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.config.fields import Check, GiveUp
+from tidegate.config.fields import Check, GiveUp, Unaligned
 from tidegate.config.models import (
     CheckpointSettings,
     HttpSettings,
@@ -137,7 +137,7 @@ def _default(name: str, info: FieldInfo) -> str:
         return f"`{render_duration(value)}`"
     if isinstance(value, GiveUp):
         return f"`{value.failures} in {render_duration(value.within_ms)}`"
-    return f"`{value}`" if isinstance(value, str | int) else ""
+    return f"`{value}`" if isinstance(value, str | int | Unaligned) else ""
 
 
 def _owned(title: str, owned: Mapping[str, tuple[str, str]]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.coordinator.entries import CheckpointEntry, Identity, Takeover
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range
@@ -31,6 +31,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     """Source -> topic -> number of partitions."""
     stateful: frozenset[OperatorName]
     """Operators with keyed state."""
+    edges: frozenset[str] = frozenset()
+    """Names of the edges by key: those that rows in flight can be replayed on."""
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class SlotRestore(msgspec.Struct, frozen=True):
     """Where to continue, per source that was in the checkpoint, for exactly the partitions above (C32). A source
     without an entry begins as its `start` says."""
     states: tuple[StateHandle, ...]
-    """State files to scan; only entries whose key group is in `key_groups` are taken."""
+    """State files to scan, rows in flight included; only what has its key group in `key_groups` is taken."""
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
@@ -164,14 +166,19 @@ def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName
 def _states_of(
     checkpoint: CompletedCheckpoint | None, slot: SlotIndex, before: int, now: Identity
 ) -> tuple[StateHandle, ...]:
-    """Files of every old subtask whose key groups overlap with the new ones, in the order of the checkpoint (F28)."""
+    """Files of every old subtask whose key groups overlap with the new ones, in the order of the checkpoint (F28).
+
+    Rows that had not left their sender may be for anybody.
+    """
     if checkpoint is None:
         return ()
     wanted = key_group_range(slot, now.parallelism, now.max_parallelism)
     sharing = {
         old for old in range(before) if _overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
     }
-    return tuple(handle for handle in checkpoint.states if handle.subtask in sharing)
+    return tuple(
+        handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind is StateKind.OUTPUT
+    )
 
 
 def _overlap(one: range, other: range) -> bool:
@@ -232,7 +239,14 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
                     source=source,
                     topic=topic,
                 )
-    for operator in sorted({handle.operator for handle in checkpoint.states}):
+    for edge in sorted({edge for handle in checkpoint.states for edge in handle.edges} - facts.edges):
+        raise RestoreRefused(
+            f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has (it "
+            f"has: {', '.join(sorted(facts.edges)) or 'none'}); put the old definition back, end the pipeline once with "
+            "SIGTERM (its final checkpoint leaves nothing in flight), then change it",
+            edge=edge,
+        )
+    for operator in sorted({handle.operator for handle in checkpoint.states if handle.kind is StateKind.OPERATOR}):
         if operator not in facts.stateful:
             raise RestoreRefused(
                 f"the checkpoint holds state of step {operator!r}, which the pipeline no longer has as a step with "

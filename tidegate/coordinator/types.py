@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId
@@ -38,15 +40,30 @@ class Committable(msgspec.Struct, frozen=True):
         return sum(part.records for part in self.written)
 
 
+class StateKind(StrEnum):
+    """What a piece of state is, and so who restores it."""
+
+    OPERATOR = "operator"
+    """Keyed state: for the operator of that name."""
+    INPUT = "input"
+    """Rows in flight in front of a subtask: replayed before any new row of their edges."""
+    OUTPUT = "output"
+    """Rows in flight that waited to leave a subtask: replayed at the other end of their edges, behind its INPUT."""
+
+
 class StateHandle(msgspec.Struct, frozen=True):
     """Pointer to a stored piece of state (F18)."""
 
     operator: OperatorName
+    """Whose state it is; of rows in flight the head of the subtask's vertex."""
     subtask: SlotIndex
     path: str
     """Object name in the checkpoint storage."""
     size_bytes: int
     sha256: str
+    kind: StateKind = StateKind.OPERATOR
+    edges: tuple[str, ...] = ()
+    """Rows in flight: names of the edges that they were on."""
 
 
 class SourcePositions(msgspec.Struct, frozen=True):
@@ -102,3 +119,8 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     def size_bytes(self) -> int:
         """Bytes of state in storage."""
         return sum(state.size_bytes for state in self.states)
+
+    @property
+    def inflight_bytes(self) -> int:
+        """The part of `size_bytes` that is rows in flight."""
+        return sum(state.size_bytes for state in self.states if state.kind is not StateKind.OPERATOR)

@@ -37,9 +37,14 @@ def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]
     carried = [each for each in checkpoint.committables if each.checkpoint != checkpoint.id]
     return (
         f"checkpoint {checkpoint.id} completed in {render_duration(duration)}{f' ({parts})' if parts else ''}: "
-        f"state {render_size(checkpoint.size_bytes)}, commits {_content(own)}"
+        f"state {render_size(checkpoint.size_bytes)}{_inflight(checkpoint)}, commits {_content(own)}"
         f"{f' and {_content(carried)} carried over' if carried else ''}{', final' if checkpoint.final else ''}"
     )
+
+
+def _inflight(checkpoint: CompletedCheckpoint) -> str:
+    size_bytes = checkpoint.inflight_bytes
+    return f" ({render_size(size_bytes)} of it rows in flight)" if size_bytes else ""
 
 
 def _content(committables: Sequence[Committable]) -> str:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.types import SourcePositions, StateHandle
+from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
 from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
@@ -41,6 +41,8 @@ from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
 from tidegate.task.barriers.handler import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
+from tidegate.task.elements import Batch
+from tidegate.task.inflight import derive_shapes, read_inflight
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
@@ -115,6 +117,7 @@ class Deployment:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
         plan = self._deploy.plan
         self.loop.origins = derive_origins(plan)
+        self.loop.shapes = derive_shapes(plan)
         for vertex in plan.vertices:
             self._inputs[vertex.id] = [
                 self._input_channel(edge, sender)
@@ -169,7 +172,7 @@ class Deployment:
         return list(range(self._deploy.plan.parallelism)) if edge.keys else [own]
 
     def _input_channel(self, edge: Edge, sender: int) -> InputChannel:
-        channel = InputChannel()
+        channel = InputChannel(edge.index)
         where = self._local_inputs if sender == self._deploy.slot else self.remote_inputs
         where[sender, edge.index] = channel
         return channel
@@ -205,7 +208,11 @@ class Deployment:
         inputs = self._inputs[vertex.id]
         handler = None
         if source is None:
-            handler = choose_handler(exactly_once=plan.exactly_once, unaligned=False, channels=len(inputs))
+            # Rows between a union and its inputs have no key, so nothing could say where they belong after a restore
+            # with other partitions or slots: barriers are aligned there, whatever they are elsewhere.
+            by_key = any(edge.keys for edge in plan.inputs_of(vertex.id))
+            unaligned = by_key and self._deploy.settings.unaligned_after_ms is not None
+            handler = choose_handler(exactly_once=plan.exactly_once, unaligned=unaligned, channels=len(inputs))
         return VertexTask(
             vertex,
             SubtaskId(vertex.id, self._deploy.slot),
@@ -216,6 +223,7 @@ class Deployment:
             operators=operators,
             sinks=sinks,
             outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+            replay=self._replay(vertex),
         )
 
     def _build_source(self, spec: SourceOperator) -> SourceNode:
@@ -254,14 +262,36 @@ class Deployment:
         """The operator with its part of the restored state: the key groups of this subtask."""
         deploy = self._deploy
         operator = _make_operator(node.operator, deploy.plan.max_parallelism)
-        handles = [handle for handle in deploy.states if handle.operator == node.operator.name]
+        handles = [
+            handle
+            for handle in deploy.states
+            if handle.operator == node.operator.name and handle.kind is StateKind.OPERATOR
+        ]
         if handles:
-            groups = key_group_range(deploy.slot, deploy.plan.parallelism, deploy.plan.max_parallelism)
-            operator.restore([self._read_state(handle) for handle in handles], groups)
+            operator.restore([self._read_state(handle) for handle in handles], self._key_groups)
             logger.info("state of %s restored: %d keys", node.operator.name, operator.state_keys)
         if isinstance(node.operator, AggregateOperator):
             self._stateful[node.operator.name] = operator
         return operator
+
+    @property
+    def _key_groups(self) -> range:
+        return key_group_range(self._deploy.slot, self._deploy.plan.parallelism, self._deploy.plan.max_parallelism)
+
+    def _replay(self, vertex: Vertex) -> list[tuple[int, Batch]]:
+        """Rows in flight towards this subtask: what had been received, then what had not left its senders (B50)."""
+        inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
+        shapes = {index: shape for index, shape in self.loop.shapes.items() if index in inputs}
+        names = {shape.name for shape in shapes.values()}
+        pieces: list[tuple[int, Batch]] = []
+        for kind in (StateKind.INPUT, StateKind.OUTPUT):
+            for handle in self._deploy.states:
+                if handle.kind is kind and names.intersection(handle.edges):
+                    pieces += read_inflight(handle.path, self._read_state(handle), shapes, self._key_groups)
+        if pieces:
+            rows = sum(batch.frame.height for _, batch in pieces)
+            logger.info("%d rows in flight towards %s restored", rows, vertex.id)
+        return pieces
 
     def _read_state(self, handle: StateHandle) -> bytes:
         data = self._storage.get(handle.path)

@@ -101,7 +101,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_size_bytes",
             _G,
-            "Bytes of state in the newest completed checkpoint, by kind of snapshot.",
+            "Bytes of state in the newest completed checkpoint: all (`full`), rows in flight among it (`in_flight`).",
             ("kind",),
         ),
         MetricSpec(

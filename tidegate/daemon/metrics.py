@@ -17,7 +17,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.daemon.checkpoint_summary import PHASES, derive_committed
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
@@ -205,6 +205,8 @@ class PipelineMetrics:
         duration = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
         state_bytes: dict[str, int] = {}
         for handle in checkpoint.states:
+            if handle.kind is not StateKind.OPERATOR:
+                continue
             state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
         with self._lock:
             committed = derive_committed(checkpoint, self._last[0] if self._last is not None else None)
@@ -216,6 +218,7 @@ class PipelineMetrics:
             self._gauge("tidegate_checkpoint_last_id").set(checkpoint.id)
             self._gauge("tidegate_checkpoint_last_duration_seconds").set(duration)
             self._gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
+            self._gauge("tidegate_checkpoint_size_bytes", "in_flight").set(checkpoint.inflight_bytes)
             self._gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(checkpoint.completed_at_ms / 1000)
             for sink, records in committed.items():
                 self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)

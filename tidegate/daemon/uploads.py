@@ -7,11 +7,11 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import Storage, StorageError
@@ -21,6 +21,7 @@ from tidegate.task.loop import Uploaded, UploadJob
 
 logger = logging.getLogger(__name__)
 
+SUFFIXES: Final = {StateKind.OPERATOR: "state", StateKind.INPUT: "input", StateKind.OUTPUT: "output"}
 ABANDONED_MAX: Final = 50
 """Abandoned checkpoints that are remembered; more cannot be in flight."""
 
@@ -56,6 +57,11 @@ class Uploads:
     def abandon(self, checkpoint: CheckpointId) -> None:
         """Cancel what is queued for a checkpoint and delete what is written for it and not taken yet (F27)."""
         self._abandoned.append(checkpoint)
+
+    def discard(self, handles: Iterable[StateHandle]) -> None:
+        """Delete state that was taken and is not wanted any more."""
+        for handle in handles:
+            self._put(handle)
 
     def close(self, timeout_s: float) -> None:
         """Let the running job end."""
@@ -100,6 +106,7 @@ class Uploads:
 
     def _write(self, job: UploadJob) -> StateHandle:
         data = seal(job.capture())
-        path = state_name(job.checkpoint, job.operator, job.subtask.index)
+        path = state_name(job.checkpoint, job.operator, job.subtask.index, SUFFIXES[job.kind])
         self._storage.put(path, data)
-        return StateHandle(job.operator, job.subtask.index, path, len(data), hashlib.sha256(data).hexdigest())
+        digest = hashlib.sha256(data).hexdigest()
+        return StateHandle(job.operator, job.subtask.index, path, len(data), digest, job.kind, job.edges)

@@ -154,8 +154,16 @@ class SlotProcess:
     def _run(self) -> None:
         while not self._stopping:
             progressed = self._turn()
-            self._wait(0.0 if progressed else IDLE_WAIT_S)
+            self._wait(0.0 if progressed else self._idle_s())
             self._take_news()
+
+    def _idle_s(self) -> float:
+        """How long nothing may happen before the next turn."""
+        assert self._deployment is not None
+        deadline_ms = self._deployment.loop.next_deadline_ms
+        if deadline_ms is None:
+            return IDLE_WAIT_S
+        return min(IDLE_WAIT_S, max(0.001, (deadline_ms - self._clock.now_ms()) / 1000))
 
     def _turn(self) -> bool:
         """One step of everything; whether anything moved."""
@@ -200,7 +208,7 @@ class SlotProcess:
                 case Completed():
                     loop.on_completed(order)
                 case Abandoned():
-                    loop.on_abandoned(order)
+                    self._deployment.uploads.discard(loop.on_abandoned(order))
                     self._deployment.uploads.abandon(order.checkpoint)
                 case AddPartitions():
                     loop.on_partitions(order)

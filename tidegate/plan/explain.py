@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tidegate.config.fields import GiveUp
+from tidegate.config.fields import GiveUp, Unaligned
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings, Settings
 from tidegate.config.secrets import REDACTED
@@ -162,7 +162,7 @@ def _shown(value: object) -> Any:
             return REDACTED
         case GiveUp():
             return f"{value.failures} in {render_duration(value.within_ms)}"
-        case DataType():
+        case DataType() | Unaligned():
             return str(value)
         case tuple():
             return list(value)

@@ -2,6 +2,8 @@
 
     journal/000000000042.json                        one decision
     state/000000000007/<operator>-<subtask>.state    the state of one operator in one subtask at checkpoint 7
+    state/000000000007/<vertex>-<subtask>.input      rows in flight in front of a subtask (unaligned checkpoints)
+    state/000000000007/<vertex>-<subtask>.output     rows in flight that waited to leave it
 
 A checkpoint id is never used twice (C10), so a state object's name belongs to one checkpoint of one attempt.
 """
@@ -31,9 +33,9 @@ def journal_sequence(name: str) -> JournalSequence | None:
     return None if match is None else JournalSequence(int(match[1]))
 
 
-def state_name(checkpoint: CheckpointId, operator: OperatorName, subtask: SlotIndex) -> str:
-    """Object name of the state of one operator in one subtask."""
-    return f"{STATE_PREFIX}{checkpoint:012d}/{operator}-{subtask}.state"
+def state_name(checkpoint: CheckpointId, operator: OperatorName, subtask: SlotIndex, suffix: str = "state") -> str:
+    """Object name of a piece of state of one operator in one subtask."""
+    return f"{STATE_PREFIX}{checkpoint:012d}/{operator}-{subtask}.{suffix}"
 
 
 def checkpoint_of_state(name: str) -> CheckpointId | None:

@@ -1,5 +1,8 @@
 """Channels between subtasks: bounded queues with credits in bytes. No sockets here.
 
+An unaligned barrier overtakes the batches that wait at the sender (`RemoteOutput`), never another barrier; at the
+receiver it is told to the subtask when it arrives, while its place in the queue stays (`InputChannel`).
+
 The receiver grants `CREDIT_BYTES` and grants anew what it has consumed, so it always has room for what is on its way.
 A sender with credit may send one whole frame, whatever its size; control elements cost nothing, since their number is
 bounded by the checkpoints in flight. A blocked channel keeps receiving up to its credit (C35), the others go on.
@@ -8,9 +11,11 @@ bounded by the checkpoints in flight. A blocked channel keeps receiving up to it
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tidegate.task.elements import Batch, Element
+from tidegate.ids import CheckpointId
+from tidegate.task.elements import Barrier, Batch, Element
 from tidegate.task.wire import Kind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
@@ -19,14 +24,16 @@ QUEUE_BYTES_MAX: Final = 1 << 20
 
 
 class InputChannel:
-    """The receiving end: elements in the order in which they were sent."""
+    """The receiving end of edge `edge`: elements in the order in which they were sent."""
 
-    __slots__ = ("_consumed", "_elements", "queued_bytes")
+    __slots__ = ("_consumed", "_elements", "_on_arrival", "edge", "queued_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, edge: int = 0) -> None:
+        self.edge = edge
+        self.queued_bytes = 0
         self._elements: deque[Element] = deque()
         self._consumed = 0
-        self.queued_bytes = 0
+        self._on_arrival: Callable[[Element], None] | None = None
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -36,11 +43,27 @@ class InputChannel:
         """Whether the oldest element is data; the queue must not be empty."""
         return isinstance(self._elements[0], Batch)
 
+    def watch(self, on_arrival: Callable[[Element], None]) -> None:
+        """Have every element told when it has been appended (B47)."""
+        self._on_arrival = on_arrival
+
     def push(self, element: Element) -> None:
         """Append what arrived."""
         self._elements.append(element)
         if isinstance(element, Batch):
             self.queued_bytes += element.size_bytes
+        if self._on_arrival is not None:
+            self._on_arrival(element)
+
+    def batches_ahead_of(self, checkpoint: CheckpointId) -> list[Batch]:
+        """The queued batches in front of the checkpoint's barrier, all of them if it is not here."""
+        ahead: list[Batch] = []
+        for element in self._elements:
+            if isinstance(element, Barrier) and element.checkpoint >= checkpoint:
+                break
+            if isinstance(element, Batch):
+                ahead.append(element)
+        return ahead
 
     def pop(self) -> Element:
         """Take the oldest element; its bytes become credit for the sender."""
@@ -68,9 +91,27 @@ class OutputChannel(Protocol):
     def writable(self) -> bool:
         """Whether the vertex may take another input batch."""
 
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+        """The encoded batches that the checkpoint's barrier has overtaken here, oldest first; told once.
+
+        None while the barrier waits and may still overtake.
+        """
+
+    def on_time(self, now_ms: int) -> None:
+        """A barrier that has waited longer than its limit overtakes."""
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is due; None while no barrier with a limit waits."""
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up: its barrier overtakes nothing and holds back no other."""
+
 
 class LocalOutput:
-    """To a subtask of the same slot: no serialisation."""
+    """To a subtask of the same slot: no serialisation. The receiver's queue is the channel, so nothing waits here."""
+
+    next_deadline_ms: int | None = None
 
     def __init__(self, target: InputChannel) -> None:
         self._target = target
@@ -84,6 +125,43 @@ class LocalOutput:
         """While the receiver's queue is below the credit."""
         return self._target.queued_bytes < CREDIT_BYTES
 
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:  # noqa: ARG002 - OutputChannel
+        """See OutputChannel."""
+        return ()
+
+    def on_time(self, now_ms: int) -> None:
+        """See OutputChannel."""
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """See OutputChannel."""
+
+
+class _Waiting:
+    """An encoded element; `barrier` while it is a barrier that counts, `since_ms` from the first look at the clock.
+
+    A barrier that is `placed` keeps its place: rows are on the one or the other side of it for good.
+    """
+
+    __slots__ = ("barrier", "body", "kind", "placed", "since_ms")
+
+    def __init__(self, element: Element) -> None:
+        self.kind, self.body = encode_element(element)
+        self.barrier = element if isinstance(element, Barrier) else None
+        self.placed = self.barrier is not None and self.barrier.unaligned_after_ms is None
+        self.since_ms: int | None = None
+
+    @property
+    def limit_ms(self) -> int | None:
+        """How long it waits before it overtakes; None for all but barriers with a time limit."""
+        after = self.barrier.unaligned_after_ms if self.barrier is not None else None
+        return after or None
+
+    def place_unaligned(self, barrier: Barrier) -> None:
+        self.placed = True
+        if not barrier.is_unaligned:
+            self.barrier = barrier.as_unaligned()
+            self.kind, self.body = encode_element(self.barrier)
+
 
 class RemoteOutput:
     """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
@@ -91,15 +169,20 @@ class RemoteOutput:
     def __init__(self, edge: int) -> None:
         self.edge = edge
         self.queued_bytes = 0
-        self._frames: deque[tuple[Kind, bytes]] = deque()
+        self._queue: deque[_Waiting] = deque()
         self._credit = CREDIT_BYTES
         self._sequence = 0
+        self._limited = 0
+        self._overtaken: dict[CheckpointId, list[bytes]] = {}
 
     def emit(self, element: Element) -> None:
-        """Encode and queue."""
-        kind, body = encode_element(element)
-        self._frames.append((kind, body))
-        self.queued_bytes += len(body)
+        """Encode and queue; an unaligned barrier goes in front of the batches."""
+        waiting = _Waiting(element)
+        self._queue.append(waiting)
+        self.queued_bytes += len(waiting.body)
+        self._limited += waiting.limit_ms is not None
+        if waiting.barrier is not None and waiting.barrier.is_unaligned:
+            self._overtake(waiting.barrier.checkpoint)
 
     @property
     def writable(self) -> bool:
@@ -112,14 +195,76 @@ class RemoteOutput:
 
     def take(self) -> tuple[Kind, int, bytes] | None:
         """The next frame that may leave now as (kind, sequence, body), or None."""
-        if not self._frames:
+        if not self._queue:
             return None
-        kind, body = self._frames[0]
-        if kind is Kind.BATCH:
+        head = self._queue[0]
+        if head.kind is Kind.BATCH:
             if self._credit <= 0:
                 return None
-            self._credit -= len(body)
-        self._frames.popleft()
-        self.queued_bytes -= len(body)
+            self._credit -= len(head.body)
+        self._queue.popleft()
+        self._limited -= head.limit_ms is not None
+        self.queued_bytes -= len(head.body)
         sequence, self._sequence = self._sequence, self._sequence + 1
-        return kind, sequence, body
+        return head.kind, sequence, head.body
+
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+        """See OutputChannel. They are still queued, too: they are newer than what the receiver records."""
+        if self._limited and any(
+            each.barrier is not None and each.barrier.checkpoint == checkpoint and each.limit_ms is not None
+            for each in self._queue
+        ):
+            return None
+        return self._overtaken.pop(checkpoint, ())
+
+    def on_time(self, now_ms: int) -> None:
+        """See OutputChannel. Older barriers with a limit overtake together with the one that is due."""
+        due: CheckpointId | None = None
+        for each in self._queue if self._limited else ():
+            if each.limit_ms is None or each.barrier is None:
+                continue
+            if each.since_ms is None:
+                each.since_ms = now_ms
+            if now_ms >= each.since_ms + each.limit_ms:
+                due = each.barrier.checkpoint
+        if due is not None:
+            self._overtake(due)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See OutputChannel; 0 when a barrier has not seen the clock yet."""
+        if not self._limited:
+            return None
+        limited = ((each.since_ms, each.limit_ms) for each in self._queue)
+        return min(0 if since is None else since + limit for since, limit in limited if limit is not None)
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """See OutputChannel. The frame is sent all the same; nobody waits for it."""
+        self._overtaken.pop(checkpoint, None)
+        for each in self._queue:
+            if each.barrier is not None and each.barrier.checkpoint == checkpoint:
+                self._limited -= each.limit_ms is not None
+                each.barrier = None
+                each.placed = False
+
+    def _overtake(self, newest: CheckpointId) -> None:
+        """Bring the barriers up to `newest` in front of the batches, but past no barrier that has its place, and note
+        what each of them overtakes.
+        """
+        waiting = list(self._queue)
+        fixed = max((index for index, each in enumerate(waiting) if each.barrier and each.placed), default=-1) + 1
+        front: list[_Waiting] = []
+        behind: list[_Waiting] = []
+        for each in waiting[fixed:]:
+            if each.barrier is None or each.barrier.checkpoint > newest:
+                behind.append(each)
+                continue
+            self._limited -= each.limit_ms is not None
+            self.queued_bytes -= len(each.body)
+            each.place_unaligned(each.barrier)
+            self.queued_bytes += len(each.body)
+            passed = [other.body for other in behind if other.kind is Kind.BATCH]
+            if passed:
+                self._overtaken[each.barrier.checkpoint] = passed
+            front.append(each)
+        self._queue = deque([*waiting[:fixed], *front, *behind])

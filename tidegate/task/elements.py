@@ -40,6 +40,18 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     """Driver's clock at the trigger, ms since 1970."""
     final: bool = False
     """Sources stop behind this barrier: the daemon was asked to end, or every bounded source has."""
+    unaligned_after_ms: int | None = None
+    """None: aligned, it never overtakes rows. 0: unaligned, it overtakes every row that waits. More: it waits its turn
+    so long at each place, then it overtakes (B48)."""
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether it overtakes rows at once."""
+        return self.unaligned_after_ms == 0
+
+    def as_unaligned(self) -> Barrier:
+        """The same barrier, from now on overtaking."""
+        return msgspec.structs.replace(self, unaligned_after_ms=0)
 
 
 class CancelMarker(msgspec.Struct, frozen=True, tag="cancel"):

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tidegate.coordinator.types import Decline, StateHandle
+from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 from tidegate.task.barriers.handler import AbortReason, Notify
+from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.messages import (
     Abandoned,
     Acknowledged,
@@ -58,6 +59,9 @@ class UploadJob(msgspec.Struct, frozen=True):
     checkpoint: CheckpointId
     operator: OperatorName
     capture: Capture
+    kind: StateKind = StateKind.OPERATOR
+    edges: tuple[str, ...] = ()
+    """As in StateHandle."""
 
 
 class Uploaded(msgspec.Struct, frozen=True):
@@ -96,6 +100,8 @@ class SlotLoop:
         self.counters = Counters()
         self.origins: Mapping[OperatorName, Sequence[str]] = {}
         """Topics upstream of each operator, for messages about a record."""
+        self.shapes: Mapping[int, EdgeShape] = {}
+        """Edges by key, by index: those that may have rows in flight at a checkpoint."""
         self._attempt = attempt
         self._clock = clock
         self._send = send
@@ -122,13 +128,16 @@ class SlotLoop:
             for sink in task.sinks.values():
                 sink.completed(completed.checkpoint, completed.released)
 
-    def on_abandoned(self, abandoned: Abandoned) -> None:
-        """Stop waiting for the checkpoint and drop what was gathered for it."""
+    def on_abandoned(self, abandoned: Abandoned) -> tuple[StateHandle, ...]:
+        """Stop waiting for the checkpoint; state that was made durable for it and that no ack has told (F27)."""
         if abandoned.attempt != self._attempt:
-            return
+            return ()
+        gathered: list[StateHandle] = []
         for task in self.tasks:
             task.abandon(abandoned.checkpoint)
-            self._pending.pop((task.subtask, abandoned.checkpoint), None)
+            pending = self._pending.pop((task.subtask, abandoned.checkpoint), None)
+            gathered += pending.states if pending is not None else ()
+        return tuple(gathered)
 
     def on_partitions(self, order: AddPartitions) -> None:
         """New partitions of a source; the next barrier's positions have them."""
@@ -144,7 +153,9 @@ class SlotLoop:
         if pending is None:
             return
         if uploaded.handle is None:
-            del self._pending[uploaded.subtask, uploaded.checkpoint]
+            if pending.given_up:
+                return
+            pending.give_up()
             self._decline(uploaded.subtask, uploaded.checkpoint, AbortReason.SNAPSHOT_FAILED, uploaded.error)
             return
         pending.uploaded(uploaded.handle, uploaded.upload_ms)
@@ -196,6 +207,12 @@ class SlotLoop:
                 self._finished.add(name)
                 self._send(SourceFinished(name))
 
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `turn` has something to do although nothing happened, ms since 1970; None while nothing waits."""
+        deadlines = [task.next_deadline_ms for task in self.tasks]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
     # -- Host of the subtasks --------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
@@ -207,22 +224,43 @@ class SlotLoop:
         return self._clock.elapsed_ms()
 
     def begin_snapshot(
-        self, task: VertexTask, notify: Notify, captures: Mapping[OperatorName, Capture], snapshot_ms: float
+        self,
+        task: VertexTask,
+        notify: Notify,
+        captures: Mapping[OperatorName, Capture],
+        snapshot_ms: float,
+        *,
+        inflight: bool,
     ) -> None:
         """See Host."""
         checkpoint = notify.barrier.checkpoint
         sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.sinks)
         positions = (task.source.positions(),) if task.source is not None else ()
         pending = PendingSnapshot(
-            self._attempt, task.subtask, notify, positions, frozenset(captures), sinks, snapshot_ms
+            self._attempt, task.subtask, notify, positions, frozenset(captures), sinks, snapshot_ms, inflight=inflight
         )
         self._pending[task.subtask, checkpoint] = pending
         for operator, capture in captures.items():
             self._submit(UploadJob(task.subtask, checkpoint, operator, capture))
         self._acknowledge(task.subtask, pending)
 
-    def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+    def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:
         """See Host."""
+        pending = self._pending.get((task.subtask, checkpoint))
+        if pending is None:
+            return  # another part of the snapshot has failed meanwhile
+        name = task.vertex.nodes[0].operator.name
+        captures = recording.captures(self.shapes)
+        pending.inflight_known(name, [capture.kind for capture in captures], recording.alignment_ms or 0)
+        for capture in captures:
+            self._submit(UploadJob(task.subtask, checkpoint, name, capture.encode, capture.kind, capture.edges))
+        self._acknowledge(task.subtask, pending)
+
+    def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+        """See Host. What was gathered is kept until the coordinator answers by giving the checkpoint up."""
+        pending = self._pending.get((subtask, checkpoint))
+        if pending is not None:
+            pending.give_up()
         self._decline(subtask, checkpoint, reason, "")
 
     def failed_records(self, node: OperatorName, policy: str, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:

@@ -111,6 +111,8 @@ class SlotSettings(msgspec.Struct, frozen=True):
     lease_ms: int
     pipeline_log_level: int
     checkpoints_at_a_time: int = 1
+    unaligned_after_ms: int | None = None
+    """`checkpoints.unaligned`: None never, 0 always, more: after so long."""
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.ids import SlotIndex
+from tidegate.ids import CheckpointId, SlotIndex
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
@@ -23,7 +23,7 @@ class EdgeOutput:
 
     def __init__(self, edge: Edge, channels: Sequence[OutputChannel], max_parallelism: int) -> None:
         self._edge = edge
-        self._channels = channels
+        self.channels = channels
         self._max_parallelism = max_parallelism
         self._columns = [name for name, _ in edge.columns]
         self._owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
@@ -31,28 +31,44 @@ class EdgeOutput:
     @property
     def writable(self) -> bool:
         """Whether every channel takes another batch: one full channel holds the whole subtask back."""
-        return all(channel.writable for channel in self._channels)
+        return all(channel.writable for channel in self.channels)
 
     def emit(self, frame: pl.DataFrame) -> None:
         """Send rows on; order per key is kept because a key has one channel."""
         wanted = [*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))]
         if wanted != frame.columns:
             frame = frame.select(wanted)
-        if len(self._channels) == 1:
-            self._send(self._channels[0], frame)
+        if len(self.channels) == 1:
+            self._send(self.channels[0], frame)
             return
         from tidegate.plan.keygroups import key_group_of
 
         groups = key_group_of(frame, self._edge.keys, self._max_parallelism)
-        for channel, owned in zip(self._channels, self._owned, strict=True):
+        for channel, owned in zip(self.channels, self._owned, strict=True):
             part = _rows(frame, (groups >= owned.start) & (groups < owned.stop))
             if part.height:
                 self._send(channel, part)
 
     def broadcast(self, control: Control) -> None:
-        """To every channel, behind what was sent before (F05, F09)."""
-        for channel in self._channels:
+        """To every channel, behind what was sent before (F05, F09), unless it is an unaligned barrier."""
+        for channel in self.channels:
             channel.emit(control)
+
+    def on_time(self, now_ms: int) -> None:
+        """Barriers that have waited longer than their limit overtake."""
+        for channel in self.channels:
+            channel.on_time(now_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is due; None while no barrier with a limit waits."""
+        deadlines = [channel.next_deadline_ms for channel in self.channels]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up."""
+        for channel in self.channels:
+            channel.forget(checkpoint)
 
     @staticmethod
     def _send(channel: OutputChannel, frame: pl.DataFrame) -> None:

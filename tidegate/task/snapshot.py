@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle
+from collections.abc import Iterable
+
+from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
 from tidegate.ids import Attempt, OperatorName, SubtaskId
 from tidegate.task.barriers.handler import Notify
 
 
 class PendingSnapshot:
-    """Waits for the uploads and the sinks of one subtask; `ack` is possible when nothing is missing."""
+    """Waits for the uploads and the sinks of one subtask; `ack` is possible when nothing is missing.
+
+    With `inflight` it also waits until it is told what was in flight.
+    """
 
     def __init__(
         self,
@@ -19,13 +24,18 @@ class PendingSnapshot:
         uploads: frozenset[OperatorName],
         sinks: frozenset[OperatorName],
         snapshot_ms: float,
+        *,
+        inflight: bool = False,
     ) -> None:
         self.barrier = notify.barrier
+        self.given_up = False
         self._attempt = attempt
         self._subtask = subtask
         self._notify = notify
         self._positions = positions
-        self._uploads = set(uploads)
+        self._alignment_ms = notify.alignment_ms
+        self._inflight = inflight
+        self._uploads = {(operator, StateKind.OPERATOR) for operator in uploads}
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
         self._committables: dict[tuple[int, int], Committable] = {}
@@ -35,16 +45,31 @@ class PendingSnapshot:
 
     @property
     def done(self) -> bool:
-        """Nothing is missing."""
-        return not self._uploads and not self._sinks
+        """Nothing is missing, and nothing has failed."""
+        return not (self._uploads or self._sinks or self._inflight or self.given_up)
+
+    def give_up(self) -> None:
+        """It was declined: no ack will leave, whatever still comes."""
+        self.given_up = True
+
+    @property
+    def states(self) -> tuple[StateHandle, ...]:
+        """What is durable so far."""
+        return tuple(self._states)
 
     def waits_for(self, sink: OperatorName) -> bool:
         """Whether this sink has not answered yet."""
         return sink in self._sinks
 
+    def inflight_known(self, operator: OperatorName, kinds: Iterable[StateKind], alignment_ms: int) -> None:
+        """The barriers have their places; the rows in flight are uploaded as state of `operator`, one file per kind."""
+        self._inflight = False
+        self._alignment_ms = alignment_ms
+        self._uploads.update((operator, kind) for kind in kinds)
+
     def uploaded(self, handle: StateHandle, upload_ms: float) -> None:
-        """The state of one operator is durable."""
-        self._uploads.remove(handle.operator)
+        """A piece of state is durable."""
+        self._uploads.remove((handle.operator, handle.kind))
         self._states.append(handle)
         self._upload_ms = max(self._upload_ms, upload_ms)
 
@@ -64,9 +89,9 @@ class PendingSnapshot:
             checkpoint=self.barrier.checkpoint,
             subtask=self._subtask,
             positions=self._positions,
-            states=tuple(self._states),
+            states=self.states,
             committables=tuple(self._committables.values()),
-            alignment_ms=self._notify.alignment_ms,
+            alignment_ms=self._alignment_ms,
             start_delay_ms=self._notify.start_delay_ms,
             snapshot_ms=self._snapshot_ms,
             upload_ms=self._upload_ms,

@@ -1,20 +1,32 @@
 """One subtask of one vertex: input channels, barrier handler, a tree of operators, outputs.
 
-A frame enters at the head and is pushed through the tree by direct calls. A barrier does three things in one step
-that no record can enter (C33): barrier to all outputs, synchronous snapshot of every operator, `prepare` of every
-sink. Whoever drives the subtask supplies the time and carries the messages (see loop.py).
+Rows in flight of the restored checkpoint are processed before anything comes out of a channel (B50). A frame enters at
+the head and is pushed through the tree by direct calls. A barrier does three things in one step that no record can
+enter (C33): barrier to all outputs, synchronous snapshot of every operator, `prepare` of every sink. Whoever drives the
+subtask supplies the time and carries the messages (see loop.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.ids import CheckpointId, OperatorName, SubtaskId
 from tidegate.plan.graph import Vertex
-from tidegate.task.barriers.handler import Abort, AbortReason, BarrierHandler, Notify, start_delay_ms
+from tidegate.task.barriers.handler import (
+    Abort,
+    AbortReason,
+    Action,
+    BarrierHandler,
+    BarriersReceived,
+    Notify,
+    start_delay_ms,
+)
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, EndOfInput
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Capture, Failure, Operator, Sink, Source
 
@@ -32,9 +44,21 @@ class Host(Protocol):
         """A clock that never goes back, for durations."""
 
     def begin_snapshot(
-        self, task: VertexTask, notify: Notify, captures: Mapping[OperatorName, Capture], snapshot_ms: float
+        self,
+        task: VertexTask,
+        notify: Notify,
+        captures: Mapping[OperatorName, Capture],
+        snapshot_ms: float,
+        *,
+        inflight: bool,
     ) -> None:
-        """The synchronous part is done: upload, wait for the sinks, acknowledge."""
+        """The synchronous part is done: upload, wait for the sinks, acknowledge.
+
+        With `inflight`, `end_recording` follows, and the ack waits for it.
+        """
+
+    def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:
+        """What was in flight is known: upload it."""
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         """Tell the coordinator that this subtask gives the checkpoint up (B09)."""
@@ -58,7 +82,9 @@ class VertexTask:
         operators: Mapping[int, Operator],
         sinks: Mapping[int, Sink],
         outputs: Mapping[int, EdgeOutput],
+        replay: Iterable[tuple[int, Batch]] = (),
     ) -> None:
+        """`replay`: rows in flight of the restored checkpoint with the edges they were on, oldest first."""
         self.vertex = vertex
         self.subtask = subtask
         self.inputs = inputs
@@ -71,16 +97,41 @@ class VertexTask:
         self._handler = handler
         self._turn_of = 0
         self._open_inputs = len(inputs)
+        self._replay = deque(replay)
+        self._recordings: dict[CheckpointId, Recording] = {}
+        if handler is not None and handler.watches_arrivals:
+            for index, channel in enumerate(inputs):
+                channel.watch(partial(self._on_arrival, index))
 
     @property
     def writable(self) -> bool:
         """Whether every way out has room for the rows of one more batch."""
         return all(sink.ready() for sink in self.sinks.values()) and all(o.writable for o in self.outputs.values())
 
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `turn` has something to do although nothing moves, ms since 1970; None while nothing waits.
+
+        A barrier that may still overtake on its way out has a recording that waits for it.
+        """
+        deadlines = [output.next_deadline_ms for output in self.outputs.values()] if self._recordings else []
+        if self._handler is not None:
+            deadlines.append(self._handler.next_deadline_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def replaying(self) -> int:
+        """Batches of the restored checkpoint that are still to be processed."""
+        return len(self._replay)
+
     def turn(self) -> bool:
         """Process one batch or one control element; False when there is nothing to do or no room for it."""
+        self._look_at_time()
+        self._settle()
         if self.source is not None:
             return self._poll_source(self.source)
+        if self._replay:
+            return self._replay_next()
         assert self._handler is not None
         count = len(self.inputs)
         for step in range(count):
@@ -106,8 +157,9 @@ class VertexTask:
 
     def abandon(self, checkpoint: CheckpointId) -> None:
         """The coordinator gave the checkpoint up."""
+        self._forget(checkpoint)
         if self._handler is not None:
-            self._handler.on_abandoned(checkpoint)
+            self._carry_out(self._handler.on_abandoned(checkpoint))
         for sink in self.sinks.values():
             sink.aborted(checkpoint)
 
@@ -119,6 +171,14 @@ class VertexTask:
             return False
         if frame.height:
             self._push(0, frame)
+        return True
+
+    def _replay_next(self) -> bool:
+        """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
+        if not self.writable:
+            return False
+        _, batch = self._replay.popleft()
+        self._push(0, batch.frame)
         return True
 
     def _push(self, index: int, frame: pl.DataFrame) -> None:
@@ -152,25 +212,62 @@ class VertexTask:
             actions = self._handler.on_cancel(channel, control.checkpoint)
         else:
             actions = self._handler.on_end(channel, now_ms)
-        for action in actions:
-            if isinstance(action, Notify):
-                self._checkpoint(action)
-            elif isinstance(action, Abort):
-                self._give_up(action)
+        self._carry_out(actions)
         if isinstance(control, EndOfInput):
             self._open_inputs -= 1
             if not self._open_inputs:
                 for output in self.outputs.values():
                     output.broadcast(control)
 
+    def _on_arrival(self, channel: int, element: Element) -> None:
+        """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""
+        assert self._handler is not None
+        if isinstance(element, Batch):
+            for checkpoint in self._handler.recording(channel):
+                self._recordings[checkpoint].arrived(channel, element)
+        else:
+            self._carry_out(self._handler.on_arrival(channel, element, self._host.now_ms()))
+
+    def _look_at_time(self) -> None:
+        deadline_ms = self.next_deadline_ms
+        if deadline_ms is None:
+            return
+        now_ms = self._host.now_ms()
+        if now_ms < deadline_ms:
+            return
+        if self._handler is not None:
+            self._carry_out(self._handler.on_time(now_ms))
+        for output in self.outputs.values():
+            output.on_time(now_ms)
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Notify):
+                self._checkpoint(action)
+            elif isinstance(action, Abort):
+                self._give_up(action)
+            elif isinstance(action, BarriersReceived):
+                recording = self._recordings.get(action.checkpoint)
+                if recording is not None:  # else nothing was in flight, and it has ended with the snapshot
+                    recording.alignment_ms = action.alignment_ms
+                    self._settle()
+
     def _give_up(self, abort: Abort) -> None:
+        self._forget(abort.checkpoint)
         self._host.decline(self.subtask, abort.checkpoint, abort.reason)
         for output in self.outputs.values():
             output.broadcast(CancelMarker(abort.checkpoint))
 
+    def _forget(self, checkpoint: CheckpointId) -> None:
+        """Nothing of a checkpoint that was given up stays behind."""
+        self._recordings.pop(checkpoint, None)
+        for output in self.outputs.values():
+            output.forget(checkpoint)
+
     def _checkpoint(self, notify: Notify) -> None:
         """The one step of C33."""
         started = self._host.elapsed_ms()
+        checkpoint = notify.barrier.checkpoint
         for output in self.outputs.values():
             output.broadcast(notify.barrier)
         captures: dict[OperatorName, Capture] = {}
@@ -179,5 +276,42 @@ class VertexTask:
             if capture is not None:
                 captures[self.vertex.nodes[index].operator.name] = capture
         for sink in self.sinks.values():
-            sink.prepare(notify.barrier.checkpoint)
-        self._host.begin_snapshot(self, notify, captures, self._host.elapsed_ms() - started)
+            sink.prepare(checkpoint)
+        recording = self._record(notify)
+        if recording is not None:
+            self._recordings[checkpoint] = recording
+        snapshot_ms = self._host.elapsed_ms() - started
+        self._host.begin_snapshot(self, notify, captures, snapshot_ms, inflight=recording is not None)
+        self._settle()
+
+    def _record(self, notify: Notify) -> Recording | None:
+        """What is in flight now and what still may be; None for a barrier that never overtakes.
+
+        The barrier of an alignment that ended in time overtakes nothing here, but may do so on its way out.
+        """
+        barrier, handler = notify.barrier, self._handler
+        if barrier.unaligned_after_ms is None:
+            return None
+        queued = {
+            index: (channel.edge, channel.batches_ahead_of(barrier.checkpoint))
+            for index, channel in enumerate(self.inputs)
+            if handler is not None and handler.has_inflight(index, barrier.checkpoint)
+        }
+        recording = Recording(self._replay, queued)
+        for edge, output in self.outputs.items():
+            for position in range(len(output.channels)):
+                recording.expect((edge, position))
+        if not queued:
+            recording.alignment_ms = notify.alignment_ms
+        return recording
+
+    def _settle(self) -> None:
+        """Hand over the recordings to which nothing can be added any more."""
+        for checkpoint, recording in list(self._recordings.items()):
+            for edge, position in recording.unsettled:
+                bodies = self.outputs[edge].channels[position].take_overtaken(checkpoint)
+                if bodies is not None:
+                    recording.overtaken((edge, position), bodies)
+            if recording.complete:
+                del self._recordings[checkpoint]
+                self._host.end_recording(self, checkpoint, recording)

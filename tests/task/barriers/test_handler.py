@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import AbortReason, choose_handler, start_delay_ms
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.elements import Barrier
@@ -24,9 +25,8 @@ def test_B05_at_least_once_with_unaligned_is_refused() -> None:
         choose_handler(exactly_once=False, unaligned=True, channels=2)
 
 
-def test_unaligned_is_refused_until_it_exists() -> None:
-    with pytest.raises(ValueError, match="unaligned not supported yet"):
-        choose_handler(exactly_once=True, unaligned=True, channels=2)
+def test_B04_exactly_once_with_unaligned_gets_both_in_turn() -> None:
+    assert isinstance(choose_handler(exactly_once=True, unaligned=True, channels=2), Alternating)
 
 
 def test_a_handler_without_channels_is_refused() -> None:

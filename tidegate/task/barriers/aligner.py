@@ -18,6 +18,7 @@ from tidegate.task.barriers.handler import (
     Action,
     Block,
     ChannelIndex,
+    ConsumingHandler,
     Notify,
     ReleaseAll,
     StreamCorrupt,
@@ -26,7 +27,7 @@ from tidegate.task.barriers.handler import (
 from tidegate.task.elements import Barrier
 
 
-class Aligner:
+class Aligner(ConsumingHandler):
     """See the module. `current` is the newest checkpoint seen, completed, running or cancelled."""
 
     def __init__(self, channels: int) -> None:

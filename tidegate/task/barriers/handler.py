@@ -6,6 +6,7 @@ actions. It holds no channel, clock or socket: the caller passes the time in and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -13,7 +14,7 @@ import msgspec
 
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import Barrier
+from tidegate.task.elements import Barrier, Control
 
 CHECKPOINTS_TRACKED_MAX: Final = 50
 """More ids than this are not remembered, the oldest goes first (B20; Flink's value)."""
@@ -44,7 +45,7 @@ class ReleaseAll(msgspec.Struct, frozen=True):
 
 
 class Notify(msgspec.Struct, frozen=True):
-    """All barriers are here: pass the barrier on and take the snapshot (B07)."""
+    """Pass the barrier on and take the snapshot (B07): all barriers are here, or the first one overtakes."""
 
     barrier: Barrier
     alignment_ms: int
@@ -58,7 +59,15 @@ class Abort(msgspec.Struct, frozen=True):
     reason: AbortReason
 
 
-Action = Block | ReleaseAll | Notify | Abort
+class BarriersReceived(msgspec.Struct, frozen=True):
+    """Every channel has delivered the barrier of an unaligned checkpoint: all that is in flight is known (B46)."""
+
+    checkpoint: CheckpointId
+    alignment_ms: int
+    """Between the first and the last barrier."""
+
+
+Action = Block | ReleaseAll | Notify | Abort | BarriersReceived
 
 
 class StreamCorrupt(TidegateError):
@@ -92,22 +101,80 @@ class AbandonedIds:
 
 
 class BarrierHandler(Protocol):
-    """The contract of Tracker and Aligner. Checkpoint ids only grow (B13)."""
+    """The contract of all handlers. Checkpoint ids only grow (B13).
+
+    An element *arrives* when its channel receives it, and is *consumed* when it has reached the head of its channel and
+    is taken. Aligned barriers are handled when consumed, unaligned ones when they arrive. Every element arrives before
+    it is consumed.
+    """
+
+    @property
+    def watches_arrivals(self) -> bool:
+        """Whether arrivals must be told; otherwise they need not be."""
+
+    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
+        """A control element has arrived. Raises StreamCorrupt on a repeat, and for anything behind the end of input."""
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
-        """A barrier has reached the head of a channel. Raises StreamCorrupt on a repeat (B21, B29)."""
+        """A barrier was consumed. Raises StreamCorrupt on a repeat (B21, B29)."""
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
-        """A cancellation marker has reached the head of a channel."""
+        """A cancellation marker was consumed."""
 
     def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
         """The channel has delivered everything; it counts as having delivered every later barrier (B42)."""
 
+    def on_time(self, now_ms: int) -> list[Action]:
+        """`next_deadline_ms` has come."""
+
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
         """The coordinator gave the checkpoint up: stop waiting for it. It has been told, so nothing is declined."""
 
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is due, ms since 1970; None while only elements can change anything."""
+
     def is_blocked(self, channel: ChannelIndex) -> bool:
         """Whether the channel's data must wait (B12: never, unless aligning)."""
+
+    def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
+        """Checkpoints to which a batch that arrives on the channel now belongs as in-flight data (B47)."""
+
+    def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
+        """Whether what is not consumed of the channel belongs to the unaligned checkpoint as far as its barrier (B45).
+
+        From the notification until the barrier is consumed.
+        """
+
+    def all_received(self, checkpoint: CheckpointId) -> bool:
+        """Whether every barrier of a notified checkpoint is here; true for one that is unknown (B12, B46)."""
+
+
+class ConsumingHandler:
+    """What a handler answers that looks at consumed elements only (B12)."""
+
+    watches_arrivals: bool = False
+    next_deadline_ms: int | None = None
+
+    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
+        """See BarrierHandler."""
+        return []
+
+    def on_time(self, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
+        """See BarrierHandler."""
+        return []
+
+    def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:  # noqa: ARG002 - default
+        """See BarrierHandler."""
+        return ()
+
+    def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:  # noqa: ARG002 - default
+        """See BarrierHandler."""
+        return False
+
+    def all_received(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002 - default
+        """See BarrierHandler."""
+        return True
 
 
 def start_delay_ms(barrier: Barrier, now_ms: int) -> int:
@@ -118,11 +185,13 @@ def start_delay_ms(barrier: Barrier, now_ms: int) -> int:
 def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> BarrierHandler:
     """The handler of a subtask with `channels` inputs (B04); at-least-once with unaligned is refused (B05)."""
     from tidegate.task.barriers.aligner import Aligner
+    from tidegate.task.barriers.alternating import Alternating
     from tidegate.task.barriers.tracker import Tracker
 
     if channels < 1:
         raise ValueError("a barrier handler needs at least one channel")
+    if unaligned and not exactly_once:
+        raise ValueError("checkpoints.unaligned needs mode: exactly-once")
     if unaligned:
-        reason = "not supported yet" if exactly_once else "needs mode: exactly-once"
-        raise ValueError(f"checkpoints.unaligned {reason}")
+        return Alternating(channels)
     return Aligner(channels) if exactly_once else Tracker(channels)

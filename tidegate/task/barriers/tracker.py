@@ -18,6 +18,7 @@ from tidegate.task.barriers.handler import (
     AbortReason,
     Action,
     ChannelIndex,
+    ConsumingHandler,
     Notify,
     StreamCorrupt,
     start_delay_ms,
@@ -37,7 +38,7 @@ class _Pending:
         self.aborted = aborted
 
 
-class Tracker:
+class Tracker(ConsumingHandler):
     """See the module. `latest` is the highest id seen."""
 
     def __init__(self, channels: int) -> None:

@@ -1,0 +1,198 @@
+"""The handler where unaligned checkpoints are allowed: each one goes to the Aligner or to the Unaligner (B48).
+
+A checkpoint *waits* from its first arriving barrier until it is notified or given up here. Rules
+- an aligned one waits for the Aligner; an unaligned one goes over to the Unaligner at once; one with a time limit waits
+  for the Aligner until the limit, counted from its first barrier's arrival, or until one of its barriers comes as
+  overtaking;
+- snapshots are taken in the order of ids: who goes over takes older ones with a time limit along, and waits behind an
+  older aligned one;
+- a barrier that is missing on a channel where a higher one arrives never comes: its checkpoint is given up;
+- cancellations are obeyed when they arrive; the Aligner never sees one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.ids import CheckpointId
+from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.barriers.handler import (
+    CHECKPOINTS_TRACKED_MAX,
+    AbandonedIds,
+    Abort,
+    AbortReason,
+    Action,
+    ChannelIndex,
+    Notify,
+    StreamCorrupt,
+)
+from tidegate.task.barriers.unaligner import Unaligner
+from tidegate.task.elements import Barrier, CancelMarker, Control
+
+
+class _Waiting:
+    """A checkpoint that is not decided here. `due_ms` says when it goes over, None: never."""
+
+    __slots__ = ("barrier", "consumed", "due_ms", "received", "since_ms")
+
+    def __init__(self, barrier: Barrier, now_ms: int) -> None:
+        self.barrier = barrier
+        self.since_ms = now_ms
+        self.due_ms: int | None = None
+        self.received: set[ChannelIndex] = set()
+        self.consumed: set[ChannelIndex] = set()
+
+    def receive(self, channel: ChannelIndex, barrier: Barrier) -> None:
+        if channel in self.received:
+            raise StreamCorrupt(f"channel {channel}: second barrier of checkpoint {barrier.checkpoint}")
+        self.received.add(channel)
+        if barrier.unaligned_after_ms is not None:
+            due_ms = self.since_ms + barrier.unaligned_after_ms
+            self.due_ms = due_ms if self.due_ms is None else min(self.due_ms, due_ms)
+
+
+class Alternating:
+    """See the module. `newest` is the highest id of which a barrier has arrived."""
+
+    watches_arrivals = True
+
+    def __init__(self, channels: int) -> None:
+        self.channels = channels
+        self.newest = CheckpointId(0)
+        self._aligner = Aligner(channels)
+        self._unaligner = Unaligner(channels)
+        self._waiting: dict[CheckpointId, _Waiting] = {}
+        self._given_up = AbandonedIds()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the next one goes over; what waits behind an aligned one does not count."""
+        dues: list[int] = []
+        for _, waiting in sorted(self._waiting.items()):
+            if waiting.due_ms is None:
+                break
+            dues.append(waiting.due_ms)
+        return min(dues, default=None)
+
+    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
+        """See the module's rules."""
+        self._unaligner.check_open(channel, control)
+        if isinstance(control, Barrier):
+            return self._on_barrier_arrived(channel, control, now_ms)
+        if isinstance(control, CancelMarker):
+            return self._on_cancel_arrived(channel, control, now_ms)
+        return self._unaligner.on_arrival(channel, control, now_ms)
+
+    def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
+        """A waiting checkpoint's barrier is the Aligner's, another one is tracked or old."""
+        waiting = self._waiting.get(barrier.checkpoint)
+        if waiting is None:
+            return self._unaligner.on_barrier(channel, barrier, now_ms)
+        waiting.consumed.add(channel)
+        return self._aligned(self._aligner.on_barrier(channel, barrier, now_ms), now_ms)
+
+    def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:  # noqa: ARG002 - protocol
+        """Was obeyed when it arrived."""
+        return []
+
+    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
+        """B42, for both."""
+        self._unaligner.on_end(channel, now_ms)
+        return self._aligned(self._aligner.on_end(channel, now_ms), now_ms)
+
+    def on_time(self, now_ms: int) -> list[Action]:
+        """Whoever has waited long enough goes over, with all that wait before it."""
+        ready: list[CheckpointId] = []
+        last = 0
+        for checkpoint, waiting in sorted(self._waiting.items()):
+            if waiting.due_ms is None:
+                break
+            ready.append(checkpoint)
+            if waiting.due_ms <= now_ms:
+                last = len(ready)
+        actions: list[Action] = []
+        for checkpoint in ready[:last]:
+            waiting = self._waiting[checkpoint]
+            actions += self._remove(checkpoint)
+            actions += self._unaligner.begin(
+                waiting.barrier.as_unaligned(), waiting.received, waiting.consumed, waiting.since_ms, now_ms
+            )
+        return actions
+
+    def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
+        """Stop waiting for it. What waited behind it goes over at the next `on_time`, which is due at once."""
+        if checkpoint in self._waiting:
+            return self._remove(checkpoint)
+        if checkpoint > self.newest:
+            self._given_up.add(checkpoint)
+            return []
+        return self._unaligner.on_abandoned(checkpoint)
+
+    def is_blocked(self, channel: ChannelIndex) -> bool:
+        """While the Aligner aligns."""
+        return self._aligner.is_blocked(channel)
+
+    def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
+        """B47."""
+        return self._unaligner.recording(channel)
+
+    def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
+        """B45; an aligned checkpoint has none."""
+        return self._unaligner.has_inflight(channel, checkpoint)
+
+    def all_received(self, checkpoint: CheckpointId) -> bool:
+        """B46."""
+        return self._unaligner.all_received(checkpoint)
+
+    def _on_barrier_arrived(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
+        checkpoint = barrier.checkpoint
+        actions = self._give_up_skipped(channel, checkpoint)
+        if checkpoint in self._unaligner:
+            return actions + self._unaligner.on_arrival(channel, barrier, now_ms)
+        waiting = self._waiting.get(checkpoint)
+        if waiting is None:
+            if checkpoint <= self.newest:
+                return actions + self.on_time(now_ms)
+            self.newest = checkpoint
+            abandoned = checkpoint in self._given_up
+            self._given_up.forget_up_to(checkpoint)
+            if abandoned:
+                return actions + self.on_time(now_ms)
+            waiting = self._waiting[checkpoint] = _Waiting(barrier, now_ms)
+            if len(self._waiting) > CHECKPOINTS_TRACKED_MAX:
+                actions += self._give_up(min(self._waiting), AbortReason.SUBSUMED)
+        waiting.receive(channel, barrier)
+        return actions + self.on_time(now_ms)
+
+    def _on_cancel_arrived(self, channel: ChannelIndex, cancel: CancelMarker, now_ms: int) -> list[Action]:
+        checkpoint = cancel.checkpoint
+        if checkpoint in self._waiting:
+            return self._give_up(checkpoint, AbortReason.CANCELLED_UPSTREAM) + self.on_time(now_ms)
+        if checkpoint in self._unaligner:
+            return self._unaligner.on_arrival(channel, cancel, now_ms)
+        if checkpoint <= self.newest or checkpoint in self._given_up:
+            return []
+        self._given_up.add(checkpoint)
+        return [Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
+
+    def _give_up_skipped(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
+        actions = self._unaligner.give_up_skipped(channel, checkpoint)
+        for older in sorted(self._waiting):
+            if older < checkpoint and channel not in self._waiting[older].received:
+                actions += self._give_up(older, AbortReason.SUBSUMED)
+        return actions
+
+    def _give_up(self, checkpoint: CheckpointId, reason: AbortReason) -> list[Action]:
+        return [*self._remove(checkpoint), Abort(checkpoint, reason)]
+
+    def _remove(self, checkpoint: CheckpointId) -> list[Action]:
+        """It no longer waits; channels that it blocks are released."""
+        del self._waiting[checkpoint]
+        return self._aligner.on_abandoned(checkpoint) if checkpoint == self._aligner.current else []
+
+    def _aligned(self, actions: list[Action], now_ms: int) -> list[Action]:
+        """After the Aligner: whoever is notified waits no longer, and lets those go over that waited behind it."""
+        for action in actions:
+            if isinstance(action, Notify):
+                del self._waiting[action.barrier.checkpoint]
+        return actions + self.on_time(now_ms)

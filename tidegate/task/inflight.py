@@ -1,0 +1,225 @@
+"""In-flight data of unaligned checkpoints: what lay between two subtasks when a barrier overtook it.
+
+A file holds one side of one subtask: the rows that waited in front of it (INPUT: replayed rows first, then channel by
+channel) or the rows that waited to leave it (OUTPUT). Per channel the input side is older than the output side (B50).
+
+    4 bytes "TGIF", 2 bytes format version, 4 bytes header length (both big-endian)
+    header: JSON of `InflightHeader`
+    for each frame of the header: an Arrow IPC stream
+
+Rows are kept with the name of their edge, which outlives a change of the plan; only edges by key have in-flight data,
+so after a change of the parallelism the key says where a row belongs.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tidegate.coordinator.types import StateKind
+from tidegate.datatypes import DataType
+from tidegate.errors import PipelineStopped
+from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.keygroups import KEY_HASH, key_group_of
+from tidegate.task.elements import Batch
+from tidegate.task.wire import encode_element
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FORMAT_VERSION: Final = 1
+_MAGIC = b"TGIF"
+_PREFIX = struct.Struct(">4sHI")
+
+
+class InflightUnreadable(PipelineStopped):
+    """Rows in flight cannot be replayed into the pipeline as it is now."""
+
+    code = "inflight-unreadable"
+
+
+class EdgeShape(msgspec.Struct, frozen=True):
+    """What must be the same when rows of an edge are replayed."""
+
+    name: str
+    columns: tuple[tuple[str, DataType], ...]
+    keys: tuple[str, ...]
+    max_parallelism: int
+    key_hash: str = KEY_HASH
+
+
+class FrameIndex(msgspec.Struct, frozen=True, array_like=True):
+    """One batch: index of its edge in the header, and its size."""
+
+    edge: int
+    size_bytes: int
+
+
+class InflightHeader(msgspec.Struct, frozen=True):
+    """Everything about a file but its rows."""
+
+    edges: tuple[EdgeShape, ...]
+    frames: tuple[FrameIndex, ...]
+
+
+Piece = tuple[int, Batch | bytes]
+"""Index of the edge in the plan and a batch, encoded or not."""
+
+
+class InflightCapture(msgspec.Struct, frozen=True):
+    """One side of one subtask, to be encoded on a helper thread."""
+
+    kind: StateKind
+    shapes: Mapping[int, EdgeShape]
+    pieces: Sequence[Piece]
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """Names of the edges whose rows it holds."""
+        return tuple(self.shapes[edge].name for edge in sorted({edge for edge, _ in self.pieces}))
+
+    def encode(self) -> bytes:
+        """The whole file."""
+        order = sorted({edge for edge, _ in self.pieces})
+        bodies = [piece if isinstance(piece, bytes) else encode_element(piece)[1] for _, piece in self.pieces]
+        frames = tuple(
+            FrameIndex(order.index(edge), len(body)) for (edge, _), body in zip(self.pieces, bodies, strict=True)
+        )
+        header = msgspec.json.encode(InflightHeader(tuple(self.shapes[edge] for edge in order), frames))
+        return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *bodies])
+
+
+def derive_edge_names(plan: Plan) -> dict[int, str]:
+    """Every edge by its index: the operator whose rows it carries and the vertex that it leads to."""
+    return {
+        index: f"{node.operator.name} -> {plan.edges[index].downstream}"
+        for vertex in plan.vertices
+        for node in vertex.nodes
+        for index in node.edges
+    }
+
+
+def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
+    """The shapes of all edges by key; the others have no in-flight data."""
+    names = derive_edge_names(plan)
+    return {edge.index: _shape(names[edge.index], edge, plan) for edge in plan.edges if edge.keys}
+
+
+def _shape(name: str, edge: Edge, plan: Plan) -> EdgeShape:
+    return EdgeShape(name, edge.columns, edge.keys, plan.max_parallelism)
+
+
+def read_inflight(
+    name: str, data: bytes, shapes: Mapping[int, EdgeShape], key_groups: range
+) -> list[tuple[int, Batch]]:
+    """The rows of these edges whose key group is wanted, in the order of the file, by the edges' indices of now.
+
+    `name` is told in errors. Raises InflightUnreadable for damage and for an edge that has changed.
+    """
+    header, start = _read_header(name, data)
+    wanted = {shape.name: (index, shape) for index, shape in shapes.items()}
+    taken: list[tuple[int, Batch]] = []
+    view = memoryview(data)
+    for frame in header.frames:
+        body, start = view[start : start + frame.size_bytes], start + frame.size_bytes
+        written = header.edges[frame.edge]
+        if written.name not in wanted:
+            continue
+        index, shape = wanted[written.name]
+        if written != shape:
+            raise InflightUnreadable(
+                f"{name} holds rows in flight on {shape.name} with columns {_describe(written)}, the pipeline now "
+                f"sends {_describe(shape)}: put the old definition back, end the pipeline once with SIGTERM (its final "
+                "checkpoint leaves nothing in flight), then change it"
+            )
+        batch = _decode(name, body, shape, key_groups)
+        if batch is not None:
+            taken.append((index, batch))
+    return taken
+
+
+def _read_header(name: str, data: bytes) -> tuple[InflightHeader, int]:
+    if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
+        raise InflightUnreadable(f"{name} does not begin with TGIF: it is damaged or not ours")
+    _, version, length = _PREFIX.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise InflightUnreadable(
+            f"{name} has format {version}, this release reads {FORMAT_VERSION}: use the release that wrote it"
+        )
+    start = _PREFIX.size + length
+    try:
+        header = msgspec.json.decode(data[_PREFIX.size : start], type=InflightHeader)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InflightUnreadable(f"the header of {name} is damaged: {error}") from error
+    if len(data) != start + sum(frame.size_bytes for frame in header.frames):
+        raise InflightUnreadable(f"{name} is truncated: it has {len(data)} bytes")
+    return header, start
+
+
+def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) -> Batch | None:
+    import polars as pl
+
+    try:
+        frame = pl.read_ipc_stream(io.BytesIO(body))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InflightUnreadable(f"rows in {name} cannot be read: {error}") from error
+    kept = _owned(frame, shape, key_groups)
+    return Batch(kept, int(kept.estimated_size())) if kept.height else None
+
+
+def _owned(frame: pl.DataFrame, shape: EdgeShape, key_groups: range) -> pl.DataFrame:
+    groups = key_group_of(frame, shape.keys, shape.max_parallelism)
+    return frame.filter(groups.is_between(key_groups.start, key_groups.stop - 1))
+
+
+def _describe(shape: EdgeShape) -> str:
+    columns = ", ".join(f"{name} {kind}" for name, kind in shape.columns)
+    return f"({columns}) by {', '.join(shape.keys)}"
+
+
+class Recording:
+    """The in-flight data of one subtask for one checkpoint, gathered until every barrier has its place."""
+
+    def __init__(
+        self, replayed: Sequence[tuple[int, Batch]], queued: Mapping[int, tuple[int, Sequence[Batch]]]
+    ) -> None:
+        """`queued` is the edge and the waiting batches of every input channel, by the channel's index."""
+        self.alignment_ms: int | None = None
+        self._replayed = list(replayed)
+        self._channels = {channel: (edge, list(batches)) for channel, (edge, batches) in queued.items()}
+        self._outputs: list[Piece] = []
+        self._unsettled: set[tuple[int, int]] = set()
+
+    def arrived(self, channel: int, batch: Batch) -> None:
+        """A batch in front of the channel's barrier (B47)."""
+        self._channels[channel][1].append(batch)
+
+    def expect(self, output: tuple[int, int]) -> None:
+        """The barrier may still overtake on this way out."""
+        self._unsettled.add(output)
+
+    @property
+    def unsettled(self) -> Sequence[tuple[int, int]]:
+        """Ways out that are expected."""
+        return sorted(self._unsettled)
+
+    def overtaken(self, output: tuple[int, int], bodies: Sequence[bytes]) -> None:
+        """The barrier has its place on this way out (edge, position), in front of these."""
+        self._unsettled.discard(output)
+        self._outputs += [(output[0], body) for body in bodies]
+
+    @property
+    def complete(self) -> bool:
+        """Every barrier is here and every one that was sent on has its place."""
+        return self.alignment_ms is not None and not self._unsettled
+
+    def captures(self, shapes: Mapping[int, EdgeShape]) -> list[InflightCapture]:
+        """What is to be stored: one for each side that is not empty."""
+        inputs: list[Piece] = [*self._replayed]
+        inputs += [(edge, batch) for edge, batches in self._channels.values() for batch in batches]
+        sides = ((StateKind.INPUT, inputs), (StateKind.OUTPUT, self._outputs))
+        return [InflightCapture(kind, shapes, pieces) for kind, pieces in sides if pieces]
