@@ -1,0 +1,227 @@
+"""Going on from something else than the newest checkpoint: when it is consistent, when it must be asked for."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tidegate.coordinator.choice import (
+    Fate,
+    Wish,
+    decide_fallback,
+    decide_wish,
+    derive_asked,
+    derive_candidates,
+    derive_chosen,
+    derive_newer,
+    find_retained,
+)
+from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
+from tidegate.coordinator.journal_state import EMPTY, JournalState
+from tidegate.coordinator.ledger import Key, key_of
+from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.ids import Attempt, CheckpointId, OperatorName
+
+FACTS = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset({OperatorName("totals")}))
+
+
+def cut(number: int, first: int, second: int, *committables: Committable) -> CompletedCheckpoint:
+    at = [positions("orders", {"orders": {0: first, 1: second}})]
+    return completed(number, at=at, states=[handle(number)], committables=committables)
+
+
+def owned(*checkpoints: CompletedCheckpoint) -> Journal:
+    journal = Journal(FakeStorage(), ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    for checkpoint in checkpoints:
+        journal.append_checkpoint(checkpoint)
+    return journal
+
+
+def saved(number: int, first: int, second: int) -> Wish:
+    return Wish("savepoint /s", "savepoint t", cut(number, first, second), IDENTITY, retained=False)
+
+
+ONE, TWO, THREE = (committable(number, producer_id=100 + number, pool_slot=number) for number in (1, 2, 3))
+
+
+# Somebody's choice
+
+
+def test_C32_only_retained_checkpoints_can_be_chosen_and_the_error_lists_them() -> None:
+    state = owned(cut(1, 1, 1), cut(2, 2, 2), cut(3, 3, 3), cut(4, 4, 4)).state
+    assert find_retained(state, CheckpointId(2)).checkpoint.id == 2
+    with pytest.raises(RestoreRefused, match=r"checkpoint 1 is not retained \(there are: 2, 3, 4\)"):
+        find_retained(state, CheckpointId(1))
+    with pytest.raises(RestoreRefused, match="there are: none"):
+        find_retained(EMPTY, CheckpointId(1))
+
+
+def test_going_back_is_refused_with_the_number_of_records_that_would_be_written_again() -> None:
+    state = owned(cut(1, 10, 20), cut(2, 1_010, 525)).state
+    wish = find_retained(state, CheckpointId(1))
+    with pytest.raises(RestoreRefused, match="checkpoint 1 lies 1,505 input records before the newest checkpoint, 2"):
+        decide_wish(state, wish, repeat_output=False)
+    assert decide_wish(state, wish, repeat_output=True)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_same_cut_is_consistent_without_being_asked_for(number: int) -> None:
+    state = owned(cut(1, 10, 20), cut(2, 10, 20)).state
+    assert decide_wish(state, find_retained(state, CheckpointId(number)), repeat_output=False)
+
+
+def test_what_is_chosen_is_not_chosen_again_at_the_next_start() -> None:
+    journal = owned(cut(1, 10, 20), cut(2, 10, 20))
+    wish = find_retained(journal.state, CheckpointId(1))
+    restore(journal, derive_chosen(wish, IDENTITY))
+    assert journal.state.origin == "checkpoint 1"
+    assert not decide_wish(journal.state, wish, repeat_output=True)
+    journal.append_checkpoint(cut(journal.state.reserved_to, 50, 60))
+    later = journal.take_over(IDENTITY, 9)
+    assert later.origin == "checkpoint 1"
+    assert not decide_wish(later, wish, repeat_output=True)
+    assert decide_wish(later, find_retained(later, CheckpointId(2)), repeat_output=True)
+
+
+def test_a_savepoint_in_a_new_directory_must_be_asked_for() -> None:
+    with pytest.raises(RestoreRefused, match="it cannot be known what was committed behind it"):
+        decide_wish(EMPTY, saved(7, 10, 20), repeat_output=False)
+    assert decide_wish(EMPTY, saved(7, 10, 20), repeat_output=True)
+
+
+@pytest.mark.parametrize(("first", "second"), [(9, 20), (11, 20), (9, 21)])
+def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(first: int, second: int) -> None:
+    state = owned(cut(8, 10, 20)).state
+    with pytest.raises(RestoreRefused, match="--repeat-output"):
+        decide_wish(state, saved(7, first, second), repeat_output=False)
+    assert decide_wish(state, saved(7, first, second), repeat_output=True)
+
+
+def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_for() -> None:
+    """It is of a history that was given up; its output may have been aborted."""
+    journal = owned(cut(1, 10, 20), cut(2, 30, 40))
+    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    ahead = find_retained(journal.state, CheckpointId(2))
+    with pytest.raises(RestoreRefused, match="a history that was given up: in orders orders\\[0\\]"):
+        decide_wish(journal.state, ahead, repeat_output=True)
+
+
+def test_what_is_chosen_keeps_its_states_and_their_parallelism_and_lists_no_transactions() -> None:
+    old = msgspec.structs.replace(IDENTITY, parallelism=7, topic_ids={"orders": "id-orders"})
+    wish = msgspec.structs.replace(saved(7, 1, 2), identity=old)
+    chosen = derive_chosen(wish, IDENTITY)
+    assert chosen.checkpoint.states == (handle(7),)
+    assert chosen.checkpoint.committables == ()
+    assert chosen.identity == msgspec.structs.replace(IDENTITY, parallelism=7)
+    assert chosen.origin == "savepoint t"
+
+
+# What is chosen in the journal
+
+
+def restore(journal: Journal, chosen: Chosen) -> None:
+    journal.take_over(IDENTITY, 5)
+    journal.append_restored(decide_restore(journal.state, FACTS), chosen, 6)
+
+
+def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() -> None:
+    journal = owned(cut(1, 10, 20), cut(2, 30, 40))
+    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    plan = decide_restore(journal.state, FACTS)
+    assert plan.checkpoint is not None
+    assert journal.state.takeover is not None
+    assert plan.checkpoint.id == journal.state.takeover.first_checkpoint
+    assert plan.first_checkpoint == plan.checkpoint.id + 1
+    assert plan.first_checkpoint <= journal.state.reserved_to
+    assert [o for slot in plan.slots for _, o in slot.positions[0].next_offsets] == [10, 20]
+    assert journal.read() == journal.state
+
+
+def test_C31_state_that_the_chosen_one_lists_again_outlives_its_first_entry() -> None:
+    journal = owned(cut(1, 10, 20), cut(2, 30, 40))
+    storage = journal._storage
+    for number in (1, 2):
+        storage.put(handle(number).path, b"state")
+    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    for number in (20, 21):
+        journal.append_checkpoint(cut(number, 50, 60))
+    journal.clean_up()
+    assert [entry.checkpoint.id for entry in journal.state.retained][1:] == [20, 21]
+    assert storage.list("state/") == [handle(1).path]
+    journal.append_checkpoint(cut(22, 50, 60))
+    journal.clean_up()
+    assert storage.list("state/") == []
+
+
+def test_numbers_begin_above_those_of_the_history_that_a_savepoint_brings() -> None:
+    journal = Journal(FakeStorage(), ME, retained=3, id_reserve=5)
+    state = journal.take_over(IDENTITY, 1, Used(Attempt(9), CheckpointId(70)))
+    assert (state.attempt, state.reserved_to) == (10, 75)
+    assert decide_restore(state, FACTS).first_checkpoint == 71
+    assert journal.take_over(IDENTITY, 2, NOTHING_USED).attempt == 11
+
+
+# What is left of damage
+
+
+def fates(state: JournalState, index: int, *given: Fate) -> dict[Key, Fate]:
+    asked = derive_asked(state, state.retained[index])
+    return dict(zip(map(key_of, asked), given, strict=True))
+
+
+@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.ABORTED])
+def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behind_it_was_committed(fate: Fate) -> None:
+    state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, TWO)).state
+    found = decide_fallback(state, state.retained[0], fates(state, 0, fate, Fate.COMMITTED), ["broken"])
+    assert found.abort == (TWO,)
+    assert found.chosen.checkpoint.id == 1
+    assert found.chosen.checkpoint.committables == ()
+
+
+def test_transactions_that_both_list_are_still_committed() -> None:
+    state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, ONE, TWO)).state
+    assert derive_newer(state, state.retained[0]) == (TWO,)
+    found = decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN), ["broken"])
+    assert found.chosen.checkpoint.committables == (ONE,)
+
+
+def test_an_empty_checkpoint_is_always_passed_over() -> None:
+    state = owned(cut(1, 10, 20), cut(2, 30, 40)).state
+    assert decide_fallback(state, state.retained[0], {}, ["broken"]).abort == ()
+
+
+@pytest.mark.parametrize("fate", [Fate.COMMITTED, Fate.UNKNOWN])
+def test_one_committed_or_unknown_transaction_behind_it_is_refused_with_the_choices(fate: Fate) -> None:
+    state = owned(cut(1, 10, 20), cut(2, 30, 40, ONE, TWO)).state
+    with pytest.raises(RestoreRefused) as caught:
+        decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN, fate), ["checkpoint 2 is damaged: x"])
+    for words in ("checkpoint 2 is damaged: x", "1 of 2 transactions", fate.value, "--restore 1 --repeat-output"):
+        assert words in caught.value.message
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.ABORTED, Fate.UNKNOWN])
+def test_output_before_it_that_is_not_committed_is_refused(fate: Fate) -> None:
+    """As behind an earlier way back: its own transactions were aborted then."""
+    state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40)).state
+    with pytest.raises(RestoreRefused, match="output would be lost"):
+        decide_fallback(state, state.retained[0], fates(state, 0, fate), ["broken"])
+
+
+def test_two_damaged_ones_are_passed_over_only_when_neither_was_committed() -> None:
+    state = owned(cut(1, 10, 20), cut(2, 30, 40, TWO), cut(3, 50, 60, TWO, THREE)).state
+    assert derive_newer(state, state.retained[0]) == (TWO, THREE)
+    assert decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN, Fate.OPEN), [""]).abort == (TWO, THREE)
+    with pytest.raises(RestoreRefused):
+        decide_fallback(state, state.retained[0], fates(state, 0, Fate.COMMITTED, Fate.OPEN), [""])
+
+
+def test_checkpoints_of_a_history_that_somebody_left_are_no_candidates() -> None:
+    journal = owned(cut(1, 10, 20), cut(2, 30, 40))
+    assert [entry.checkpoint.id for entry in derive_candidates(journal.state)] == [1]
+    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    assert derive_candidates(journal.state) == ()

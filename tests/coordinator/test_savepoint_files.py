@@ -1,0 +1,163 @@
+"""The files of a savepoint: whole or not there, verified, movable, imported under new names."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.values import IDENTITY, committable, completed, handle, positions
+from tidegate.coordinator.savepoint import (
+    METADATA,
+    SavepointRefused,
+    import_states,
+    read_savepoint,
+    savepoint_folder,
+    write_savepoint,
+)
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
+from tidegate.storage.checksum import seal
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.names import checkpoint_of_state
+
+TOKEN = "0123456789abcdef"
+
+
+def stored(storage: FakeStorage, checkpoint: int, subtask: int, data: bytes) -> StateHandle:
+    made = handle(checkpoint, subtask=subtask, size=len(data))
+    storage.put(made.path, data)
+    return msgspec.structs.replace(made, sha256=hashlib.sha256(data).hexdigest())
+
+
+@pytest.fixture
+def origin() -> FakeStorage:
+    return FakeStorage()
+
+
+@pytest.fixture
+def checkpoint(origin: FakeStorage) -> CompletedCheckpoint:
+    """Two subtasks, one of them with a base of an older checkpoint."""
+    states = [stored(origin, 3, 0, b"base"), stored(origin, 7, 0, b"more"), stored(origin, 7, 1, b"other")]
+    return completed(7, states=states, committables=[committable(7)], at=[positions("orders", {"orders": {0: 5}})])
+
+
+def write(origin: FakeStorage, directory: Path, checkpoint: CompletedCheckpoint) -> Path:
+    folder = savepoint_folder("shop", checkpoint.id, TOKEN)
+    write_savepoint(origin, LocalStorage(str(directory)), folder, checkpoint, IDENTITY, TOKEN)
+    return directory / folder
+
+
+def test_C29_a_savepoint_holds_metadata_states_and_positions_and_can_be_moved(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
+) -> None:
+    path = write(origin, tmp_path / "mine", checkpoint)
+    assert path.name == "savepoint-shop-7-01234567"
+    moved = Path(shutil.move(path, tmp_path / "moved"))
+    found = read_savepoint(LocalStorage(str(moved), create=False))
+    assert (found.identity, found.token) == (IDENTITY, TOKEN)
+    assert (found.checkpoint.id, found.checkpoint.positions) == (7, checkpoint.positions)
+    assert found.checkpoint.committables == ()
+    assert [(moved / state.path).read_bytes() for state in found.checkpoint.states] == [b"base", b"more", b"other"]
+    assert len({state.path for state in found.checkpoint.states}) == 3
+
+
+def test_C29_the_metadata_is_written_last(origin: FakeStorage, checkpoint: CompletedCheckpoint) -> None:
+    target = FakeStorage()
+    puts: list[str] = []
+    put = target.put
+
+    def noted(name: str, data: bytes) -> None:
+        puts.append(name)
+        put(name, data)
+
+    target.put = noted  # type: ignore[method-assign]  # a spy
+    write_savepoint(origin, target, "s", checkpoint, IDENTITY, TOKEN)
+    assert puts[-1] == f"s/{METADATA}"
+    assert len(puts) == 4
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_C29_a_savepoint_that_cannot_be_finished_leaves_nothing(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, failing: int
+) -> None:
+    target = FakeStorage()
+    put, count = target.put, 0
+
+    def fail(name: str, data: bytes) -> None:
+        nonlocal count
+        count += 1
+        put(name, data)
+        if count == failing + 1:
+            raise StorageError("memory: full")
+
+    target.put = fail  # type: ignore[method-assign]  # fails behind its effect
+    with pytest.raises(StorageError, match="full"):
+        write_savepoint(origin, target, "s", checkpoint, IDENTITY, TOKEN)
+    assert target.list("") == []
+
+
+def test_a_state_object_that_was_changed_is_found_before_it_is_copied(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint
+) -> None:
+    target = FakeStorage()
+    origin.put(checkpoint.states[1].path, b"mare")
+    with pytest.raises(ObjectCorrupt, match="is not the file that the checkpoint wrote"):
+        write_savepoint(origin, target, "s", checkpoint, IDENTITY, TOKEN)
+    origin.delete(checkpoint.states[1].path)
+    with pytest.raises(ObjectMissing):
+        write_savepoint(origin, target, "s", checkpoint, IDENTITY, TOKEN)
+    assert target.list("") == []
+
+
+def test_imported_states_belong_to_the_new_checkpoint_and_are_verified(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
+) -> None:
+    path = write(origin, tmp_path, checkpoint)
+    folder, target = LocalStorage(str(path), create=False), FakeStorage()
+    states = import_states(read_savepoint(folder), folder, target, CheckpointId(50))
+    assert [checkpoint_of_state(state.path) for state in states] == [50, 50, 50]
+    assert [target.get(state.path) for state in states] == [b"base", b"more", b"other"]
+    assert [(s.operator, s.subtask, s.sha256) for s in states] == [
+        (s.operator, s.subtask, s.sha256) for s in checkpoint.states
+    ]
+    damaged = next((path / "state").iterdir())
+    damaged.write_bytes(b"")
+    with pytest.raises(ObjectCorrupt, match=damaged.name):
+        import_states(read_savepoint(folder), folder, target, CheckpointId(51))
+
+
+def test_what_is_no_savepoint_is_refused_with_the_path(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(SavepointRefused, match=f"{path} is no savepoint") as caught:
+            read_savepoint(LocalStorage(str(path), create=False))
+        assert caught.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "told"),
+    [
+        (b'{"format_version": 2}', SavepointRefused, "format version 2"),
+        (b'{"format_version": 1}', ObjectCorrupt, "is no savepoint"),
+        (b"[]", ObjectCorrupt, "is no savepoint"),
+    ],
+)
+def test_other_metadata_is_refused(tmp_path: Path, body: bytes, error: type[Exception], told: str) -> None:
+    (tmp_path / METADATA).write_bytes(seal(body))
+    with pytest.raises(error, match=told):
+        read_savepoint(LocalStorage(str(tmp_path), create=False))
+
+
+def test_damaged_metadata_is_found(origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path) -> None:
+    path = write(origin, tmp_path, checkpoint)
+    data = bytearray((path / METADATA).read_bytes())
+    data[len(data) // 2] ^= 1
+    (path / METADATA).write_bytes(bytes(data))
+    with pytest.raises(ObjectCorrupt, match=METADATA):
+        read_savepoint(LocalStorage(str(path), create=False))
