@@ -69,7 +69,7 @@ def _run(bootstrap: str, directory: Path, interval: str, turn: int, options: arg
         "INTERVAL_NAME": name,
         "INTERVAL_STATE": str(directory / name),
     }
-    daemon = DemoDaemon(options.file, environ, directory / f"{name}.log", lambda status: None)
+    daemon = DemoDaemon(options.file, environ, directory / f"{name}.log", _ignore)
     daemon.start()
     try:
         daemon.wait_for(lambda now: now.state in {PipelineState.RUNNING, PipelineState.FINISHED}, "running", TIMEOUT_S)
@@ -82,6 +82,10 @@ def _run(bootstrap: str, directory: Path, interval: str, turn: int, options: arg
         raise SystemExit(f"the run at {interval} ended with exit code {code}:\n{daemon.tail()}")
     print(f"{interval:>4}: {options.orders / elapsed_s:,.0f} records/s in {elapsed_s:.1f} s", flush=True)
     return float(options.orders / elapsed_s)
+
+
+def _ignore(_: object) -> None:
+    """Nobody watches."""
 
 
 def _parse() -> argparse.Namespace:
