@@ -112,7 +112,9 @@ class AttemptRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._ending = False
         self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
-        self._decisions = Decisions(services, self._send_all, self.feed, self.fail, self._finish)
+        self._decisions = Decisions(
+            services, self._send_all, self.feed, self.fail, self._finish, settings.unaligned_after_ms
+        )
 
     # -- life ------------------------------------------------------------------------------------------------------
 

@@ -110,8 +110,11 @@ class Decisions:
         feed: Callable[[Event], None],
         fail: Callable[[TidegateError], None],
         finish: Callable[[], None],
+        unaligned_after_ms: int | None = None,
     ) -> None:
+        """`unaligned_after_ms`: as in Barrier, for the checkpoints that need not be aligned."""
         self._services = services
+        self._unaligned_after_ms = unaligned_after_ms
         self._send_all = send_all
         self._feed = feed
         self._fail = fail
@@ -129,10 +132,7 @@ class Decisions:
                 case SendTrigger():
                     if instruction.properties.savepoint:
                         self.savepoints.begun(instruction.checkpoint)
-                    barrier = Barrier(
-                        instruction.checkpoint, instruction.timestamp_ms, final=instruction.properties.final
-                    )
-                    self._send_all(Trigger(instruction.attempt, barrier))
+                    self._send_all(Trigger(instruction.attempt, self._barrier(instruction)))
                 case AppendCheckpoint(checkpoint=checkpoint):
                     self._spawn(self._append(checkpoint))
                 case CommitTransactions(checkpoint=number):
@@ -164,6 +164,11 @@ class Decisions:
                         instruction.checkpoint,
                         instruction.outcome,
                     )
+
+    def _barrier(self, trigger: SendTrigger) -> Barrier:
+        """What has to be whole without rows in flight is aligned whatever the pipeline file says (B48)."""
+        unaligned_after_ms = None if trigger.properties.aligned else self._unaligned_after_ms
+        return Barrier(trigger.checkpoint, trigger.timestamp_ms, trigger.properties.final, unaligned_after_ms)
 
     async def close(self) -> None:
         """Wait for what is under way: an append or a commit that has begun is not torn in two."""

@@ -21,6 +21,7 @@ from tidegate.daemon.ending import end_listed
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
 from tidegate.storage.base import StorageError
+from tidegate.task.inflight import derive_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
     )
     stateful: set[OperatorName] = {operator.name for operator in operators if isinstance(operator, AggregateOperator)}
     partitions = {source.name: {topic: topics[topic].partitions for topic in source.topics} for source in sources}
-    return RestoreFacts(identity, partitions, frozenset(stateful))
+    edges = frozenset(shape.name for shape in derive_shapes(plan).values())
+    return RestoreFacts(identity, partitions, frozenset(stateful), edges)
 
 
 async def _tidy(services: Services) -> None:

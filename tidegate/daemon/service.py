@@ -177,6 +177,7 @@ class Daemon:
             heartbeat_interval_ms=self._settings.runtime.heartbeat_interval_ms,
             lease_ms=self._settings.runtime.heartbeat_timeout_ms,
             pipeline_log_level=logging.getLogger().level,
+            unaligned_after_ms=checkpoints.unaligned.after_ms,
         )
         self._runner = AttemptRunner(
             self._plan,

@@ -1,0 +1,131 @@
+"""Files of rows in flight: whose rows they hold, and what is refused (contract B50)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.task.small_rigs import batch
+from tests.task.topologies import MAX_PARALLELISM, parallel_plan, shuffle_plan
+from tidegate.coordinator.types import StateKind
+from tidegate.datatypes import STRING
+from tidegate.plan.keygroups import key_group_of
+from tidegate.task.elements import Batch
+from tidegate.task.inflight import (
+    EdgeShape,
+    InflightCapture,
+    InflightUnreadable,
+    Recording,
+    derive_edge_names,
+    derive_shapes,
+    read_inflight,
+)
+from tidegate.task.wire import encode_element
+
+ALL = range(MAX_PARALLELISM)
+SHAPES = derive_shapes(shuffle_plan(2))
+GOLDEN = Path(__file__).with_name("inflight-1.bin")
+
+
+def capture(*batches: Batch | bytes) -> InflightCapture:
+    return InflightCapture(StateKind.INPUT, SHAPES, [(0, each) for each in batches])
+
+
+def numbers(pieces: list[tuple[int, Batch]]) -> list[int]:
+    return [n for _, each in pieces for n in each.frame["n"]]
+
+
+def test_what_was_written_is_read_in_order_encoded_before_or_not() -> None:
+    rows = [batch((1, 1), (2, 2)), encode_element(batch((1, 3)))[1], batch((3, 4))]
+    assert numbers(read_inflight("f", capture(*rows).encode(), SHAPES, ALL)) == [1, 2, 3, 4]
+
+
+def test_B50_only_rows_of_the_wanted_key_groups_are_taken() -> None:
+    rows = batch(*((k, k) for k in range(50)))
+    groups = key_group_of(rows.frame, ("k",), MAX_PARALLELISM).to_list()
+    data = capture(rows).encode()
+    parts = [numbers(read_inflight("f", data, SHAPES, part)) for part in (range(43), range(43, 128))]
+    assert parts[0] == [k for k in range(50) if groups[k] < 43]
+    assert sorted(parts[0] + parts[1]) == list(range(50))
+
+
+def test_rows_of_other_edges_are_left_alone() -> None:
+    assert read_inflight("f", capture(batch((1, 1))).encode(), {}, ALL) == []
+
+
+def test_an_edge_is_known_by_its_name_whatever_its_index_is_now() -> None:
+    pieces = read_inflight("f", capture(batch((1, 1))).encode(), {7: SHAPES[0]}, ALL)
+    assert [edge for edge, _ in pieces] == [7]
+
+
+def test_only_edges_by_key_have_rows_in_flight() -> None:
+    assert derive_edge_names(parallel_plan(2)) == {0: "pass -> total"}
+    assert derive_shapes(parallel_plan(2)) == {}
+    assert {index: shape.name for index, shape in SHAPES.items()} == {0: "read -> total"}
+
+
+def test_columns_that_have_changed_are_refused_with_the_way_out() -> None:
+    changed = msgspec.structs.replace(SHAPES[0], columns=(("k", STRING),))
+    with pytest.raises(InflightUnreadable, match="rows in flight on read -> total with columns") as caught:
+        read_inflight("f", capture(batch((1, 1))).encode(), {0: changed}, ALL)
+    assert "SIGTERM" in caught.value.message
+    assert not caught.value.retriable
+
+
+@pytest.mark.parametrize("cut", [3, 12, 60, -1])
+def test_a_truncated_file_is_refused(cut: int) -> None:
+    with pytest.raises(InflightUnreadable, match=r"^f |of f "):
+        read_inflight("f", capture(batch((1, 1))).encode()[:cut], SHAPES, ALL)
+
+
+def test_a_file_of_another_format_is_refused() -> None:
+    data = bytearray(capture(batch((1, 1))).encode())
+    data[5] = 9
+    with pytest.raises(InflightUnreadable, match="has format 9, this release reads 1"):
+        read_inflight("f", bytes(data), SHAPES, ALL)
+
+
+def test_a_spoilt_frame_is_refused() -> None:
+    data = bytearray(capture(batch((1, 1))).encode())
+    data[-120:] = b"x" * 120
+    with pytest.raises(InflightUnreadable, match="rows in f cannot be read"):
+        read_inflight("f", bytes(data), SHAPES, ALL)
+
+
+def test_a_file_of_the_first_format_is_still_read() -> None:
+    assert numbers(read_inflight(GOLDEN.name, GOLDEN.read_bytes(), SHAPES, ALL)) == [1, 2, 3]
+
+
+def test_a_recording_is_complete_when_all_barriers_are_here_and_have_their_places() -> None:
+    recording = Recording([(0, batch((1, 1)))], {2: (0, [batch((1, 2))])})
+    recording.expect((1, 0))
+    assert not recording.complete
+    recording.alignment_ms = 5
+    assert not recording.complete
+    recording.overtaken((1, 0), ())
+    assert recording.complete
+
+
+def test_a_recording_holds_replayed_rows_before_queued_ones_and_those_before_arrived_ones() -> None:
+    recording = Recording([(0, batch((1, 1)))], {0: (0, [batch((1, 2))]), 1: (0, [])})
+    recording.arrived(0, batch((1, 3)))
+    (side,) = recording.captures(SHAPES)
+    assert (side.kind, side.edges) == (StateKind.INPUT, ("read -> total",))
+    assert numbers(read_inflight("f", side.encode(), SHAPES, ALL)) == [1, 2, 3]
+
+
+def test_the_senders_part_is_a_file_of_its_own() -> None:
+    recording = Recording((), {})
+    recording.expect((0, 1))
+    recording.overtaken((0, 1), [encode_element(batch((1, 1)))[1]])
+    assert [side.kind for side in recording.captures(SHAPES)] == [StateKind.OUTPUT]
+
+
+def test_nothing_in_flight_makes_no_file() -> None:
+    assert Recording((), {0: (0, [])}).captures(SHAPES) == []
+
+
+def test_shapes_are_compared_whole() -> None:
+    assert SHAPES[0] == EdgeShape("read -> total", SHAPES[0].columns, ("k",), MAX_PARALLELISM)
