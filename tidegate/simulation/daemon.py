@@ -45,6 +45,7 @@ class SimDaemon:
         self.completed = 0
         self._world = world
         self._stop_requested = False
+        self._verified = False
         self._history = RestartHistory()
         self._runner: AttemptRunner | None = None
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
@@ -109,7 +110,8 @@ class SimDaemon:
 
     async def _run_attempt(self) -> None:
         world = self._world
-        recovered = await recover(self.plan, self._services, world.transaction_timeout_ms)
+        recovered = await recover(self.plan, self._services, world.transaction_timeout_ms, verify=not self._verified)
+        self._verified = True
         world.trace.tell(f"{self.process.name} begins attempt {recovered.restore.attempt}")
         coordinator = Coordinator(world.checkpoints, recovered.job)
         settings = SlotSettings(
@@ -117,9 +119,11 @@ class SimDaemon:
             storage_url="model",
             transaction_timeout_ms=world.transaction_timeout_ms,
             checkpoint_interval_ms=world.checkpoints.interval_ms,
+            checkpoints_at_a_time=world.checkpoints.max_concurrent,
             heartbeat_interval_ms=world.heartbeat_ms,
             lease_ms=world.lease_ms,
             pipeline_log_level=100,
+            unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
         )
         self._runner = AttemptRunner(
             self.plan, recovered.restore, coordinator, self._services, self._server, settings, START_TIMEOUT_S

@@ -107,6 +107,10 @@ def _rescale(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="rescale", at_s=_at_moment(draw, end_s), target=str(draw.randint(1, 3)))
 
 
+def _stop(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="stop", at_s=_at_moment(draw, end_s))
+
+
 def _cut(draw: random.Random, workload: Workload, end_s: float) -> Fault:
     other = draw.choice(("daemon", _slot(draw, workload)))
     return Fault(kind="cut", at_s=_at_moment(draw, end_s), target=f"{_slot(draw, workload)}/{other}")
@@ -171,6 +175,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _freeze: 4,
     _replace: 2,
     _rescale: 1,
+    _stop: 2,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,

@@ -66,7 +66,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     transaction_timeout_ms: int
     input_s: float
     """The input arrives over this time, a part of it is there from the beginning."""
-    unaligned: str = "never"
+    unaligned_after_ms: int | None = None
+    """As in SlotSettings."""
+    bounded: bool = False
+    """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
 
 
 class InputRecord(msgspec.Struct, frozen=True):
@@ -90,6 +93,7 @@ class InputRecord(msgspec.Struct, frozen=True):
 def draw_workload(seed: int) -> Workload:
     """Everything is drawn from the seed."""
     draw = generator(seed, "workload")
+    exactly_once = draw.random() < 0.92
     return Workload(
         topology=draw.choice(("stateless", "totals", "both", "both", "union")),
         parallelism=draw.choice((1, 2, 2, 3)),
@@ -97,11 +101,13 @@ def draw_workload(seed: int) -> Workload:
         records=draw.randint(60, 240),
         customers=draw.randint(1, 12),
         skus=draw.randint(1, 8),
-        exactly_once=draw.random() < 0.92,
+        exactly_once=exactly_once,
         interval_ms=draw.choice((50, 100, 150, 250, 400)),
         max_concurrent=draw.choice((1, 1, 2, 3)),
         transaction_timeout_ms=draw.choice((1500, 3000, 10_000, 60_000)),
         input_s=draw.uniform(1.0, 4.0),
+        unaligned_after_ms=draw.choice((None, None, 0, 20, 200)) if exactly_once else None,
+        bounded=draw.random() < 0.15,
     )
 
 
@@ -129,7 +135,7 @@ def draw_records(seed: int, workload: Workload) -> list[InputRecord]:
 
 
 @cache
-def plan_of(topology: str, parallelism: int, exactly_once: bool) -> Plan:
+def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool) -> Plan:
     """The physical plan of a pipeline file as a user would write it."""
     inputs = INPUTS[topology]
     steps: Sequence[dict[str, Any]] = [
@@ -147,7 +153,13 @@ def plan_of(topology: str, parallelism: int, exactly_once: bool) -> Plan:
             "mode": "exactly-once" if exactly_once else "at-least-once",
         },
         "sources": {
-            name: {"topic": name, "format": "json", "schema": SCHEMA, "start": "earliest", "until": "never"}
+            name: {
+                "topic": name,
+                "format": "json",
+                "schema": SCHEMA,
+                "start": "earliest",
+                "until": "latest" if bounded else "never",
+            }
             for name in inputs
         },
         "steps": steps,

@@ -19,7 +19,7 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_output, expected_counts
+from tidegate.simulation.oracle import check_output, count_missing
 from tidegate.simulation.port import Outages
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.workload import INPUTS, OUTPUTS, InputRecord, Workload, draw_records, plan_of
@@ -88,7 +88,6 @@ class World:
         self.daemons: list[SimDaemon] = []
         self.problems: list[str] = []
         self._records = draw_records(schedule.seed, workload)
-        self._expected = expected_counts(workload, self._records)
         self._parallelism = workload.parallelism
         self._random = generator(schedule.seed, "operator")
         self._starting = False
@@ -168,7 +167,7 @@ class World:
 
     def _start_daemon(self) -> None:
         workload = self.schedule.workload
-        plan = plan_of(workload.topology, self._parallelism, workload.exactly_once)
+        plan = plan_of(workload.topology, self._parallelism, workload.exactly_once, workload.bounded)
         daemon = SimDaemon(self, len(self.daemons) + 1, plan)
         self.daemons.append(daemon)
         self._starting = False
@@ -215,7 +214,7 @@ class World:
             output = self._output()
         except RequestRefused:
             return False  # a leader is still away
-        return all(sum(map(len, output[topic])) >= count for topic, count in self._expected.items())
+        return not count_missing(self.schedule.workload, self._records, output)
 
     def _output(self) -> dict[str, list[list[bytes]]]:
         now_ms = self.kernel.clock.now_ms()
@@ -296,6 +295,14 @@ class World:
         daemon.process.kill("rescaled")
         return True
 
+    def _stop(self, _fault: Fault) -> bool:
+        """SIGTERM: a final checkpoint, and a new daemon later on."""
+        daemon = self.daemon
+        if daemon is None or self._stopping:
+            return False
+        daemon.request_stop()
+        return True
+
     def _cut(self, fault: Fault) -> bool:
         """Break the connections between two processes."""
         one, other = (self._target(name) for name in fault.target.split("/"))
@@ -350,6 +357,7 @@ _STRIKES: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "freeze": World._freeze,  # noqa: SLF001 - see above
     "replace": World._replace,
     "rescale": World._rescale,  # noqa: SLF001 - see above
+    "stop": World._stop,  # noqa: SLF001 - see above
     "cut": World._cut,  # noqa: SLF001 - see above
     "partition": World._partition,  # noqa: SLF001 - see above
     "broker-down": World._broker_down,  # noqa: SLF001 - see above
