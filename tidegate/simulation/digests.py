@@ -1,0 +1,22 @@
+"""Prints the digests of some schedules: two processes must agree, whatever their hash seeds are.
+
+python -m tidegate.simulation.digests FIRST COUNT
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tidegate.simulation.campaign import quiet
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.world import play
+
+
+def digests(first: int, count: int) -> list[str]:
+    """Of seeds `first` to `first + count - 1`."""
+    with quiet() as workers:
+        return [play(draw_schedule(seed), workers).digest for seed in range(first, first + count)]
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(digests(int(sys.argv[1]), int(sys.argv[2]))))
