@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
+from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.formats.records import Encoded
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.sinks.errors import SinkFailed, SinkRefused
 from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.transactions import TransactionClient
+from tidegate.sinks.writer import Writer
 
 pytestmark = pytest.mark.slow
 
@@ -235,6 +238,32 @@ def test_many_small_records_go_to_a_topic_that_takes_only_small_batches(
     if exactly_once:
         cluster_tv2.committer.commit(permit(prepared.committables))
     assert [int(value) for value in cluster_tv2.values(topic)] == list(range(1000))
+
+
+def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluster_tv2: Cluster) -> None:
+    """The client refuses it by the state of the transaction, maybe before it has told the delivery error."""
+    topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
+    identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1.0")
+    properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
+    writer = Writer("out", topic, properties)
+    writer.open(cluster_tv2.client, lambda: False)
+    try:
+        large = rows([1], size=100_000)
+        assert writer.write(large, 0) == 1
+
+        def is_refused() -> bool:
+            """Without a poll, which would tell the delivery error."""
+            try:
+                writer.write(rows([2]), 0)
+            except SinkRefused as error:
+                assert "first delivery error" in error.message
+                assert "key and value have 100001 bytes" in error.message
+                return True
+            return False
+
+        wait_until(is_refused, "the client refuses records", 20)
+    finally:
+        writer.discard()
 
 
 def test_an_unknown_topic_stops_the_pipeline_with_its_name(cluster_tv2: Cluster) -> None:

@@ -7,6 +7,7 @@ goes on behind a refused record.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ OPEN_TIMEOUT_S: Final = 120.0
 CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.1
+REASON_TIMEOUT_S: Final = 1.0
+REASON_SLICE_S: Final = 0.05
 ROOM_TIMEOUT_S: Final = 120.0
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
@@ -44,6 +47,7 @@ _REFUSED: Final = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
         KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
         KafkaError.POLICY_VIOLATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._AUTHENTICATION,
@@ -52,9 +56,17 @@ _REFUSED: Final = frozenset(
 )
 """Another attempt would meet the same."""
 
+_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""Of records that the client gives up because another one has failed."""
+
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
     "transaction.max.timeout.ms",
+    KafkaError.INVALID_RECORD: "; the usual reasons: a timestamp before 1970 (`timestamp` of the sink), or no key "
+    "in a compacted topic; leave such records out with `where`",
+    KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
+    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, or "
+    "change the topic",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE and DESCRIBE on the transactional ids that begin "
     "with the pipeline's name",
 }
@@ -77,6 +89,7 @@ class Writer:
         self.delivery_errors = 0
         self.first_error = ""
         self.refused = False
+        self._only_purged = False
         self.partitions = 0
         self._sink = sink
         self._topic = topic
@@ -201,6 +214,7 @@ class Writer:
         """Serve delivery errors. Raises SinkFailed, SinkRefused for the first one."""
         self._guard(lambda: self._producer.poll(0))
         if self.delivery_errors:
+            self._await_reason()
             kind = SinkRefused if self.refused else SinkFailed
             raise kind(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
 
@@ -251,11 +265,19 @@ class Writer:
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
-        if not self.delivery_errors:
-            remedy = self._size_remedy(error, message.key(), message.value())
+        if not self.first_error or (self._only_purged and error.code() not in _PURGED):
+            self._only_purged = error.code() in _PURGED
+            remedy = self._size_remedy(error, message.key(), message.value()) or _REMEDIES.get(error.code(), "")
             self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
             self.refused = error.code() in _REFUSED
         self.delivery_errors += 1
+
+    def _await_reason(self) -> None:
+        """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
+        deadline = time.monotonic() + REASON_TIMEOUT_S
+        with contextlib.suppress(KafkaException, SystemError):
+            while (not self.first_error or self._only_purged) and time.monotonic() < deadline:
+                self._producer.poll(REASON_SLICE_S)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:
@@ -292,11 +314,17 @@ class Writer:
         )
 
     def _failure(self, reason: object, remedy: str = "") -> SinkFailed | SinkRefused:
-        """The error of this sink for what the client raised."""
+        """The error of this sink for what the client raised.
+
+        When the broker has refused a record, the client refuses all that follow by their state only: the reason comes
+        with the first delivery error.
+        """
+        if isinstance(reason, KafkaError) and reason.code() == KafkaError._STATE:
+            self._await_reason()
         text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
         if self.first_error:
             text += f"; first delivery error: {self.first_error}"
-        refused = isinstance(reason, KafkaError) and reason.code() in _REFUSED
+        refused = self.refused or (isinstance(reason, KafkaError) and reason.code() in _REFUSED)
         kind = SinkRefused if refused else SinkFailed
         if isinstance(reason, KafkaError):
             remedy = remedy or _REMEDIES.get(reason.code(), "")
