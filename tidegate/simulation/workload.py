@@ -68,6 +68,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """The input arrives over this time, a part of it is there from the beginning."""
     unaligned_after_ms: int | None = None
     """As in SlotSettings."""
+    grow_at: float | None = None
+    """From this part of the input on, the input topics have one more partition, and use it."""
+    noisy: bool = False
+    """Other producers write into the input within transactions that they abort."""
     bounded: bool = False
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
 
@@ -108,6 +112,8 @@ def draw_workload(seed: int) -> Workload:
         input_s=draw.uniform(1.0, 4.0),
         unaligned_after_ms=draw.choice((None, None, 0, 20, 200)) if exactly_once else None,
         bounded=draw.random() < 0.15,
+        grow_at=draw.random() if draw.random() < 0.06 else None,
+        noisy=draw.random() < 0.3,
     )
 
 
@@ -119,10 +125,11 @@ def draw_records(seed: int, workload: Workload) -> list[InputRecord]:
     found = []
     for number, at_s in enumerate(moments):
         customer = draw.randrange(workload.customers)
+        grown = workload.grow_at is not None and at_s >= workload.grow_at * workload.input_s
         found.append(
             InputRecord(
                 at_s=at_s,
-                place=TopicPartition(draw.choice(topics), customer % workload.partitions),
+                place=TopicPartition(draw.choice(topics), customer % (workload.partitions + grown)),
                 id=number,
                 customer=f"c{customer}",
                 sku=f"s{draw.randrange(workload.skus)}",

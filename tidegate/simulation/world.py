@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.triggers import CheckpointSettings
-from tidegate.ids import TopicPartition
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import SimDaemon
@@ -17,7 +17,7 @@ from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.kernel import EPOCH_MS, START_S, Kernel, Process
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.simulation.model_broker.log import Record
+from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.network import Network
 from tidegate.simulation.oracle import check_output, count_missing
 from tidegate.simulation.port import Outages
@@ -90,6 +90,7 @@ class World:
         self._records = draw_records(schedule.seed, workload)
         self._parallelism = workload.parallelism
         self._random = generator(schedule.seed, "operator")
+        self._noise = generator(schedule.seed, "noise")
         self._starting = False
         self._stopping = False
         self._finished = False
@@ -152,11 +153,42 @@ class World:
 
     def _append(self, records: Sequence[InputRecord]) -> None:
         now_ms = self.kernel.clock.now_ms()
+        self._grow(records)
+        if self.schedule.workload.noisy:
+            self._make_noise(records[0])
         by_place: dict[TopicPartition, list[Record]] = defaultdict(list)
         for record in records:
             by_place[record.place].append(Record(record.customer.encode(), record.value, now_ms))
         for place, batch in by_place.items():
             self.broker.produce(now_ms, place, batch)
+
+    def _grow(self, records: Sequence[InputRecord]) -> None:
+        """A topic gets the partition that a record needs."""
+        for place in sorted({record.place for record in records}):
+            if self.broker.topics([place.topic])[place.topic].partitions <= place.partition:
+                self.broker.add_topic_partitions(place.topic, place.partition + 1)
+                self.trace.tell(f"{place} is new")
+
+    def _make_noise(self, record: InputRecord) -> None:
+        """A transaction beside the records, which is aborted later: nothing of it may ever be processed."""
+        now_ms = self.kernel.clock.now_ms()
+        name = TransactionalId(f"noise-{record.id}")
+        value = msgspec.structs.replace(record, id=-1 - record.id).value
+        try:
+            owner = self.broker.init_producer(now_ms, name, 60_000)
+            self.broker.add_partitions(now_ms, name, *owner, [record.place])
+            noise = [Record(record.customer.encode(), value, now_ms)]
+            self.broker.produce(now_ms, record.place, noise, Stamp(*owner, 0, transactional=True), name)
+        except RequestRefused:
+            return  # the coordinator is away: no noise this time
+
+        def abort() -> None:
+            try:
+                self.broker.end_transaction(self.kernel.clock.now_ms(), name, *owner, commit=False)
+            except RequestRefused:
+                self.kernel.at(0.2, abort)
+
+        self.kernel.at(self._noise.uniform(0.01, 0.6), abort)
 
     # -- daemons ------------------------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class KafkaSource:
         self._partitions |= self._by_key(partitions)
         if self._reader is None:
             nothing = SourcePositions(self._operator.name, ())
-            self._reader = Reader(self._operator, (), nothing, self._group_id, self._wake)
+            self._reader = self._make_reader(self._operator, (), nothing, self._group_id, self._wake)
             self._reader.start()
         self._reader.add(partitions)
 

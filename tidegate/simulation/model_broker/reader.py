@@ -57,6 +57,8 @@ class ModelReader:
         self._wake = wake
         self._initial: Positions | None = None
         self._places: dict[TopicPartition, int] = {}
+        self._added: list[TopicPartition] = []
+        """Until the first positions are known."""
         self._messages: list[ck.Message] = []
         self._ends: dict[TopicPartition, int] = {}
         self._told_ends: dict[TopicPartition, int] = {}
@@ -103,6 +105,14 @@ class ModelReader:
         for partition in partitions:
             self._places.pop(partition, None)
 
+    def add(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these, too, from their first offset."""
+        if self._initial is None:
+            self._added += partitions
+            return
+        self._places.update(dict.fromkeys(partitions, 0))
+        self._fetch()
+
     def close(self, _seconds: float) -> None:
         """Stop reading; what is pending is dropped."""
         self._closed = True
@@ -127,6 +137,7 @@ class ModelReader:
             known[part] = answer
         self._initial = self._decide_positions(known)
         self._places = dict(self._initial.next_offsets)
+        self._places.update(dict.fromkeys(self._added, 0))
         self._wake()
         self._fetch()
 
