@@ -1,0 +1,42 @@
+"""What a person sees of the simulation."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from tidegate.simulation import campaign, world
+from tidegate.simulation.campaign import decode_schedule, play_seeds
+from tidegate.simulation.command import simulate
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_last_line_counts_and_success_is_0() -> None:
+    done = CliRunner().invoke(simulate, ["--seeds", "4", "--first", "11"])
+    assert done.exit_code == 0, done.output
+    last = done.output.strip().splitlines()[-1]
+    assert re.fullmatch(r"[0-4] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
+
+
+def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "check_output", lambda *_: ["planted problem"])
+    monkeypatch.setattr("tidegate.simulation.shrink.RUNS_MAX", 6)
+    tally = play_seeds(1, 1)
+    assert tally.failed == (1,)
+    story = tally.stories[0]
+    assert "planted problem" in story
+    assert "faults that happened:" in story
+    smallest = decode_schedule(story[story.index("\n{") :])
+    assert smallest.seed == 1
+
+
+def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = campaign.Tally(played=1, failed=(7,), stories=("what happened",))
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_: iter([(failed, 1.0)]))
+    done = CliRunner().invoke(simulate, ["--seeds", "1"])
+    assert done.exit_code == 1
+    assert "what happened" in done.output
+    assert "failed seeds: 7" in done.output
