@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.coordinator.test_machine import World
+from tidegate.coordinator import choice
+from tidegate.coordinator.choice import Fallback, Fate
 from tidegate.coordinator.coordinator import Coordinator
-from tidegate.coordinator.entries import AnyEntry, encode_entry
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, encode_entry
 from tidegate.coordinator.events import DiscardStates
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.ledger import TransactionLedger
+from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
 from tidegate.coordinator.types import Committable, StateHandle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TransactionalId
@@ -113,7 +115,70 @@ def append_two_at_a_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Coordinator, "_start_append", start)
 
 
+def complete_with_files_that_nobody_retains(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidegate.coordinator.coordinator.decide_gone", lambda checkpoint, handles, retained: ())
+
+
+def clean_up_what_a_pending_savepoint_lists(patch: pytest.MonkeyPatch) -> None:
+    real = Journal.clean_up
+    patch.setattr(Journal, "clean_up", lambda self, needed=frozenset(): real(self))
+
+
+def count_a_savepoint_before_its_output_is_committed(patch: pytest.MonkeyPatch) -> None:
+    real = Coordinator._write_savepoints
+
+    def write(self: Coordinator, now_ms: int) -> None:
+        self._newest_ended = CheckpointId(10**9)
+        real(self, now_ms)
+
+    patch.setattr(Coordinator, "_write_savepoints", write)
+
+
+def let_savepoints_use_up_the_ids(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidegate.coordinator.triggers.CheckpointSettings.checkpoint_ids", property(lambda self: 0))
+
+
+def drop_the_state_of_a_savepoint_with_everything_it_shares(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidegate.coordinator.coordinator.decide_garbage", lambda handles, needed: tuple(handles))
+
+
+def go_back_although_the_damaged_one_was_committed(patch: pytest.MonkeyPatch) -> None:
+    real = choice.decide_fallback
+
+    def decide(
+        state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+    ) -> Fallback:
+        own = {key_of(one) for one in entry.checkpoint.committables}
+        return real(state, entry, {key: Fate.COMMITTED if key in own else Fate.OPEN for key in fates}, damage)
+
+    patch.setattr("tests.coordinator.world.decide_fallback", decide)
+
+
+def go_back_to_what_was_aborted_itself(patch: pytest.MonkeyPatch) -> None:
+    real = choice.decide_fallback
+
+    def decide(
+        state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+    ) -> Fallback:
+        own = {key_of(one): Fate.COMMITTED for one in entry.checkpoint.committables}
+        return real(state, entry, {**fates, **own}, damage)
+
+    patch.setattr("tests.coordinator.world.decide_fallback", decide)
+
+
+def forget_what_a_chosen_checkpoint_has_still_to_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tidegate.coordinator.choice._own", lambda state, entry: ((), ()))
+
+
 BUGS: list[Patch] = [
+    complete_with_files_that_nobody_retains,
+    clean_up_what_a_pending_savepoint_lists,
+    count_a_savepoint_before_its_output_is_committed,
+    let_savepoints_use_up_the_ids,
+    drop_the_state_of_a_savepoint_with_everything_it_shares,
+    go_back_although_the_damaged_one_was_committed,
+    go_back_to_what_was_aborted_itself,
+    forget_what_a_chosen_checkpoint_has_still_to_commit,
     drop_carried_committables,
     release_ids_that_the_journal_still_lists,
     discard_whatever_an_ack_names,

@@ -8,242 +8,51 @@ committed transactions never overlap, and after a recovery they cover every reco
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
-from tests.coordinator.values import IDENTITY, completed
-from tidegate.coordinator.coordinator import Coordinator, Job
+from tests.coordinator.fake_storage import FakeStorage, Fault
+from tests.coordinator.values import completed
+from tests.coordinator.world import FAULTS, INPUT, SINKS, SOURCE, WorldBase
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.events import (
     AckReceived,
-    AppendCheckpoint,
     AttemptEnded,
-    CommitTransactions,
     DeclineReceived,
-    DiscardStates,
-    Event,
     Journaled,
     JournalFailed,
-    NotifyCompleted,
-    SendTrigger,
-    SubtaskRunning,
+    SavepointFailed,
+    SavepointWritten,
     Tick,
     TransactionsEnded,
     TriggerFailed,
-    TriggerRefusal,
-    TriggerRefused,
     TriggerRequested,
 )
 from tidegate.coordinator.journal import AppendUnsettled, Journal
-from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.triggers import ACTIVE, CheckpointSettings
+from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import (
     Ack,
-    Committable,
     CompletedCheckpoint,
     Decline,
     SourcePositions,
     StateHandle,
-    WrittenRange,
 )
 from tidegate.errors import Superseded
 from tidegate.ids import (
-    Attempt,
     CheckpointId,
     OperatorName,
     SlotIndex,
-    SubtaskId,
-    TopicPartition,
-    TransactionalId,
-    VertexId,
 )
 from tidegate.storage.base import StorageError
 from tidegate.storage.names import state_name
 
-SOURCE = SubtaskId(VertexId("orders"), SlotIndex(0))
-SINKS = tuple(SubtaskId(VertexId("out"), SlotIndex(slot)) for slot in range(2))
-ALL = frozenset({SOURCE, *SINKS})
-INPUT = TopicPartition("orders", 0)
-POOL = 4
-FAULTS = [
-    [],
-    [],
-    [],
-    [Fault.REFUSED],
-    [Fault.UNKNOWN],
-    [Fault.BLIND],
-    [Fault.REFUSED] * 2,
-    [Fault.UNKNOWN] * 2,
-    [Fault.LATE] * 2,
-]
 
-
-class SinkModel:
-    """One sink subtask of one attempt: prepares, repeats, confirms, and uses an id again only when told so."""
-
-    def __init__(self, subtask: SubtaskId, attempt: Attempt, position: int, producers: list[int]) -> None:
-        self.subtask, self.attempt, self.position, self.producers = subtask, attempt, position, producers
-        self.last_acked = 0
-        self.free = deque(TransactionalId(f"shop.out.{subtask.index}.{attempt}.{slot}") for slot in range(POOL))
-        self.unconfirmed: list[Committable] = []
-        self.inbox: deque[NotifyCompleted] = deque()
-
-    def acknowledge(self, checkpoint: CheckpointId, position: int, state: StateHandle) -> Ack:
-        self.last_acked = checkpoint
-        if position > self.position:
-            self.producers[0] += 1
-            part = WrittenRange(
-                TopicPartition("out", self.subtask.index), self.position, position, position - self.position
-            )
-            self.unconfirmed.append(
-                Committable(
-                    OperatorName("out"), self.subtask.index, self.attempt, checkpoint, self.free.popleft(),
-                    self.producers[0], 0, (part,), opened_at_ms=10**15, timeout_ms=1,
-                )
-            )  # fmt: skip
-            self.position = position
-        return Ack(self.attempt, checkpoint, self.subtask, states=(state,), committables=tuple(self.unconfirmed))
-
-    def read_one(self) -> None:
-        note = self.inbox.popleft()
-        self.unconfirmed = [one for one in self.unconfirmed if one.checkpoint > note.checkpoint.id]
-        mine = f"shop.out.{self.subtask.index}.{self.attempt}."
-        self.free.extendleft(sorted(name for name in note.released if name.startswith(mine)))
-
-
-class World(RuleBasedStateMachine):
+class World(WorldBase):
     """See the module."""
-
-    @initialize(
-        max_concurrent=st.integers(1, 3),
-        tolerable=st.integers(0, 3),
-        retained=st.integers(1, 3),
-        pause=st.integers(0, 50),
-    )
-    def begin(self, max_concurrent: int, tolerable: int, retained: int, pause: int) -> None:
-        self.settings = CheckpointSettings(
-            interval_ms=100, timeout_ms=450, min_pause_ms=pause, max_concurrent=max_concurrent,
-            tolerable_failures=tolerable, retained=retained,
-        )  # fmt: skip
-        self.shared = SharedObjects()
-        self.now_ms = 0
-        self.daemons = 0
-        self.producers = [0]
-        self.committed: dict[int, Committable] = {}
-        self.dead: set[int] = set()
-        self.all_prepared: dict[int, Committable] = {}
-        self.decided_ids: list[int] = []
-        self.zombies: list[Journal] = []
-        self.old_acks: list[Ack] = []
-        self.start_daemon()
-        self.start_attempt([])
-
-    # The edge: what carries the instructions out
-
-    def start_daemon(self) -> None:
-        self.daemons += 1
-        self.storage = FakeStorage(self.shared)
-        writer = Writer(f"token-{self.daemons}", "host", self.daemons)
-        self.journal = Journal(
-            self.storage, writer, retained=self.settings.retained, id_reserve=self.settings.id_reserve
-        )
-
-    def take_over(self, faults: list[Fault]) -> JournalState:
-        """A storage that fails is asked again, as the daemon does at its next start of an attempt."""
-        self.storage.faults = list(faults)
-        for _ in range(len(faults)):
-            try:
-                return self.journal.take_over(IDENTITY, self.now_ms)
-            except (StorageError, AppendUnsettled):
-                with pytest.raises(RuntimeError, match="belongs to nobody"):
-                    self.journal.append_checkpoint(completed(1, attempt=self.journal.state.attempt))
-        return self.journal.take_over(IDENTITY, self.now_ms)
-
-    def start_attempt(self, faults: list[Fault]) -> None:
-        facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset({OperatorName("out")}))
-        state = self.take_over(faults)
-        assert not self.storage.faults, "a fault did not happen"
-        plan = decide_restore(state, facts)
-        permit = self.journal.recovery_permit(plan)
-        if permit is not None:
-            self.commit(permit.committables)
-        self.dead |= self.all_prepared.keys() - self.committed.keys()
-        self.journal.sweep_orphans()
-        self.journal.clean_up()
-        self.attempt = plan.attempt
-        self.position = self.restored = plan.slots[0].positions[0].next_offsets[0][1] if plan.checkpoint else 0
-        self.check_complete(self.restored)
-        self.positions: dict[CheckpointId, int] = {}
-        self.sinks = [SinkModel(subtask, self.attempt, self.restored, self.producers) for subtask in SINKS]
-        self.source_acked = 0
-        self.append: CompletedCheckpoint | None = None
-        self.permits: dict[CheckpointId, CommitPermit] = {}
-        self.commits: list[CheckpointId] = []
-        job = Job(
-            attempt=self.attempt,
-            sources=frozenset({SOURCE}),
-            subtasks=ALL,
-            first_checkpoint=plan.first_checkpoint,
-            reserved_to=state.reserved_to,
-            retained=tuple(entry.checkpoint for entry in state.retained),
-        )
-        self.coordinator = Coordinator(self.settings, job)
-        for subtask in sorted(ALL):
-            self.feed(SubtaskRunning(subtask, self.now_ms))
-
-    def feed(self, event: Event) -> None:
-        for instruction in self.coordinator.handle(event):
-            match instruction:
-                case SendTrigger(checkpoint=checkpoint):
-                    self.positions[checkpoint] = self.position
-                case AppendCheckpoint(checkpoint=checkpoint):
-                    assert self.append is None, "two appends at a time"
-                    self.append = checkpoint
-                case CommitTransactions(checkpoint=checkpoint):
-                    assert checkpoint in self.permits, "a commit without a permit"
-                    self.commits.append(checkpoint)
-                case NotifyCompleted():
-                    listed = instruction.checkpoint.committables
-                    assert all(one.producer_id in self.committed for one in listed), "completed before it is committed"
-                    for sink in self.sinks:
-                        sink.inbox.append(instruction)
-                    self.journal.clean_up()
-                case DiscardStates(handles=handles):
-                    for handle in handles:
-                        self.storage.delete(handle.path)
-                case TriggerRefused(refusal=refusal):
-                    assert refusal is not TriggerRefusal.NO_ID, "the reserve is too small"
-                case _:
-                    pass
-
-    def commit(self, committables: tuple[Committable, ...]) -> None:
-        for one in committables:
-            assert one.producer_id not in self.dead, f"{one} was aborted by a recovery, and is committed now"
-            self.committed[one.producer_id] = one
-
-    def check_complete(self, position: int) -> None:
-        """Every record below the restored position is committed once, by each sink subtask."""
-        for subtask in SINKS:
-            ranges = sorted((o.written[0].start_offset, o.written[0].end_offset) for o in self.committed.values()
-                            if o.subtask == subtask.index)  # fmt: skip
-            assert [start for start, _ in ranges] == [0, *(end for _, end in ranges)][: len(ranges)], ranges
-            assert (ranges[-1][1] if ranges else 0) == position, (ranges, position)
-
-    def read_journal(self) -> JournalState:
-        """As a stranger sees it."""
-        return Journal(FakeStorage(self.shared), Writer("x", "x", 0), retained=1, id_reserve=1).read()
-
-    @property
-    def alive(self) -> bool:
-        return self.coordinator.phase in ACTIVE
 
     # What may happen
 
@@ -273,6 +82,30 @@ class World(RuleBasedStateMachine):
         final = kind == 0
         if final or len(self.coordinator.under_way) < self.settings.max_concurrent:
             self.feed(TriggerRequested(self.now_ms, final=final))
+
+    @precondition(lambda self: self.alive)
+    @rule()
+    def somebody_asks_for_a_savepoint(self) -> None:
+        self.feed(TriggerRequested(self.now_ms, savepoint=True))
+
+    @precondition(lambda self: self.alive)
+    @rule(count=st.integers(1, 12))
+    def savepoints_are_asked_for_and_given_up(self, count: int) -> None:
+        for _ in range(count):
+            self.feed(TriggerRequested(self.now_ms, savepoint=True))
+            for checkpoint in self.coordinator.under_way:
+                self.feed(DeclineReceived(Decline(self.attempt, checkpoint, SINKS[0], "cannot"), self.now_ms))
+            if not self.alive:
+                return
+
+    @precondition(lambda self: bool(self.writing) and self.coordinator.phase is not Phase.ENDED)
+    @rule(works=st.booleans())
+    def a_savepoint_is_written(self, works: bool) -> None:
+        checkpoint = self.writing.pop()
+        missing = [state.path for state in checkpoint.states if state.path not in self.shared.objects]
+        assert not missing, f"state {missing} of savepoint {checkpoint.id} is gone before it was copied"
+        answer = SavepointWritten(checkpoint.id, self.now_ms)
+        self.feed(answer if works else SavepointFailed(checkpoint.id, "full", self.now_ms))
 
     def acknowledge(self, who: int, checkpoint: CheckpointId) -> None:
         """0 and 1 are the sinks, 2 the source. A subtask answers in order and may leave a checkpoint out."""
@@ -402,8 +235,11 @@ class World(RuleBasedStateMachine):
         land=st.booleans(),
         reluctance=st.integers(0, 3),
         faults=st.sampled_from(FAULTS),
+        another=st.sampled_from(["", "", "damage", "choice"]),
     )
-    def the_attempt_ends_and_another_begins(self, kind: str, land: bool, reluctance: int, faults: list[Fault]) -> None:
+    def the_attempt_ends_and_another_begins(
+        self, kind: str, land: bool, reluctance: int, faults: list[Fault], another: str = ""
+    ) -> None:
         if self.alive and reluctance:
             return
         if kind == "same daemon":
@@ -413,7 +249,27 @@ class World(RuleBasedStateMachine):
         if kind != "same daemon":
             self.zombies = [*self.zombies, self.journal][-3:] if kind == "zombie" else self.zombies
             self.start_daemon()
-        self.start_attempt(faults)
+        self.start_attempt(faults, another)
+
+    @precondition(lambda self: self.alive)
+    @rule(
+        records=st.integers(0, 2),
+        who=st.permutations(range(3)),
+        decisions=st.integers(1, 3),
+        crashes=st.integers(1, 2),
+        another=st.sampled_from(["damage", "damage", "choice"]),
+    )
+    def decisions_pile_up_and_the_newest_is_damaged(
+        self, records: int, who: list[int], decisions: int, crashes: int, another: str
+    ) -> None:
+        """Decided, not committed; then the daemon crashes, and perhaps once more before it has decided anything."""
+        for _ in range(decisions):
+            self.run_checkpoint(records, who, [], "journal")
+            if not self.alive:
+                return
+        for _ in range(crashes):
+            self.start_daemon()
+            self.start_attempt([], another)
 
     @rule()
     def a_late_write_lands(self) -> None:
