@@ -1,4 +1,4 @@
-"""Which checkpoint a pipeline goes on from when that is not simply the newest. Pure (ADR 10, ADR 11).
+"""Which checkpoint a pipeline goes on from when that is not simply the newest. Pure (ADR 11, ADR 12).
 
 Two reasons: somebody chooses a retained checkpoint or a savepoint, or the newest one is damaged. What is committed
 stays committed, so going back is consistent only when no output behind the chosen cut was committed. Otherwise output

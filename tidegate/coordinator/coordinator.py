@@ -5,7 +5,7 @@ out the instructions in order, and calls again at `next_deadline_ms`. A checkpoi
 
     trigger (C01) -> acks -> one journal append at a time, in id order -> commit -> completion notice
 
-and a savepoint, which decides nothing (ADR 10), through
+and a savepoint, which decides nothing (ADR 11), through
 
     trigger -> acks -> the end of the transactions of any newer checkpoint -> its files
 

@@ -63,7 +63,7 @@ class CheckpointProperties(msgspec.Struct, frozen=True):
     final: bool = False
     """Sources stop behind its barrier."""
     savepoint: bool = False
-    """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 10)."""
+    """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 11)."""
 
     @property
     def externalized(self) -> bool:

@@ -4,7 +4,7 @@
     <directory>/savepoint-<pipeline>-<checkpoint>-<token>/metadata.json
 
 Paths in the metadata are relative to the folder. The metadata is written last: without it there is no savepoint (C29).
-All output of the records before it is committed (ADR 10), so it lists no transactions. Nobody but its owner deletes it.
+All output of the records before it is committed (ADR 11), so it lists no transactions. Nobody but its owner deletes it.
 """
 
 from __future__ import annotations
