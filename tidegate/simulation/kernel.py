@@ -222,13 +222,19 @@ class Kernel:
 
     def block(self, seconds: float) -> None:
         """Let the time pass for the running virtual thread. Raises SimKilled."""
+        if not self.advance(seconds):
+            thread = self._require_thread()
+            self._plan_resume(thread, seconds)
+            self._pause(thread)
+
+    def advance(self, seconds: float) -> bool:
+        """As `block`, when nothing else happens before: then there is no need to give the baton away."""
         thread = self._require_thread()
         until = self.now + max(0.0, seconds)
-        if self._is_next(until) and thread.process.frozen_until <= until:
-            self.now = until  # nothing else happens before: no need to give the baton away
-            return
-        self._plan_resume(thread, seconds)
-        self._pause(thread)
+        if not self._is_next(until) or thread.process.frozen_until > until:
+            return False
+        self.now = until
+        return True
 
     def wait(self, signal: Signal, timeout_s: float | None) -> bool:
         """Block until the signal is set; False when the time is over first."""

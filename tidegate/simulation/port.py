@@ -84,8 +84,11 @@ class BrokerPort:
                 kernel.trace.tell(f"{process.name} {name} -> {_short(answer[0])}")
             answered.set()
 
-        kernel.at(way_s, arrive)
-        kernel.wait(answered, None)
+        if kernel.advance(way_s):
+            arrive()
+        else:
+            kernel.at(way_s, arrive)
+            kernel.wait(answered, None)
         if fault is not None and fault.kind == "crash-after":
             process.kill(str(fault))
             raise SimKilled
