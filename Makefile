@@ -13,7 +13,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos sim soak lock clean
+.PHONY: help setup demo test test-quick lint format bench chaos sim soak canaries lock clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 
 sim: setup ## play SEEDS=2000 simulated schedules with faults, from seed FIRST=1
 	$(BIN)/tidegate simulate --seeds $(SEEDS) --first $(FIRST) --processes $(WORKERS) $(ARGS)
+
+canaries: setup ## plant known protocol bugs one at a time and see the simulation find each
+	$(BIN)/python -m tests.simulation.canaries $(ARGS)
 
 soak: setup ## play 50,000 simulated schedules
 	$(BIN)/tidegate simulate --seeds 50000 --first $(FIRST) --processes $(WORKERS) $(ARGS)

@@ -1,0 +1,268 @@
+"""Known protocol bugs, planted one at a time: the simulation must find each within a budget of seeds, or it proves
+nothing. `make canaries` prints where each one is caught.
+
+A bug is planted by replacing a function of the product while schedules are played; the product knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.entries import AnyEntry, encode_entry
+from tidegate.coordinator.events import CheckpointFailure
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.ledger import TransactionLedger
+from tidegate.coordinator.pending import PendingCheckpoint
+from tidegate.coordinator.permit import issue_permit
+from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
+from tidegate.daemon.decisions import Decisions
+from tidegate.daemon.deployment import Deployment
+from tidegate.daemon.uploads import SUFFIXES, Uploads
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.simulation.campaign import prepare, quiet
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.world import play
+from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.kafka import KafkaSink
+from tidegate.storage.base import StorageError
+from tidegate.storage.checksum import seal
+from tidegate.storage.names import journal_name, state_name
+from tidegate.task.barriers.tracker import Tracker
+from tidegate.task.loop import Uploaded, UploadJob
+
+BUDGET: Final = 300
+"""Seeds that may be played for one canary, from FIRST on."""
+FIRST: Final = 1
+
+Patch = pytest.MonkeyPatch
+
+
+class Caught(msgspec.Struct, frozen=True):
+    """The first schedule that a planted bug breaks."""
+
+    seed: int
+    problem: str
+    seconds: float
+
+
+def commit_before_the_journal_entry(patch: Patch) -> None:
+    real = Decisions._append
+
+    async def append(self: Decisions, checkpoint: CompletedCheckpoint) -> None:
+        with suppress(TidegateError):
+            await self._services.kafka.commit(issue_permit(checkpoint.id, checkpoint.committables))
+        await real(self, checkpoint)
+
+    patch.setattr(Decisions, "_append", append)
+
+
+def no_commit_at_recovery(patch: Patch) -> None:
+    patch.setattr(Journal, "recovery_permit", lambda self, plan: None)
+
+
+def carried_committables_dropped(patch: Patch) -> None:
+    """An entry lists only the transactions of its own checkpoint."""
+    real = TransactionLedger.due
+
+    def due(self: TransactionLedger, checkpoint: CheckpointId) -> tuple[Committable, ...]:
+        return tuple(one for one in real(self, checkpoint) if one.checkpoint == checkpoint)
+
+    patch.setattr(TransactionLedger, "due", due)
+
+
+def no_alignment(patch: Patch) -> None:
+    def choose(*, exactly_once: bool, unaligned: bool, channels: int) -> Tracker:
+        return Tracker(channels)
+
+    patch.setattr("tidegate.daemon.deployment.choose_handler", choose)
+
+
+def ack_before_the_upload_is_durable(patch: Patch) -> None:
+    real = Uploads._do
+
+    def do(self: Uploads, job: UploadJob | StateHandle) -> None:
+        if isinstance(job, StateHandle) or job.checkpoint in self._abandoned:
+            real(self, job)
+            return
+        data = seal(job.capture())
+        path = state_name(job.checkpoint, job.operator, job.subtask.index, SUFFIXES[job.kind])
+        digest = hashlib.sha256(data).hexdigest()
+        handle = StateHandle(job.operator, job.subtask.index, path, len(data), digest, job.kind, job.edges)
+        self._results.put(Uploaded(job.subtask, job.checkpoint, handle, "", 0.0))
+        self._wake()
+        with suppress(StorageError):
+            self._storage.put(path, data)
+
+    patch.setattr(Uploads, "_do", do)
+
+
+def producer_reused_after_a_timeout(patch: Patch) -> None:
+    """A transaction that the broker has aborted meanwhile is taken for an empty one, and the sink goes on."""
+    real = KafkaSink._prepare
+
+    def prepare_anyway(self: KafkaSink, writer: Any, barrier: Any) -> None:
+        try:
+            real(self, writer, barrier)
+        except SinkFailed:
+            self._flushed.append(writer)
+            self._answer(barrier, ())
+
+    patch.setattr(KafkaSink, "_prepare", prepare_anyway)
+
+
+def commit_from_a_stale_attempt(patch: Patch) -> None:
+    """A lost race for a journal entry is taken for won."""
+
+    def create(self: Journal, entry: AnyEntry) -> bool:
+        self._storage.put_if_absent(journal_name(entry.sequence), encode_entry(entry))
+        return True
+
+    patch.setattr(Journal, "_create", create)
+
+
+def next_transaction_before_the_flush(patch: Patch) -> None:
+    real = KafkaSink._begin_prepare
+
+    def begin(self: KafkaSink, barrier: Any) -> None:
+        real(self, barrier)
+        self._flushing = False
+
+    patch.setattr(KafkaSink, "_begin_prepare", begin)
+
+
+def rows_in_flight_not_replayed(patch: Patch) -> None:
+    patch.setattr(Deployment, "_replay", lambda self, vertex: [])
+
+
+def cancelled_checkpoint_completes(patch: Patch) -> None:
+    """Whoever has not answered when a checkpoint is given up counts as having nothing to say."""
+
+    def complete(self: Coordinator, checkpoint: CheckpointId, reason: CheckpointFailure, detail: str) -> None:
+        pending = self._pending.get(checkpoint)
+        if pending is not None and pending.can_expire:
+            for subtask in sorted(pending.waiting):
+                pending.acknowledge(Ack(self._job.attempt, checkpoint, subtask), pending.triggered_at_ms)
+
+    patch.setattr(Coordinator, "_give_up_if_waiting", complete)
+
+
+def committables_of_a_failed_checkpoint_forgotten(patch: Patch) -> None:
+    """By the sink and by the coordinator: each alone is made up for by the other."""
+    give_up, prepared, aborted = Coordinator._give_up, TransactionLedger.prepared, KafkaSink.aborted
+
+    def give_up_and_forget(
+        self: Coordinator, pending: PendingCheckpoint, reason: CheckpointFailure, detail: str
+    ) -> None:
+        forgotten: set[CheckpointId] = self._ledger.__dict__.setdefault("forgotten", set())
+        forgotten.add(pending.id)
+        for key in [key for key, one in self._ledger._open.items() if one.checkpoint == pending.id]:
+            del self._ledger._open[key]
+        give_up(self, pending, reason, detail)
+
+    def prepared_but_forgotten(self: TransactionLedger, ack: Ack) -> None:
+        forgotten: set[CheckpointId] = self.__dict__.get("forgotten", set())
+        kept = tuple(one for one in ack.committables if one.checkpoint not in forgotten)
+        prepared(self, msgspec.structs.replace(ack, committables=kept))
+
+    def forget(self: KafkaSink, checkpoint: CheckpointId) -> None:
+        self._unconfirmed.pop(checkpoint, None)
+        aborted(self, checkpoint)
+
+    patch.setattr(Coordinator, "_give_up", give_up_and_forget)
+    patch.setattr(TransactionLedger, "prepared", prepared_but_forgotten)
+    patch.setattr(KafkaSink, "aborted", forget)
+
+
+def zombie_recreates_a_cleaned_entry(patch: Patch) -> None:
+    def settled(self: Journal, entry: AnyEntry) -> list[JournalSequence]:
+        return [entry.sequence]
+
+    patch.setattr(Journal, "_settled_sequences", settled)
+
+
+def empty_interval_answered_before_the_older_proof(patch: Patch) -> None:
+    real = KafkaSink._begin_prepare
+
+    def begin(self: KafkaSink, barrier: Any) -> None:
+        if self._writer is None or not self._writer.produced:
+            self._answer(barrier, ())
+        else:
+            real(self, barrier)
+
+    patch.setattr(KafkaSink, "_begin_prepare", begin)
+
+
+CANARIES: Final[Sequence[Callable[[Patch], None]]] = (
+    commit_before_the_journal_entry,
+    no_commit_at_recovery,
+    carried_committables_dropped,
+    no_alignment,
+    ack_before_the_upload_is_durable,
+    producer_reused_after_a_timeout,
+    commit_from_a_stale_attempt,
+    next_transaction_before_the_flush,
+    rows_in_flight_not_replayed,
+    cancelled_checkpoint_completes,
+    committables_of_a_failed_checkpoint_forgotten,
+    zombie_recreates_a_cleaned_entry,
+    empty_interval_answered_before_the_older_proof,
+)
+
+
+def hunt(plant: Callable[[Patch], None], first: int = FIRST, budget: int = BUDGET) -> Caught | None:
+    """Play seeds with the bug until one is violated; None when the budget is used up."""
+    started = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch, quiet() as workers:
+        plant(patch)
+        for seed in range(first, first + budget):
+            problems = play(draw_schedule(seed), workers).problems
+            if problems:
+                return Caught(seed, _telling(problems), time.monotonic() - started)
+    return None
+
+
+def _telling(problems: Sequence[str]) -> str:
+    """What is wrong with the output rather than that it was waited for in vain."""
+    lines = [problem.strip().splitlines()[-1] for problem in problems]
+    return next((line for line in lines if not line.startswith("not everything")), lines[0])
+
+
+def main(arguments: Sequence[str] | None = None) -> Iterator[str]:
+    """The table, line by line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--budget", type=int, default=BUDGET)
+    parser.add_argument("--first", type=int, default=FIRST)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args(arguments)
+    chosen = [one for one in CANARIES if not options.names or one.__name__ in options.names]
+    caught = 0
+    for plant in chosen:
+        found = hunt(plant, options.first, options.budget)
+        caught += found is not None
+        what = (
+            f"NOT CAUGHT in {options.budget} seeds"
+            if found is None
+            else f"caught at seed {found.seed} ({found.seconds:.1f} s): {found.problem[:150]}"
+        )
+        yield f"{plant.__name__:<48} {what}"
+    yield f"{caught} of {len(chosen)} caught"
+
+
+if __name__ == "__main__":
+    prepare()
+    last = ""
+    for last in main():
+        print(last, flush=True)
+    told, _, of, _ = last.split()
+    sys.exit(told != of)
