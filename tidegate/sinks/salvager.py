@@ -149,7 +149,9 @@ class Salvager:
             current = next(left)
             heard, problem = self._clock.monotonic(), "no record"
             while wanted:
-                for message in consumer.consume(READ_AT_ONCE, WAIT_S):
+                # Asked for many at once, the client waits for all of them until the time is over.
+                messages = consumer.consume(1, WAIT_S)
+                for message in messages and [*messages, *consumer.consume(READ_AT_ONCE - 1, 0)]:
                     offset, error = message.offset(), message.error()
                     if not wanted:
                         break  # what comes behind the last record is not looked at

@@ -1,0 +1,48 @@
+"""The daemon dies at the calls of one checkpoint, one recovery and one salvage; the next one makes the output exact.
+
+The salvage: three transactions of two sinks and two subtasks that timed out, one held behind them, one that nobody
+lists. See `tests/support/broker_life.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidegate.daemon.broker import DevelopmentBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+SEED = 61
+POINTS_MIN = {"checkpoint": 10, "recovery": 10, "salvage": 25}
+"""Points that are struck at least: a life without points must not look like a pass."""
+
+
+@pytest.fixture(scope="module")
+def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevelopmentBroker]:
+    """Looks for timed-out transactions five times a second."""
+    properties = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    broker = DevelopmentBroker(tmp_path_factory.mktemp("broker"), properties=properties)
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+
+
+@pytest.mark.parametrize(("life", "reads"), [("checkpoint", -1), ("recovery", 4), ("salvage", 4)])
+def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
+    quick_broker: DevelopmentBroker, tmp_path: Path, life: str, reads: int
+) -> None:
+    arguments = [life, quick_broker.bootstrap, str(tmp_path), f"{SEED}", f"{reads}"]
+    command = [sys.executable, "-m", "tests.support.broker_crash_points", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    struck = re.search(r": (\d+) of \d+ points, 0 not in an allowed state\n$", done.stdout)
+    assert struck is not None
+    assert int(struck[1]) >= POINTS_MIN[life]

@@ -1,0 +1,178 @@
+"""Kills a daemon at the calls of one life, lets the next one recover, and compares what a read-committed reader sees.
+
+`python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS`: LIFE as in `WHOLE`. All calls that
+change something are struck, before and behind; of the reads a seeded sample of READS (all with -1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import confluent_kafka as ck
+
+from tests.support.broker_life import (
+    EFFECTS,
+    PARTITIONS,
+    SINKS,
+    WHOLE,
+    Case,
+    build,
+    by_partition,
+    run_checkpoint,
+    run_recovery,
+)
+from tests.support.crash_tracer import Child, Traced, run_free
+from tests.support.storage_life import journal_of
+from tests.waiting import wait_until
+from tidegate.daemon.broker.server import create_topics
+from tidegate.ids import TopicPartition
+from tidegate.sinks.facts import CoordinatorState
+from tidegate.sinks.transactions import TransactionClient
+from tidegate.storage.local import LocalStorage
+
+Strike = tuple[str, int]
+
+
+def run_life(life: str, case: Case, strike: Strike | None) -> Traced:
+    """In a process of its own."""
+    serve = run_checkpoint if life == "checkpoint" else run_recovery
+    return run_free(lambda child: serve(child, case, strike))
+
+
+def points_of(told: str) -> list[Strike]:
+    """The points that a life has passed, in order."""
+    lines = [line.removeprefix("point ") for line in told.splitlines() if line.startswith("point ")]
+    return [(name, int(number)) for name, number in (line.rsplit("#", 1) for line in lines)]
+
+
+def choose(points: Sequence[Strike], reads: int, seed: int) -> list[Strike]:
+    """All points at effects, and a sample of the others, in order."""
+    effects = [point for point in points if point[0].split()[1] in EFFECTS]
+    others = [point for point in points if point not in effects]
+    sample = others if reads < 0 else random.Random(seed).sample(others, min(reads, len(others)))
+    return [point for point in points if point in {*effects, *sample}]
+
+
+def prepare(life: str, cases: Sequence[Case]) -> None:
+    """Make the topics and, but for the life that does it itself, the transactions; killed at the end."""
+
+    def work(child: Child) -> None:
+        bootstrap = cases[0].bootstrap
+        create_topics(bootstrap, {name: count for case in cases for name, count in case.topics.items()})
+        if life != "checkpoint":
+            for case in cases:
+                asyncio.run(build(case, life))
+        if life == "salvage":
+            _wait_timed_out(bootstrap, cases)
+        child.tell("ready")
+
+    found = run_free(work)
+    assert found.told == "ready\n", found.told
+
+
+def _wait_timed_out(bootstrap: str, cases: Sequence[Case]) -> None:
+    client = TransactionClient({"bootstrap.servers": bootstrap})
+    for case in cases:
+        wait_until(
+            lambda prefix=f"{case.pipeline}.": (  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                sum(one.state is CoordinatorState.COMPLETE_ABORT for one in client.list_transactions(prefix)) == 3
+            ),
+            "the broker has timed three transactions out",
+            60,
+        )
+
+
+def is_decided(case: Case) -> bool:
+    """Whether the checkpoint of the life is in the journal."""
+    return journal_of(LocalStorage(str(case.directory)), "reader").read().newest_checkpoint is not None
+
+
+def judge(life: str, wanted: Sequence[tuple[Case, bool]]) -> Traced:
+    """Everything decided is visible, once and in order; nothing else is; nothing is left open."""
+
+    def work(child: Child) -> None:
+        bootstrap = wanted[0][0].bootstrap
+        client = TransactionClient({"bootstrap.servers": bootstrap})
+        for case, decided in wanted:
+            for sink in SINKS:
+                parts = [TopicPartition(case.topic(sink), index) for index in range(PARTITIONS)]
+                found = _read(bootstrap, client, parts)
+                right = by_partition(WHOLE[life][sink] if decided else [])
+                if found != right:
+                    child.tell(f"WRONG {case.pipeline} sink {sink}: {found}, expected {right}")
+
+    return run_free(work)
+
+
+def _read(bootstrap: str, client: TransactionClient, parts: Sequence[TopicPartition]) -> dict[int, list[int]]:
+    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False, "log_level": 0}
+    committed = ck.Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    plain = ck.Consumer({**settings, "isolation.level": "read_uncommitted"})
+    try:
+        ends = {
+            part: plain.get_watermark_offsets(ck.TopicPartition(part.topic, part.partition), timeout=30)[1]
+            for part in parts
+        }
+        wait_until(lambda: client.stable_offsets(parts) == ends, "nothing is open")
+        found: dict[int, list[int]] = {part.partition: [] for part in parts}
+        committed.assign([ck.TopicPartition(part.topic, part.partition, 0) for part in parts])
+        left, deadline = {part.partition for part in parts}, time.monotonic() + 30
+        while left:
+            assert time.monotonic() < deadline, f"{left} were not read to their ends"
+            for message in committed.consume(1000, 0.05):
+                if message.error() is not None:
+                    left.discard(message.partition() or 0)
+                else:
+                    found[message.partition() or 0].append(int(message.value() or b""))
+        return found
+    finally:
+        committed.close()
+        plain.close()
+
+
+def main() -> int:
+    """See the module; the last line counts."""
+    life, bootstrap, folder, seed, reads = sys.argv[1:]
+    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each salvage warns of what it does
+    print(f"seed {seed}")
+
+    def make(name: str) -> Case:
+        return Case(f"{life}-{os.getpid()}-{name}", bootstrap, Path(folder) / life / name)
+
+    first = make("whole")
+    prepare(life, [first])
+    whole = run_life(life, first, None)
+    assert whole.exit_code == 0, whole.told
+    if life == "checkpoint":  # what its slots have open goes with the next daemon
+        run_life("recovery", first, None)
+    strikes = choose(points_of(whole.told), int(reads), int(seed))
+    cases = [make(f"{number}") for number in range(len(strikes))]
+    prepare(life, cases)
+    bad, wanted = 0, [(first, True)]
+    for case, strike in zip(cases, strikes, strict=True):
+        struck = run_life(life, case, strike)
+        decided = life != "checkpoint" or is_decided(case)
+        told = life == "checkpoint" and "taken" in struck.told
+        again = run_free(lambda child, case=case: run_recovery(child, case, None))  # type: ignore[misc]  # as above
+        good = struck.killed and again.exit_code == 0 and (decided or not told)
+        bad += not good
+        print(f"{life} killed {strike[0]} ({strike[1]}): {'decided' if decided else 'not decided'}", flush=True)
+        if not good:
+            print(f"NOT ALLOWED: killed {struck.killed}\n{struck.told}\nthe next daemon:\n{again.told}", flush=True)
+        wanted.append((case, decided))
+    judged = judge(life, wanted)
+    print(judged.told, end="")
+    bad += judged.told.count("WRONG") + (judged.exit_code != 0)
+    print(f"{life}: {len(strikes)} of {len(points_of(whole.told))} points, {bad} not in an allowed state", flush=True)
+    return 1 if bad or not strikes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
