@@ -13,6 +13,7 @@ import pytest
 
 import tidegate
 from tidegate.daemon.http import ALIASES, BEAT_LIMIT_S, PATHS
+from tidegate.daemon.http_commands import COMMAND_PATHS
 from tidegate.daemon.logs import FORMATS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogContext
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
 from tidegate.daemon.status import PipelineState
@@ -70,7 +71,8 @@ def test_codes_of_errors_are_unique() -> None:
 
 def test_all_paths_and_aliases_are_documented() -> None:
     text = section("Probes and paths")
-    assert set(first_cells(text)) - {"path", "---", "/"} == set(PATHS)
+    commands = {f"POST {path}" for path in COMMAND_PATHS}
+    assert set(first_cells(text)) - {"path", "---", "/"} == set(PATHS) | commands
     assert all(f"`{alias}`" in text for alias in ALIASES)
     assert f"{BEAT_LIMIT_S:.0f} s" in text
     assert all(f"`{state.value}`" in text for state in PipelineState)
