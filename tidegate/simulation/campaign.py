@@ -33,6 +33,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
     attempts: int = 0
     checkpoints: int = 0
+    refusals: int = 0
+    """Daemons that stopped for good because a file was damaged."""
     failed: tuple[int, ...] = ()
     """Seeds."""
     stories: tuple[str, ...] = ()
@@ -45,6 +47,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
             faults=self.faults + other.faults,
             attempts=self.attempts + other.attempts,
             checkpoints=self.checkpoints + other.checkpoints,
+            refusals=self.refusals + other.refusals,
             failed=self.failed + other.failed,
             stories=self.stories + other.stories,
         )
@@ -134,6 +137,7 @@ def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
         faults=len(result.fired),
         attempts=result.attempts,
         checkpoints=result.checkpoints,
+        refusals=len(result.refusals),
         failed=failed,
         stories=stories,
     )

@@ -11,7 +11,7 @@ from tidegate.simulation.faults import Fault
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
-FAULTS: Final = (12, 16)
+FAULTS: Final = (13, 17)
 BEGIN_S: Final = 0.2
 MORE_S: Final = 3.0
 """Faults go on so long behind the last input."""
@@ -111,6 +111,10 @@ def _stop(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="stop", at_s=_at_moment(draw, end_s))
 
 
+def _damage(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="damage", at_s=_at_moment(draw, end_s), target=draw.choice(("state", "state", "journal")))
+
+
 def _cut(draw: random.Random, workload: Workload, end_s: float) -> Fault:
     other = draw.choice(("daemon", _slot(draw, workload)))
     return Fault(kind="cut", at_s=_at_moment(draw, end_s), target=f"{_slot(draw, workload)}/{other}")
@@ -176,6 +180,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _replace: 2,
     _rescale: 1,
     _stop: 2,
+    _damage: 1,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,

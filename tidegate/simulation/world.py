@@ -48,6 +48,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule
     problems: tuple[str, ...]
     fired: tuple[Fault, ...]
+    refusals: tuple[str, ...]
     attempts: int
     daemons: int
     checkpoints: int
@@ -87,6 +88,9 @@ class World:
         self.completed = 0
         self.daemons: list[SimDaemon] = []
         self.problems: list[str] = []
+        self.refusals: list[str] = []
+        """Why daemons stopped for good, where that was right: a file was damaged. Somebody then puts it back."""
+        self._damaged: dict[str, tuple[bytes, bytes]] = {}
         self._records = draw_records(schedule.seed, workload)
         self._parallelism = workload.parallelism
         self._random = generator(schedule.seed, "operator")
@@ -126,6 +130,7 @@ class World:
             schedule=self.schedule,
             problems=tuple(self.problems),
             fired=tuple(self.faults.fired),
+            refusals=tuple(self.refusals),
             attempts=self.attempts,
             daemons=len(self.daemons),
             checkpoints=self.completed,
@@ -215,9 +220,11 @@ class World:
             self.kernel.at(0.0, self.kernel.stop)
             return
         if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
-            self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
-            self.kernel.at(0.0, self.kernel.stop)
-            return
+            if not self._repair():
+                self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
+                self.kernel.at(0.0, self.kernel.stop)
+                return
+            self.refusals.append(daemon.error.message)
         if not self._starting and self.daemon is None:
             self._starting = True
             self.kernel.at(self._random.uniform(*RESTART_S), self._start_daemon)
@@ -335,6 +342,29 @@ class World:
         daemon.request_stop()
         return True
 
+    def _damage(self, fault: Fault) -> bool:
+        """One bit of a stored object is wrong; mostly of the newest one."""
+        names = sorted(name for name in self.objects if name.startswith(f"{fault.target}/"))
+        if not names:
+            return False
+        name = names[-1] if self._noise.random() < 0.6 else self._noise.choice(names)
+        right = self.objects[name]
+        place = self._noise.randrange(len(right))
+        wrong = right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :]
+        self.objects[name] = wrong
+        self._damaged[name] = (self._damaged.get(name, (right, b""))[0], wrong)
+        self.trace.tell(f"{name} is damaged")
+        return True
+
+    def _repair(self) -> bool:
+        """Put damaged objects back, from a backup; whether there were any."""
+        found = [name for name, (_, wrong) in self._damaged.items() if self.objects.get(name) == wrong]
+        for name in found:
+            self.objects[name] = self._damaged[name][0]
+            self.trace.tell(f"{name} is put back")
+        self._damaged.clear()
+        return bool(found)
+
     def _cut(self, fault: Fault) -> bool:
         """Break the connections between two processes."""
         one, other = (self._target(name) for name in fault.target.split("/"))
@@ -390,6 +420,7 @@ _STRIKES: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "replace": World._replace,
     "rescale": World._rescale,  # noqa: SLF001 - see above
     "stop": World._stop,  # noqa: SLF001 - see above
+    "damage": World._damage,  # noqa: SLF001 - see above
     "cut": World._cut,  # noqa: SLF001 - see above
     "partition": World._partition,  # noqa: SLF001 - see above
     "broker-down": World._broker_down,  # noqa: SLF001 - see above
