@@ -621,6 +621,10 @@ def a_broker_dies_and_remembers(stage: Stage) -> Value:
     aborted = stage.prepared("d", topic, [6])
     stage.client.end_transaction(aborted, commit=False)
     stage.client.end_transaction(committed)
+    # Kafka 4.3.1 may forget markers that are missing when it dies: while it reads its metadata again, a topic that was
+    # made a moment before looks deleted, the marker is skipped, and the transaction holds readers for ever.
+    for name in "bcd":
+        state(stage, name)
     stage.restart()
     progress = stage.client.producer_state([part], prepared.producer_id, prepared.producer_epoch)[part]
     before = state(stage, "a"), [(progress.start_offset, progress.records)]
