@@ -60,16 +60,15 @@ class RecordEncoder:
         if kind not in self._parts:
             self._parts[kind] = self._expressions(kind)
         encoded = frame.select(self._parts[kind])
-        values = encoded["value"]
-        size_bytes = int(values.bin.size().sum())
+        values = encoded["value"].to_list()
+        size_bytes = _size_bytes(values)
         records: list[OutputRecord]
         if self._key is None:
-            records = [{"value": value} for value in values.to_list()]
+            records = [{"value": value} for value in values]
         else:
-            keys = encoded["key"]
-            size_bytes += int(keys.bin.size().sum())
-            pairs = zip(keys.to_list(), values.to_list(), strict=True)
-            records = [{"key": key, "value": value} for key, value in pairs]
+            keys = encoded["key"].to_list()
+            size_bytes += _size_bytes(keys)
+            records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
         timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None
         return Encoded(records, size_bytes, timestamps)
 
@@ -81,6 +80,11 @@ class RecordEncoder:
         if self._timestamp is not None:
             parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
         return parts
+
+
+def _size_bytes(values: list[bytes | None]) -> int:
+    """A query of Polars for it would cost more than the rest of a small batch."""
+    return sum(map(len, filter(None, values)))
 
 
 def key_bytes(key: pl.Expr, kind: pl.DataType) -> pl.Expr:

@@ -26,7 +26,7 @@ KEY_HASH = "xxh3_64 of canonical bytes v1, modulo max_parallelism"
 
 def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.Series:
     """The key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
-    kinds = tuple(frame.schema[key] for key in keys)
+    kinds = tuple(frame[key].dtype for key in keys)
     return frame.select(_group_expression(tuple(keys), kinds, max_parallelism)).to_series()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -52,7 +53,7 @@ class MemoryState:
 
     def _encode(self, frozen: dict[Key, Value]) -> bytes:
         keys: list[tuple[Any, ...]] = [(key,) for key in frozen] if self._single else list(frozen)
-        groups: dict[int, list[Entry]] = {}
-        for group, key, value in zip(self._groups_of(keys), keys, frozen.values(), strict=True):
-            groups.setdefault(group, []).append((key, value))
+        groups: defaultdict[int, list[Entry]] = defaultdict(list)
+        for group, entry in zip(self._groups_of(keys), zip(keys, frozen.values(), strict=True), strict=True):
+            groups[group].append(entry)
         return encode_snapshot(self._operator, self._name, self._shape, groups)
