@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 from typing import Final
 
 from tidegate.coordinator.coordinator import Coordinator
@@ -100,7 +99,7 @@ class AttemptRunner:
         self._settings = settings
         self._start_timeout_s = start_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._token = secrets.token_hex(16)
+        self._token = services.make_token()
         self._slots: list[SlotConnection] = []
         self._running: set[SlotIndex] = set()
         self._unfinished = _bounded_sources(plan)

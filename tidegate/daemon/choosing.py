@@ -8,7 +8,6 @@ checkpoint, so that from then on there is one way to restore.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import msgspec
 
@@ -29,13 +28,12 @@ from tidegate.coordinator.journal import NOTHING_USED, Used
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
-from tidegate.coordinator.savepoint import Savepoint, import_states, read_savepoint, read_state
-from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.savepoint import Savepoint, import_states, read_savepoint
+from tidegate.coordinator.stored_state import find_damage
 from tidegate.daemon.decisions import Services
 from tidegate.ids import CheckpointId
 from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
-from tidegate.storage.open import open_storage
+from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +99,7 @@ class Choosing:
             "going back to checkpoint %d: %s. None of the output behind it was committed, %d transactions are aborted; "
             "its input is read again",
             found.chosen.checkpoint.id,
-            "; ".join(self._damages.values()),
+            "; ".join(filter(None, self._damages.values())),
             len(found.abort),
         )
         return await self._append(plan, found.chosen)
@@ -140,9 +138,10 @@ class Choosing:
                 return None
             return find_retained(state, CheckpointId(int(target)))
         if self._savepoint is None:
-            self._folder = await self._services.in_journal_thread(lambda: open_storage(target, create=False))
-            folder = self._folder
-            self._savepoint = await self._services.in_journal_thread(lambda: read_savepoint(folder))
+            services = self._services
+            folder = await services.in_journal_thread(lambda: services.open_storage(target, create=False))
+            self._folder = folder
+            self._savepoint = await services.in_journal_thread(lambda: read_savepoint(folder))
         savepoint = self._savepoint
         identity = msgspec.structs.replace(savepoint.identity, pipeline=self._facts.identity.pipeline)
         title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"
@@ -165,23 +164,11 @@ class Choosing:
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 
     async def _damage(self, entry: CheckpointEntry) -> str:
-        """What is wrong with a checkpoint's state; empty when it is whole. Found damage is remembered."""
+        """What is wrong with a checkpoint's state; empty when it is whole. Each is read once."""
         number = entry.checkpoint.id
         if number not in self._damages:
             found = await self._services.in_journal_thread(
                 lambda: find_damage(self._services.storage, entry.checkpoint.states)
             )
-            if not found:
-                return ""
-            self._damages[number] = f"checkpoint {number} is damaged: {found}"
+            self._damages[number] = f"checkpoint {number} is damaged: {found}" if found else ""
         return self._damages[number]
-
-
-def find_damage(storage: Storage, states: Sequence[StateHandle]) -> str:
-    """The first state object that is missing or is not what was written; empty when all are whole."""
-    for handle in states:
-        try:
-            read_state(storage, handle)
-        except (ObjectCorrupt, ObjectMissing) as error:
-            return error.message
-    return ""

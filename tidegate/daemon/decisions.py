@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
@@ -45,6 +46,7 @@ from tidegate.ids import Attempt, CheckpointId
 from tidegate.sinks.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import Storage, StorageError
+from tidegate.storage.open import StorageOpener, open_storage
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Abandoned, Completed, DriverMessage, Trigger
 
@@ -83,6 +85,8 @@ class Services:
         on_running: Callable[[Attempt], None],
         on_completed: Callable[[CompletedCheckpoint], None],
         clock: Clock = SYSTEM_CLOCK,
+        open_storage: StorageOpener = open_storage,
+        make_token: Callable[[], str] = secrets.token_hex,
     ) -> None:
         self.storage = storage
         self.journal = journal
@@ -94,6 +98,8 @@ class Services:
         self.on_running = on_running
         self.on_completed = on_completed
         self.clock = clock
+        self.open_storage = open_storage
+        self.make_token = make_token
 
     async def in_journal_thread(self, call: Callable[[], T]) -> T:
         """Run a call that touches the journal or the state files; raises what it raises."""
@@ -119,7 +125,7 @@ class Decisions:
         self._feed = feed
         self._fail = fail
         self._finish = finish
-        self.savepoints = SavepointDesk(services.storage, services.journal, services.clock.now_ms, feed)
+        self.savepoints = SavepointDesk(services, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
@@ -172,9 +178,9 @@ class Decisions:
 
     async def close(self) -> None:
         """Wait for what is under way: an append or a commit that has begun is not torn in two."""
-        self.savepoints.close("the attempt has ended")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+        self.savepoints.close("the attempt has ended")
         for task in self._tasks:
             task.cancel()
 

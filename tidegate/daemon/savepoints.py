@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.savepoint import savepoint_folder, write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
-from tidegate.storage.base import Storage, StorageError
-from tidegate.storage.open import open_storage
+from tidegate.storage.base import StorageError
+
+if TYPE_CHECKING:
+    from tidegate.daemon.decisions import Services
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +54,8 @@ class _Request(msgspec.Struct):
 class SavepointDesk:
     """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
 
-    def __init__(
-        self, origin: Storage, journal: Journal, now_ms: Callable[[], int], feed: Callable[[Event], None]
-    ) -> None:
-        self._origin = origin
-        self._journal = journal
-        self._now_ms = now_ms
+    def __init__(self, services: Services, feed: Callable[[Event], None]) -> None:
+        self._services = services
         self._feed = feed
         self._request: _Request | None = None
 
@@ -67,13 +63,14 @@ class SavepointDesk:
         """Raises SavepointUnavailable when there will be none, StorageError when `directory` cannot be used."""
         if self._request is not None:
             raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
-        await asyncio.to_thread(open_storage, directory)  # what is wrong with it is told now, not behind a checkpoint
+        # What is wrong with it is told now, not behind a checkpoint.
+        await asyncio.to_thread(self._services.open_storage, directory)
         if self._request is not None:
             raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
         request = _Request(directory, asyncio.get_running_loop().create_future())
         self._request = request
         try:
-            self._feed(TriggerRequested(self._now_ms(), savepoint=True))
+            self._feed(TriggerRequested(self._services.clock.now_ms(), savepoint=True))
             if request.checkpoint is None and not request.answer.done():
                 raise SavepointUnavailable("no savepoint was taken: the attempt has just ended; ask again")
             return await request.answer
@@ -104,25 +101,26 @@ class SavepointDesk:
         """Copy the files and tell the coordinator."""
         request = self._request
         if request is None:
-            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", self._now_ms()))
+            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", self._services.clock.now_ms()))
             return
         try:
             done = await asyncio.to_thread(self._copy, checkpoint, request.directory)
         except StorageError as error:
-            self._feed(SavepointFailed(checkpoint.id, error.message, self._now_ms()))
+            self._feed(SavepointFailed(checkpoint.id, error.message, self._services.clock.now_ms()))
             return
         logger.info("savepoint %d: %s (%s bytes)", checkpoint.id, done.path, f"{done.size_bytes:,}")
-        self._feed(SavepointWritten(checkpoint.id, self._now_ms()))
+        self._feed(SavepointWritten(checkpoint.id, self._services.clock.now_ms()))
         if not request.answer.done():
             request.answer.set_result(done)
 
     def _copy(self, checkpoint: CompletedCheckpoint, directory: str) -> SavepointDone:
-        identity = self._journal.identity
+        identity = self._services.journal.identity
         if identity is None:
             raise StorageError("the journal belongs to nobody: another daemon has taken the pipeline over")
-        token = secrets.token_hex(16)
+        token = self._services.make_token()
         folder = savepoint_folder(identity.pipeline, checkpoint.id, token)
-        write_savepoint(self._origin, open_storage(directory), folder, checkpoint, identity, token)
+        target = self._services.open_storage(directory)
+        write_savepoint(self._services.storage, target, folder, checkpoint, identity, token)
         return SavepointDone(f"{directory.rstrip('/')}/{folder}", checkpoint.id, checkpoint.size_bytes)
 
     def _fail(self, text: str) -> None:

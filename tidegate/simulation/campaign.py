@@ -20,6 +20,8 @@ from tidegate.simulation.world import Result, Schedule, play
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened."""
+ORDINARY: Final = frozenset({"savepoint", "stop"})
+"""Planned disturbances that are no faults; they do not count."""
 CHUNK: Final = 50
 STORY_LINES: Final = 60
 
@@ -128,13 +130,14 @@ def decode_schedule(text: str | bytes) -> Schedule:
 def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
     failed: tuple[int, ...] = ()
     stories: tuple[str, ...] = ()
+    faults = sum(fault.kind not in ORDINARY for fault in result.fired)
     if result.problems:
         smallest = Shrinker(lambda s: bool(play(s, workers).problems)).shrink(result.schedule) if shrink else None
         failed, stories = (result.schedule.seed,), (tell(result, smallest),)
     return Tally(
         played=1,
-        counted=int(len(result.fired) >= ENOUGH_FAULTS),
-        faults=len(result.fired),
+        counted=int(faults >= ENOUGH_FAULTS),
+        faults=faults,
         attempts=result.attempts,
         checkpoints=result.checkpoints,
         refusals=len(result.refusals),

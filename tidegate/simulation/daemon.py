@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate.coordinator.coordinator import Coordinator
@@ -23,6 +24,7 @@ from tidegate.simulation.network import Endpoint
 from tidegate.simulation.port import SimStorage
 from tidegate.simulation.slot import SimTools
 from tidegate.simulation.spark import SimSparkHost
+from tidegate.storage.base import Storage
 from tidegate.task.messages import SlotSettings
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class SimDaemon:
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)
         settings = world.checkpoints
+        tokens = itertools.count()
         self._services = Services(
             storage=storage,
             journal=Journal(
@@ -67,6 +70,8 @@ class SimDaemon:
             on_running=self._on_running,
             on_completed=self._on_completed,
             clock=world.kernel.clock,
+            open_storage=self._open_storage,
+            make_token=lambda: f"token-{number}-{next(tokens)}",
         )
         self._server = SimControlServer(world, self)
         self._housekeeping = Housekeeping(plan, self._services)
@@ -75,6 +80,25 @@ class SimDaemon:
     def request_stop(self) -> None:
         """As SIGTERM: a final checkpoint, then the end."""
         self.loop.call_soon(self._on_stop)
+
+    def request_savepoint(self) -> None:
+        """As `tidegate savepoint`."""
+        self.loop.call_soon(lambda: self.loop.create_task(self._take_savepoint()))
+
+    async def _take_savepoint(self) -> None:
+        runner, trace = self._runner, self._world.trace
+        if runner is None or not runner.is_running or self._stop_requested:
+            return
+        try:
+            done = await runner.take_savepoint("savepoints")
+        except TidegateError as error:
+            trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
+        else:
+            trace.tell(f"{self.process.name}: savepoint {done.path}")
+
+    def _open_storage(self, url: str, *, create: bool = True) -> Storage:  # noqa: ARG002  # as StorageOpener
+        world = self._world
+        return SimStorage(self.process, world.folders.setdefault(url, {}), world.faults, world.outages)
 
     def _on_stop(self) -> None:
         self._stop_requested = True

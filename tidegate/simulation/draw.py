@@ -11,7 +11,7 @@ from tidegate.simulation.faults import Fault
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
-FAULTS: Final = (13, 17)
+FAULTS: Final = (15, 19)
 BEGIN_S: Final = 0.2
 MORE_S: Final = 3.0
 """Faults go on so long behind the last input."""
@@ -115,6 +115,11 @@ def _damage(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="damage", at_s=_at_moment(draw, end_s), target=draw.choice(("state", "state", "journal")))
 
 
+def _savepoint(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    """No fault, but a disturbance."""
+    return Fault(kind="savepoint", at_s=_at_moment(draw, end_s))
+
+
 def _cut(draw: random.Random, workload: Workload, end_s: float) -> Fault:
     other = draw.choice(("daemon", _slot(draw, workload)))
     return Fault(kind="cut", at_s=_at_moment(draw, end_s), target=f"{_slot(draw, workload)}/{other}")
@@ -181,6 +186,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _rescale: 1,
     _stop: 2,
     _damage: 1,
+    _savepoint: 2,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,

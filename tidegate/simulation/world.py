@@ -75,6 +75,8 @@ class World:
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
         self.objects: dict[str, bytes] = {}
+        self.folders: dict[str, dict[str, bytes]] = {}
+        """Of savepoints."""
         workload = schedule.workload
         self.transaction_timeout_ms = workload.transaction_timeout_ms
         self.checkpoints = CheckpointSettings(
@@ -342,6 +344,14 @@ class World:
         daemon.request_stop()
         return True
 
+    def _savepoint(self, _fault: Fault) -> bool:
+        """Somebody asks for a savepoint."""
+        daemon = self.daemon
+        if daemon is None:
+            return False
+        daemon.request_savepoint()
+        return True
+
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
         names = sorted(name for name in self.objects if name.startswith(f"{fault.target}/"))
@@ -420,6 +430,7 @@ _STRIKES: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "replace": World._replace,
     "rescale": World._rescale,  # noqa: SLF001 - see above
     "stop": World._stop,  # noqa: SLF001 - see above
+    "savepoint": World._savepoint,  # noqa: SLF001 - see above
     "damage": World._damage,  # noqa: SLF001 - see above
     "cut": World._cut,  # noqa: SLF001 - see above
     "partition": World._partition,  # noqa: SLF001 - see above

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 from urllib.parse import urlsplit
 
 from tidegate.storage.base import Storage, StorageError
@@ -17,6 +17,13 @@ class StorageUnsupported(StorageError):
     code: ClassVar[str] = "storage-unsupported"
     exit_code: ClassVar[int] = 2
     retriable: ClassVar[bool] = False
+
+
+class StorageOpener(Protocol):
+    """What `open_storage` does. The simulation has another one."""
+
+    def __call__(self, url: str, *, create: bool = True) -> Storage:
+        """See `open_storage`."""
 
 
 def open_storage(url: str, *, create: bool = True) -> Storage:
