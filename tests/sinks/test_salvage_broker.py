@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import confluent_kafka as ck
@@ -13,12 +13,13 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from tests.conftest import BrokerMaker
 from tests.sinks.driving import Cluster, assert_order_per_key, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import TransactionLost
+from tidegate.sinks.errors import TransactionLost, TransactionUndecidable
 from tidegate.sinks.facts import CoordinatorState, Marker
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
@@ -29,6 +30,7 @@ from tidegate.sinks.salvager import Salvager
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 3
+LARGE = 200_000
 OUT = OperatorName("out")
 
 
@@ -295,3 +297,52 @@ def test_deleted_records_are_missed_and_nothing_is_written(cluster_tv2: Cluster)
     with pytest.raises(TransactionLost, match=rf"holds 0 of its {part.records} records; retention, compaction"):
         make_salvager(cluster, found.lost).prepare()
     assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
+
+
+def test_a_transaction_of_200000_records_is_written_again_in_order(cluster_tv2: Cluster) -> None:
+    cluster = cluster_tv2
+    topic = cluster.topic()
+    driven = cluster.sink(topic)
+    for first in range(0, LARGE, 20_000):
+        driven.write(rows(range(first, first + 20_000), keys=997))
+    (one,) = driven.prepared(4).committables
+    lose(cluster, one)
+    (salvaged,) = salvager(cluster, [one]).prepare()
+    assert salvaged.records == LARGE
+    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    visible = cluster.visible(topic)
+    assert sorted(number for part in visible.values() for number in part) == list(range(LARGE))
+    assert_order_per_key(visible, 997)
+
+
+def test_records_that_compaction_removed_are_missed_and_nothing_is_written(
+    own_broker: BrokerMaker, unique_name: Callable[[str], str]
+) -> None:
+    """The cleaner of a compacted topic drops aborted records, whatever their keys."""
+    cleaner = {"enable": "true", "backoff.ms": "100", "dedupe.buffer.size": f"{4 << 20}"}
+    broker = own_broker(properties={f"log.cleaner.{name}": value for name, value in cleaner.items()})
+    cluster = Cluster(broker.bootstrap, unique_name)
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
+    try:
+        topic = cluster.topic(1, compacted)
+        driven = cluster.sink(topic)
+        driven.write(rows(range(300)))
+        (one,) = driven.prepared(4).committables
+        lose(cluster, one)
+        found = Committer(cluster.client).settle(permit([one]))
+        newer = producer_of(cluster, None)
+
+        def cleaned() -> bool:
+            # A younger record makes a new segment, so that the one before it can be cleaned.
+            newer.produce(topic, b"1", b"newer")
+            assert newer.flush(30) == 0
+            return not cluster.client.data_ranges(one.written[0], one.producer_id, one.producer_epoch)
+
+        wait_until(cleaned, "the cleaner has dropped the aborted records", 60)
+        with pytest.raises(TransactionLost, match="holds 0 of its 300 records; retention, compaction"):
+            make_salvager(cluster, found.lost).prepare()
+        assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
+        with pytest.raises((TransactionLost, TransactionUndecidable)):
+            Committer(cluster.client).commit(permit([one]))
+    finally:
+        cluster.close()
