@@ -74,9 +74,24 @@ def test_F18_a_damaged_journal_entry_is_refused_with_its_name(
 def test_F18_a_damaged_state_file_is_refused_with_its_name(
     ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
 ) -> None:
-    newest = max((checkpoints / "state").glob("*/*.state"))
-    damage(newest)
-    assert f"{newest.parent.name}/{newest.name}" in refused(ended_once, directory=checkpoints)
+    """All retained checkpoints are damaged: behind one that is whole the next test goes on."""
+    files = sorted((checkpoints / "state").glob("*/*.state"))
+    for file in files:
+        damage(file)
+    newest = files[-1].parent
+    text = refused(ended_once, directory=checkpoints)
+    assert any(f"{newest.name}/{file.name}" in text for file in newest.iterdir())
+    assert "no other checkpoint is whole" in text
+
+
+def test_C32_a_damaged_checkpoint_without_output_of_its_own_is_passed_over(ended_once: Rig, checkpoints: Path) -> None:
+    """The final checkpoint of a pipeline that had nothing left to write: the one before it is as good."""
+    for file in max((checkpoints / "state").iterdir()).iterdir():
+        flip_a_bit(file)
+    daemon = ended_once.daemon(directory=checkpoints).start().wait_running()
+    assert "going back to checkpoint" in daemon.text()
+    assert daemon.terminate() == 0
+    ended_once.assert_exact()
 
 
 def test_F04_a_start_against_another_cluster_is_refused(

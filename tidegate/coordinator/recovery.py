@@ -176,9 +176,7 @@ def _states_of(
     sharing = {
         old for old in range(before) if _overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
     }
-    return tuple(
-        handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind is StateKind.OUTPUT
-    )
+    return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind is StateKind.OUTPUT)
 
 
 def _overlap(one: range, other: range) -> bool:
@@ -242,8 +240,8 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
     for edge in sorted({edge for handle in checkpoint.states for edge in handle.edges} - facts.edges):
         raise RestoreRefused(
             f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has (it "
-            f"has: {', '.join(sorted(facts.edges)) or 'none'}); put the old definition back, end the pipeline once with "
-            "SIGTERM (its final checkpoint leaves nothing in flight), then change it",
+            f"has: {', '.join(sorted(facts.edges)) or 'none'}); put the old definition back, end the pipeline once "
+            "with SIGTERM (its final checkpoint leaves nothing in flight), then change it",
             edge=edge,
         )
     for operator in sorted({handle.operator for handle in checkpoint.states if handle.kind is StateKind.OPERATOR}):

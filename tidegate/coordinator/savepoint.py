@@ -9,13 +9,13 @@ All output of the records before it is committed (ADR 11), so it lists no transa
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from typing import Final
 
 import msgspec
 
 from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.errors import PipelineStopped
 from tidegate.ids import CheckpointId
@@ -129,20 +129,6 @@ def import_states(
         moved.append(msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{checkpoint:012d}/{name}"))
         target.put(moved[-1].path, read_state(folder, handle))
     return tuple(moved)
-
-
-def read_state(storage: Storage, handle: StateHandle) -> bytes:
-    """A state object as it was stored. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
-    data = storage.get(handle.path)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != handle.sha256:
-        raise ObjectCorrupt(
-            f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes with "
-            f"sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back from a "
-            "backup, or start with a new `checkpoints.directory`",
-            name=handle.path,
-        )
-    return data
 
 
 def _remove(target: Storage, names: list[str]) -> None:

@@ -5,11 +5,11 @@ Imported only in the slot process: it pulls in Polars and the Kafka client.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
@@ -36,7 +36,6 @@ from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sources.kafka import KafkaSource
-from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
 from tidegate.task.barriers.handler import choose_handler
@@ -294,15 +293,7 @@ class Deployment:
         return pieces
 
     def _read_state(self, handle: StateHandle) -> bytes:
-        data = self._storage.get(handle.path)
-        digest = hashlib.sha256(data).hexdigest()
-        if digest != handle.sha256:
-            raise ObjectCorrupt(
-                f"{self._storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes "
-                f"with sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back "
-                f"from a backup, or start with a new `checkpoints.directory`"
-            )
-        return unseal(handle.path, data)
+        return unseal(handle.path, read_state(self._storage, handle))
 
 
 def _make_operator(spec: PlanOperator, max_parallelism: int) -> OperatorRuntime:

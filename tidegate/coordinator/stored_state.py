@@ -1,0 +1,33 @@
+"""State objects in storage: read and verified against the handle that a checkpoint has of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from tidegate.coordinator.types import StateHandle
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+
+
+def read_state(storage: Storage, handle: StateHandle) -> bytes:
+    """The object as it was stored, sealed. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
+    data = storage.get(handle.path)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != handle.sha256:
+        raise ObjectCorrupt(
+            f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes with "
+            f"sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back from a "
+            "backup, or start with a new `checkpoints.directory`",
+            name=handle.path,
+        )
+    return data
+
+
+def find_damage(storage: Storage, states: Iterable[StateHandle]) -> str:
+    """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError."""
+    for handle in states:
+        try:
+            read_state(storage, handle)
+        except (ObjectCorrupt, ObjectMissing) as error:
+            return error.message
+    return ""
