@@ -92,7 +92,8 @@ class ControlServer:
         self._attempt: Attempt | None = None
         self._token = ""
         self._listener: Listener | None = None
-        self._slots: set[SlotConnection] = set()
+        self._slots: dict[SlotConnection, None] = {}
+        """In the order in which they came."""
         self._watch: asyncio.Task[None] | None = None
         self.port = 0
 
@@ -134,7 +135,7 @@ class ControlServer:
             if not isinstance(hello, Hello) or not self._admits(hello):
                 return
             slot = SlotConnection(hello, writer, _now())
-            self._slots.add(slot)
+            self._slots[slot] = None
             assert self._listener is not None
             self._listener.registered(slot)
             while True:
@@ -168,7 +169,7 @@ class ControlServer:
     def _report_lost(self, slot: SlotConnection, reason: str) -> None:
         if slot not in self._slots:
             return
-        self._slots.discard(slot)
+        del self._slots[slot]
         if self._listener is not None and not slot.stopped:
             self._listener.lost(SlotLost(f"{slot} was lost: {reason}", slot=str(slot)))
 
