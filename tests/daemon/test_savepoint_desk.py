@@ -1,0 +1,166 @@
+"""One request for a savepoint from the question to the path, and everything that can come in between."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from tests.coordinator.values import IDENTITY, ME, completed, handle
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.savepoint import read_savepoint
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.decisions import Services
+from tidegate.daemon.savepoints import SavepointDesk, SavepointDone, SavepointUnavailable
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import StorageError
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.open import open_storage
+
+SEVEN = CheckpointId(7)
+
+
+class Desk:
+    """A desk over a real directory; `answers` reacts to what it feeds."""
+
+    def __init__(self, root: Path) -> None:
+        storage = LocalStorage(str(root / "checkpoints"))
+        journal = Journal(storage, ME, retained=3, id_reserve=5)
+        journal.take_over(IDENTITY, 1)
+        storage.put(handle(7).path, b"state")
+        self.fed: list[Event] = []
+        self.asked = asyncio.Event()
+        self.answers: Callable[[Event], None] = lambda event: None
+        services = SimpleNamespace(
+            storage=storage,
+            journal=journal,
+            clock=SYSTEM_CLOCK,
+            open_storage=open_storage,
+            make_token=lambda: "0123456789abcdef",
+        )
+        self.desk = SavepointDesk(cast("Services", services), self.feed)
+
+    def feed(self, event: Event) -> None:
+        self.fed.append(event)
+        self.answers(event)
+        self.asked.set()
+
+    def begin(self, event: Event) -> None:
+        if isinstance(event, TriggerRequested):
+            self.desk.begun(SEVEN)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def savepoint() -> CompletedCheckpoint:
+    state = msgspec.structs.replace(handle(7, size=5), sha256=hashlib.sha256(b"state").hexdigest())
+    return completed(7, states=[state])
+
+
+def run(coroutine: Coroutine[Any, Any, SavepointDone]) -> SavepointDone:
+    return asyncio.run(asyncio.wait_for(coroutine, 10))
+
+
+def test_C29_a_request_is_answered_with_the_path_when_the_files_are_written(made: Desk, tmp_path: Path) -> None:
+    async def scene() -> SavepointDone:
+        made.answers = made.begin
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        await made.desk.write(savepoint())
+        return await taken
+
+    done = run(scene())
+    assert (done.checkpoint, done.size_bytes) == (7, 5)
+    assert Path(done.path).parent == tmp_path / "mine"
+    assert read_savepoint(LocalStorage(done.path, create=False)).identity == IDENTITY
+    assert isinstance(made.fed[-1], SavepointWritten)
+
+
+def test_a_refused_request_says_why(made: Desk, tmp_path: Path) -> None:
+    made.answers = lambda event: made.desk.refused(TriggerRefusal.SOURCE_NOT_RUNNING)
+    with pytest.raises(SavepointUnavailable, match="a source subtask is not running yet"):
+        run(made.desk.take(str(tmp_path / "mine")))
+
+
+def test_one_request_at_a_time(made: Desk, tmp_path: Path) -> None:
+    async def scene() -> SavepointDone:
+        made.answers = made.begin
+        first = asyncio.ensure_future(made.desk.take(str(tmp_path / "a")))
+        await made.asked.wait()
+        with pytest.raises(SavepointUnavailable, match="another savepoint is under way"):
+            await made.desk.take(str(tmp_path / "b"))
+        made.desk.given_up(CheckpointId(6), "another one failed")
+        assert not first.done()
+        made.desk.given_up(SEVEN, "it expired")
+        return await first
+
+    with pytest.raises(SavepointUnavailable, match="savepoint 7 was given up: it expired"):
+        run(scene())
+    assert len(made.fed) == 1
+
+
+def test_a_directory_that_cannot_be_used_is_told_before_anything_begins(made: Desk, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="a part of the path is a file"):
+        run(made.desk.take(str(tmp_path / "file" / "below")))
+    assert made.fed == []
+
+
+def test_files_that_cannot_be_written_are_told_to_the_coordinator(made: Desk, tmp_path: Path) -> None:
+    """Its answer, the abort, ends the request."""
+
+    def answers(event: Event) -> None:
+        made.begin(event)
+        if isinstance(event, SavepointFailed):
+            made.desk.given_up(event.checkpoint, event.detail)
+
+    async def scene() -> SavepointDone:
+        made.answers = answers
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        await made.desk.write(completed(7, states=[handle(7)]))
+        return await taken
+
+    with pytest.raises(SavepointUnavailable, match="is not the file that the checkpoint wrote"):
+        run(scene())
+
+
+def test_when_the_client_has_gone_nothing_is_copied(made: Desk, tmp_path: Path) -> None:
+    async def scene() -> None:
+        made.answers = made.begin
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        taken.cancel()
+        await asyncio.wait([taken])
+        await made.desk.write(savepoint())
+
+    asyncio.run(scene())
+    assert isinstance(made.fed[-1], SavepointFailed)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == [".unfinished"]
+
+
+def test_the_end_of_the_attempt_answers_the_request(made: Desk, tmp_path: Path) -> None:
+    def end(event: Event) -> None:
+        made.begin(event)
+        made.desk.close("the attempt has ended")
+
+    made.answers = end
+    with pytest.raises(SavepointUnavailable, match="the attempt has ended"):
+        run(made.desk.take(str(tmp_path / "mine")))
+
+
+def test_a_request_that_nobody_takes_up_is_not_waited_for(made: Desk, tmp_path: Path) -> None:
+    """The attempt ended while the directory was looked at: nothing it is fed has an effect any more."""
+    with pytest.raises(SavepointUnavailable, match="the attempt has just ended"):
+        run(made.desk.take(str(tmp_path / "mine")))
