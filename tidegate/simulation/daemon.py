@@ -19,6 +19,7 @@ from tidegate.daemon.recovery import recover
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.port import SimStorage
@@ -54,6 +55,7 @@ class SimDaemon:
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)
         settings = world.checkpoints
         tokens = itertools.count()
+        skew_ms = world.schedule.workload.skew_ms
         self._services = Services(
             storage=storage,
             journal=Journal(
@@ -69,7 +71,7 @@ class SimDaemon:
             control_host=self.process.name,
             on_running=self._on_running,
             on_completed=self._on_completed,
-            clock=world.kernel.clock,
+            clock=SimClock(world.kernel, self.process.random.randint(-skew_ms, skew_ms)),
             open_storage=self._open_storage,
             make_token=lambda: f"token-{number}-{next(tokens)}",
         )

@@ -41,12 +41,13 @@ class Event:
 class SimClock:
     """The kernel's time, as the product asks for it."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, skew_ms: int = 0) -> None:
         self._kernel = kernel
+        self._skew_ms = skew_ms
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
-        return EPOCH_MS + int(self._kernel.now * 1000)
+        return EPOCH_MS + self._skew_ms + int(self._kernel.now * 1000)
 
     def monotonic(self) -> float:
         """Virtual seconds."""

@@ -198,14 +198,15 @@ class SimSocket:
         return len(data)
 
     def recv(self, limit: int) -> bytes:
-        """What has arrived; empty at the end. Raises BlockingIOError."""
+        """All that has arrived; empty at the end. Raises BlockingIOError."""
         if not self._received:
             if self._ended:
                 return b""
             raise BlockingIOError
-        data = self._received.popleft()
+        data = b"".join(self._received)
+        self._received.clear()
         if len(data) > limit:
-            self._received.appendleft(data[limit:])
+            self._received.append(data[limit:])
             data = data[:limit]
         if self.other is not None:
             self.other.read_by_peer(len(data))

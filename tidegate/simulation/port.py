@@ -20,9 +20,11 @@ LOST_AFTER_S: Final = 0.7
 
 
 class Outages:
-    """What cannot be reached, until when (virtual seconds)."""
+    """What cannot be reached, until when (virtual seconds), and how long the ways are."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_pace: float = 1.0, storage_pace: float = 1.0) -> None:
+        self.broker_way_s = (WAY_S[0], WAY_S[1] * broker_pace)
+        self.storage_way_s = (WAY_S[0], WAY_S[1] * storage_pace)
         self.broker = 0.0
         self.storage = 0.0
         self.cut_off: dict[str, float] = {}
@@ -69,7 +71,7 @@ class BrokerPort:
         if self._outages.broker_until(process) > kernel.now or lost:
             kernel.block(LOST_AFTER_S)
             raise LinkLost(name)
-        way_s = self._random.uniform(*WAY_S)
+        way_s = self._random.uniform(*self._outages.broker_way_s)
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
         answer: list[tuple[bool, object]] = []
@@ -95,7 +97,7 @@ class BrokerPort:
         if fault is not None and fault.kind == "lose-after":
             kernel.block(LOST_AFTER_S)
             raise LinkLost(name)
-        kernel.block(self._random.uniform(*WAY_S))
+        kernel.block(self._random.uniform(*self._outages.broker_way_s))
         good, result = answer[0]
         if not good:
             assert isinstance(result, Exception)
@@ -118,7 +120,9 @@ class BrokerPort:
         if self._outages.broker_until(process) > kernel.now:
             self._drop(lost)
             return
-        way_s = self._random.uniform(*WAY_S) + (fault.seconds if fault is not None and fault.kind == "slow" else 0.0)
+        way_s = self._random.uniform(*self._outages.broker_way_s) + (
+            fault.seconds if fault is not None and fault.kind == "slow" else 0.0
+        )
         self._arrives = max(self._arrives, kernel.now + way_s)
         connection = self._connection
         breaks = fault.kind if fault is not None and fault.kind in ("lose-before", "lose-after") else ""
@@ -137,7 +141,7 @@ class BrokerPort:
                 self._connection += 1
                 self._drop(lost)
                 return
-            kernel.at(self._random.uniform(*WAY_S), lambda: answered(result), process)
+            kernel.at(self._random.uniform(*self._outages.broker_way_s), lambda: answered(result), process)
 
         kernel.at(self._arrives - kernel.now, arrive)
 
@@ -211,7 +215,10 @@ class SimStorage:
         if kind == "crash-before":
             process.kill(str(fault))
             raise SimKilled
-        kernel.block(self._random.uniform(*WAY_S) + (fault.seconds if fault is not None and kind == "slow" else 0.0))
+        kernel.block(
+            self._random.uniform(*self._outages.storage_way_s)
+            + (fault.seconds if fault is not None and kind == "slow" else 0.0)
+        )
         if kind == "lose-before" or self._outages.storage > kernel.now:
             raise StorageError(f"model: {what} {name}: input/output error")
         result = effect()
@@ -220,7 +227,7 @@ class SimStorage:
         if kind == "crash-after":
             process.kill(str(fault))
             raise SimKilled
-        kernel.block(self._random.uniform(*WAY_S))
+        kernel.block(self._random.uniform(*self._outages.storage_way_s))
         if kind == "lose-after":
             raise StorageError(f"model: {what} {name}: input/output error after it was done")
         return result

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 TURN_S: Final = (0.0002, 0.003)
 HELLO_TIMEOUT_S: Final = 10.0
+ZOMBIE_S: Final = 0.05
+"""So long a process goes on whose lease was over when it woke up."""
 
 
 class SimTools(KafkaTools):
@@ -181,8 +183,9 @@ class SimControlLink:
             if self._closing:
                 return
             left_s = self._heard + lease_s - self._kernel.now
-            if left_s <= 0:
-                self._process.kill("its lease is over")
+            if left_s <= 0:  # the other threads of a process that wakes up may be quicker
+                late_s = self._process.random.uniform(0.0, ZOMBIE_S)
+                self._kernel.at(late_s, lambda: self._process.kill("its lease is over"), self._process)
             else:
                 self._kernel.at(left_s + 0.001, watch, self._process)
 

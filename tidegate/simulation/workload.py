@@ -72,6 +72,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """From this part of the input on, the input topics have one more partition, and use it."""
     noisy: bool = False
     """Other producers write into the input within transactions that they abort."""
+    broker_pace: float = 1.0
+    """How much longer than usual the way to the broker is."""
+    storage_pace: float = 1.0
+    skew_ms: int = 0
+    """The daemons' clocks go wrong by up to so much."""
     bounded: bool = False
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
 
@@ -114,6 +119,9 @@ def draw_workload(seed: int) -> Workload:
         bounded=draw.random() < 0.15,
         grow_at=draw.random() if draw.random() < 0.06 else None,
         noisy=draw.random() < 0.3,
+        broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
+        storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
+        skew_ms=draw.choice((0, 0, 20, 200)),
     )
 
 

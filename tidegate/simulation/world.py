@@ -71,7 +71,7 @@ class World:
         self.trace = Trace()
         self.kernel = Kernel(str(schedule.seed), workers, self.trace)
         self.faults = FaultPlan(schedule.faults)
-        self.outages = Outages()
+        self.outages = Outages(schedule.workload.broker_pace, schedule.workload.storage_pace)
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
         self.objects: dict[str, bytes] = {}
