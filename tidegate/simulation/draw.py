@@ -13,7 +13,7 @@ from tidegate.simulation.world import Schedule
 
 FAULTS: Final = (15, 19)
 BEGIN_S: Final = 0.2
-MORE_S: Final = 3.0
+MORE_S: Final = 4.0
 """Faults go on so long behind the last input."""
 
 STORAGE_POINTS: Final = {

@@ -335,7 +335,8 @@ class SimSlot:
             self._over = True
             self._kernel.spawn(self.process, "main", lambda: self._end(inner))
             return
-        self._plan_step(self._random.uniform(*TURN_S) if progressed else IDLE_WAIT_S)
+        pace = self._world.schedule.workload.slot_pace
+        self._plan_step(self._random.uniform(*TURN_S) * pace if progressed else IDLE_WAIT_S)
 
     def _fail(self, inner: _Inner, error: Exception) -> None:
         self._world.trace.tell(f"{self.process.name} fails: {type(error).__name__}: {str(error)[:200]}")

@@ -75,6 +75,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     broker_pace: float = 1.0
     """How much longer than usual the way to the broker is."""
     storage_pace: float = 1.0
+    slot_pace: float = 1.0
+    """How much longer than usual a turn of a slot's loop is: rows wait in the channels."""
     skew_ms: int = 0
     """The daemons' clocks go wrong by up to so much."""
     bounded: bool = False
@@ -114,7 +116,7 @@ def draw_workload(seed: int) -> Workload:
         interval_ms=draw.choice((50, 100, 150, 250, 400)),
         max_concurrent=draw.choice((1, 1, 2, 3)),
         transaction_timeout_ms=draw.choice((1500, 3000, 10_000, 60_000)),
-        input_s=draw.uniform(1.0, 4.0),
+        input_s=draw.uniform(1.5, 6.0),
         unaligned_after_ms=draw.choice((None, None, 0, 20, 200)) if exactly_once else None,
         bounded=draw.random() < 0.15,
         grow_at=draw.random() if draw.random() < 0.06 else None,
@@ -122,6 +124,7 @@ def draw_workload(seed: int) -> Workload:
         broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         skew_ms=draw.choice((0, 0, 20, 200)),
+        slot_pace=draw.choice((1.0, 1.0, 5.0, 20.0)),
     )
 
 
