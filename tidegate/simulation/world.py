@@ -222,7 +222,7 @@ class World:
             self.kernel.at(0.0, self.kernel.stop)
             return
         if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
-            if not self._repair():
+            if not self._repair(daemon.error.message):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
                 return
@@ -366,14 +366,13 @@ class World:
         self.trace.tell(f"{name} is damaged")
         return True
 
-    def _repair(self) -> bool:
-        """Put damaged objects back, from a backup; whether there were any."""
-        found = [name for name, (_, wrong) in self._damaged.items() if self.objects.get(name) == wrong]
-        for name in found:
-            self.objects[name] = self._damaged[name][0]
-            self.trace.tell(f"{name} is put back")
-        self._damaged.clear()
-        return bool(found)
+    def _repair(self, message: str) -> bool:
+        """Put damaged objects back, from a backup; whether the message names a file that is or was damaged."""
+        for name, (right, wrong) in self._damaged.items():
+            if self.objects.get(name) == wrong:
+                self.objects[name] = right
+                self.trace.tell(f"{name} is put back")
+        return any(name in message for name in self._damaged)
 
     def _cut(self, fault: Fault) -> bool:
         """Break the connections between two processes."""
