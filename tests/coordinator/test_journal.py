@@ -309,6 +309,33 @@ def test_a_truncated_entry_is_refused_by_name(keep: int) -> None:
         journal(storage).read()
 
 
+def test_a_damaged_newest_entry_tells_which_checkpoint_could_take_its_place_and_moving_it_away_does_that() -> None:
+    storage = FakeStorage()
+    one = owned(storage, retained=2)
+    for number in (1, 2):
+        one.append_checkpoint(completed(number))
+    newest = journal_name(JournalSequence(2))
+    storage.put(newest, b"")
+    with pytest.raises(ObjectCorrupt, match=r"move this file away: the next start then goes on from checkpoint 1$"):
+        journal(storage).read()
+    storage.delete(newest)
+    found = journal(storage, OTHER).take_over(IDENTITY, 9)
+    assert found.newest_checkpoint == completed(1)
+
+
+def test_a_damaged_newest_entry_without_a_whole_one_before_it_offers_no_way_around() -> None:
+    """With one retained checkpoint the files before it may be gone: without it the pipeline would begin anew."""
+    storage = FakeStorage()
+    one = owned(storage, retained=1)
+    for number in (1, 2):
+        one.append_checkpoint(completed(number))
+    one.clean_up()
+    storage.put(journal_name(JournalSequence(2)), b"")
+    with pytest.raises(ObjectCorrupt) as caught:
+        journal(storage).read()
+    assert "move this file away" not in caught.value.message
+
+
 def test_every_flipped_bit_of_an_entry_is_found() -> None:
     storage = FakeStorage()
     owned(storage)

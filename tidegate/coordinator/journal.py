@@ -15,6 +15,7 @@ from tidegate.coordinator.entries import (
     AnyEntry,
     CheckpointEntry,
     Identity,
+    JournalRefused,
     Takeover,
     Writer,
     decode_entry,
@@ -27,7 +28,7 @@ from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
-from tidegate.storage.base import ObjectMissing, Storage, StorageError
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
     JOURNAL_PREFIX,
     STATE_PREFIX,
@@ -103,9 +104,7 @@ class Journal:
             if not sequences:
                 return EMPTY
             try:
-                newest = self._entry(sequences[-1])
-                needed = [sequence for sequence in sequences[:-1] if sequence >= newest.floor]
-                return derive([*((s, self._entry(s)) for s in needed), (newest.sequence, newest)])
+                return self._derive(sequences)
             except ObjectMissing:
                 continue  # cleaned up between the listing and the reading: there is a newer entry
         raise StorageError(
@@ -267,6 +266,28 @@ class Journal:
 
     def _entry(self, sequence: JournalSequence) -> AnyEntry:
         return decode_entry(sequence, self._storage.get(journal_name(sequence)))
+
+    def _derive(self, sequences: list[JournalSequence]) -> JournalState:
+        try:
+            newest = self._entry(sequences[-1])
+        except ObjectCorrupt as damage:
+            raise self._damaged_newest(damage, sequences[:-1]) from damage
+        needed = [sequence for sequence in sequences[:-1] if sequence >= newest.floor]
+        return derive([*((s, self._entry(s)) for s in needed), (newest.sequence, newest)])
+
+    def _damaged_newest(self, damage: ObjectCorrupt, older: list[JournalSequence]) -> ObjectCorrupt:
+        """The newest entry can be done without, by choice, if the one before it still says what to restore."""
+        try:
+            before = self._derive(older).newest_checkpoint if older else None
+        except (ObjectCorrupt, ObjectMissing, JournalRefused):
+            before = None
+        if before is None:
+            return damage
+        return ObjectCorrupt(
+            f"{damage.message}; or, when no other daemon runs this pipeline and readers can live with output that is "
+            f"written again, move this file away: the next start then goes on from checkpoint {before.id}",
+            **damage.fields,
+        )
 
     def _create(self, entry: AnyEntry) -> bool:
         """Whether the entry is there and is ours, and nothing newer is. An unknown outcome is settled by trying again:

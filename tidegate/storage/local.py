@@ -31,8 +31,8 @@ T = TypeVar("T")
 class LocalStorage:
     """See the module and `Storage`. Safe to use from several threads and processes at a time.
 
-    `url` is `file:///directory` or a path; the directory is created, or with `create` False nothing is touched before
-    the first writing call. Raises StorageError.
+    `url` is `file:///directory` or a path; the directory is created. With `create` False it is only read: nothing is
+    touched, and an absent directory is an empty one. Raises StorageError.
     """
 
     def __init__(self, url: str, *, create: bool = True) -> None:

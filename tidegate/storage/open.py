@@ -27,7 +27,7 @@ class StorageOpener(Protocol):
 
 
 def open_storage(url: str, *, create: bool = True) -> Storage:
-    """`file:///directory` or a path, created unless `create` is False.
+    """`file:///directory` or a path; with `create` False only to be read.
 
     Raises StorageUnsupported for other kinds, else StorageError.
     """
