@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.conftest import RigMaker
 from tests.support.daemon_process import DaemonProcess
+from tests.support.faulty_slot import POINTS as SLOT_POINTS
 from tests.support.rig import Rig, completed_checkpoints, restored_checkpoint
 from tests.waiting import wait_until
 from tidegate.coordinator.entries import Writer
@@ -82,4 +83,17 @@ def test_C32_a_recovery_that_crashes_is_recovered_in_turn(make_rig: RigMaker) ->
     daemon = rig.daemon().start().wait_running()
     restored = restored_checkpoint(daemon.text())
     assert restored > max(completed_checkpoints(first.text()), default=0)
+    rig.finish(daemon)
+
+
+def test_F01_slots_that_die_between_the_steps_of_their_part_of_a_checkpoint_leave_the_output_exact(
+    make_rig: RigMaker,
+) -> None:
+    """Upload, flush, proof, ack, completion: one attempt for each, killed at its third passage."""
+    rig = loaded(make_rig(seed=23, restart_max="100ms"))
+    daemon = rig.daemon("-m", "tests.support.faulty_slot", "3").start()
+    daemon.wait_for(rf"attempt {len(SLOT_POINTS) + 1} is running", 300)
+    for point in SLOT_POINTS:
+        assert f"fault: {point}" in daemon.text(), f"the planned fault {point} did not happen"
+    daemon.wait_committed()
     rig.finish(daemon)

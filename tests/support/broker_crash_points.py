@@ -16,6 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import confluent_kafka as ck
+import kafka.protocol.admin.transactions
+import kafka.protocol.consumer.fetch
+import kafka.protocol.producer.transaction  # noqa: F401  these make code when imported: here, not again in each child
 
 from tests.support.broker_life import (
     EFFECTS,

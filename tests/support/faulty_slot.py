@@ -1,0 +1,106 @@
+"""`tidegate run` whose slots kill themselves: `python -m tests.support.faulty_slot NTH FILE`.
+
+The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those behind
+the last point live. A slot dies at its NTH passage. A line `fault: POINT` in the log proves that it happened. The hooks
+come into the slot's process with its bootstrap: unpickling it there installs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tidegate.daemon.spark import SlotBootstrap, SparkHost, SparkJob
+
+POINTS = (
+    "before-upload",  # the state of a checkpoint is captured, nothing of it is written
+    "after-upload",  # it is durable, nobody knows of it
+    "before-flush",  # the barrier has passed, records of the transaction are in the client
+    "after-flush",  # all are at the broker, nothing is counted
+    "after-proof",  # prepared, not acknowledged
+    "after-ack",  # acknowledged
+    "after-completed",  # the checkpoint was completed, its ids are free again
+)
+
+
+class FaultyBootstrap(SlotBootstrap, frozen=True):
+    """Becomes a plain one where it arrives, and brings the fault along."""
+
+    nth: int = 1
+
+    def __reduce__(self) -> tuple[Callable[..., SlotBootstrap], tuple[Any, ...]]:
+        plain = {name: getattr(self, name) for name in SlotBootstrap.__struct_fields__}
+        return arrive, (plain, self.nth)
+
+
+def arrive(fields: dict[str, Any], nth: int) -> SlotBootstrap:
+    """In the slot's process, before anything of it runs."""
+    bootstrap = SlotBootstrap(**fields)
+    if bootstrap.attempt <= len(POINTS):
+        _install(POINTS[bootstrap.attempt - 1], nth)
+    return bootstrap
+
+
+def _install(point: str, nth: int) -> None:
+    from tidegate.sinks.transactions import TransactionClient
+    from tidegate.sinks.writer import Writer
+    from tidegate.storage.local import LocalStorage
+    from tidegate.task.loop import SlotLoop
+
+    passages = [nth]
+
+    def pass_by(here: str, *, counts: bool = True) -> None:
+        if here != point or not counts:
+            return
+        passages[0] -= 1
+        if not passages[0]:
+            print(f"fault: {point}", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(owner: type, name: str, before: str, after: str, counts: Callable[..., bool] = lambda *_: True) -> None:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        def wrapped(*args: Any, **named: Any) -> Any:
+            pass_by(before, counts=counts(*args))
+            result = call(*args, **named)
+            pass_by(after, counts=counts(*args))
+            return result
+
+        setattr(owner, name, wrapped)
+
+    around(LocalStorage, "put", "before-upload", "after-upload")
+    around(Writer, "flush", "before-flush", "after-flush", lambda writer, *_: writer.produced > 0)
+    around(TransactionClient, "prepared_view", "", "after-proof")
+    around(SlotLoop, "_acknowledge", "", "after-ack", lambda _loop, _subtask, pending: pending.done)
+    around(SlotLoop, "on_completed", "", "after-completed")
+
+
+def main() -> int:
+    """Run the pipeline with the faults; exit code of the daemon."""
+    nth, file = sys.argv[1:]
+    from tidegate.daemon.run import run_pipeline
+
+    root = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    job = SparkHost.job
+
+    def faulty_job(self: SparkHost, bootstrap: SlotBootstrap, *args: Any) -> SparkJob:
+        fields = {name: getattr(bootstrap, name) for name in SlotBootstrap.__struct_fields__}
+        return job(self, FaultyBootstrap(**fields, nth=int(nth)), *args)
+
+    SparkHost.job = faulty_job  # type: ignore[method-assign, assignment]  # that is the purpose
+    return run_pipeline(Path(file))
+
+
+if __name__ == "__main__":
+    from tests.support.faulty_slot import (
+        main as run,
+    )  # by its name: what the slots import is this class, not __main__'s
+
+    sys.exit(run())
