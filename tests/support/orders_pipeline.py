@@ -28,6 +28,9 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     master: str = "local[2]"
     parallelism: int = 2
     max_concurrent: int = 1
+    unaligned: str = "never"
+    totals_kafka: dict[str, str] = {}
+    """Producer properties of the sink behind the exchange."""
     interval: str = "300ms"
     mode: str = "exactly-once"
     until: str = "never"
@@ -56,7 +59,9 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
                 "select": {"id": "id", "customer": "customer", "total_cents": "quantity * price_cents"},
             },
         ]
-        sinks = {"paid_orders": {"from": "priced", "topic": self.prefix + "paid", "format": "json", "key": "customer"}}
+        sinks: dict[str, dict[str, Any]] = {
+            "paid_orders": {"from": "priced", "topic": self.prefix + "paid", "format": "json", "key": "customer"}
+        }
         if self.keyed:
             totals = {
                 "orders": "count(*)",
@@ -70,6 +75,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
                 "format": "json",
                 "key": "sku",
             }
+            sinks["sku_totals"]["kafka"] = self.totals_kafka
         return {
             "version": 1,
             "name": self.name,
@@ -80,6 +86,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
                 "directory": f"file://{self.directory}",
                 "interval": self.interval,
                 "max_concurrent": self.max_concurrent,
+                "unaligned": self.unaligned,
                 "timeout": self.checkpoint_timeout,
                 "mode": self.mode,
                 "transaction_timeout": self.transaction_timeout,

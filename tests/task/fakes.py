@@ -175,8 +175,9 @@ class FakeSink:
     def ready(self) -> bool:
         return self.is_ready
 
-    def write(self, frame: pl.DataFrame) -> None:
+    def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
         self.open += frame.select("k", "n").rows()
+        return ()
 
     def turn(self) -> bool:
         return False

@@ -38,7 +38,7 @@ def numbers(pieces: list[tuple[int, Batch]]) -> list[int]:
 
 
 def test_what_was_written_is_read_in_order_encoded_before_or_not() -> None:
-    rows = [batch((1, 1), (2, 2)), encode_element(batch((1, 3)))[1], batch((3, 4))]
+    rows: list[Batch | bytes] = [batch((1, 1), (2, 2)), encode_element(batch((1, 3)))[1], batch((3, 4))]
     assert numbers(read_inflight("f", capture(*rows).encode(), SHAPES, ALL)) == [1, 2, 3, 4]
 
 

@@ -50,7 +50,7 @@ def totals_node(name: str, **ways: tuple[int, ...]) -> Node:
 
 
 def sink_node(name: str) -> Node:
-    return Node(SinkOperator(OperatorName(name), name, "json", KEYED, None, None, {}))
+    return Node(SinkOperator(OperatorName(name), name, "json", KEYED, None, None, "fail", {}))
 
 
 def vertex(*nodes: Node) -> Vertex:

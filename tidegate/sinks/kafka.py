@@ -115,8 +115,13 @@ class KafkaSink:
         self._open_ahead()
 
     def ready(self) -> bool:
-        """Whether there is room for another batch."""
-        return len(self._queue) < QUEUED_BATCHES_MAX and self._queued_bytes < QUEUED_BYTES_MAX
+        """Whether there is room for another batch.
+
+        Several may wait while a flush holds them back, but only one in front of a client that is full: the next barrier
+        would have to wait until they are all sent, and nothing can overtake them here.
+        """
+        most = QUEUED_BATCHES_MAX if self._flushing or self._writer is None else 1
+        return len(self._queue) < most and self._queued_bytes < QUEUED_BYTES_MAX
 
     def write(self, rows: Encoded) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
