@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tidegate.coordinator.coordinator import Coordinator, Job
+from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.events import AckReceived, Instruction, Journaled, SubtaskRunning
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.coordinator.types import (
     Ack,

@@ -23,7 +23,7 @@ from tidegate.coordinator.choice import (
     derive_chosen,
     find_retained,
 )
-from tidegate.coordinator.coordinator import Coordinator, Job
+from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.events import (
     AppendCheckpoint,
@@ -37,6 +37,7 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     WriteSavepoint,
 )
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of

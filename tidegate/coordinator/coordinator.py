@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from tidegate.coordinator.deadlines import TransactionDeadlines
 from tidegate.coordinator.events import (
     FINAL,
@@ -58,6 +56,7 @@ from tidegate.coordinator.events import (
     TriggerRequested,
     WriteSavepoint,
 )
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.shared_files import decide_garbage, decide_gone, listed_paths
@@ -73,27 +72,11 @@ from tidegate.coordinator.triggers import (
     earliest_trigger_ms,
     is_crowded,
 )
-from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
-from tidegate.ids import Attempt, CheckpointId, SubtaskId
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
+from tidegate.ids import CheckpointId, SubtaskId
 
 RECENT_MAX: Final = 64
 DOUBTFUL_MAX: Final = 10_000
-
-
-class Job(msgspec.Struct, frozen=True):
-    """The attempt that is coordinated."""
-
-    attempt: Attempt
-    sources: frozenset[SubtaskId]
-    """Subtasks that are triggered (C12)."""
-    subtasks: frozenset[SubtaskId]
-    """All subtasks, sources included: all must ack, all are notified."""
-    first_checkpoint: CheckpointId
-    reserved_to: CheckpointId
-    retained: tuple[CompletedCheckpoint, ...] = ()
-    """The checkpoints that the journal retains, oldest first; their state is never discarded here."""
-    carried: tuple[Committable, ...] = ()
-    """Committables of the restored checkpoint that recovery has not ended; usually none."""
 
 
 class Coordinator:

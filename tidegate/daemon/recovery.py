@@ -11,8 +11,8 @@ import logging
 
 import msgspec
 
-from tidegate.coordinator.coordinator import Job
 from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.daemon.choosing import Choosing, RestoreOption
