@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from hypothesis import settings
 
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.daemon.broker.server import create_topics
+
+settings.register_profile("tidegate", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("tidegate")
 
 DOCKER_SOCKET = "/var/run/docker.sock"
 CONTAINER_IMAGE = "confluentinc/cp-kafka:8.1.0"

@@ -44,6 +44,20 @@ def test_a_timestamp_column_sets_milliseconds() -> None:
     assert encoded.timestamps_ms == [1, None]
 
 
+@pytest.mark.parametrize("unit", ["us", None])
+def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str | None) -> None:
+    at = pl.Series("at", [0, 7, None, -1], dtype=pl.Int64)
+    if unit is not None:
+        at = (at * 1000).cast(pl.Datetime("us", "UTC"))
+    frame = pl.DataFrame([pl.Series("v", [1, 2, 3, 4]), at])
+    encoded = RecordEncoder("json", [("v", BIGINT)], "v", "at").encode(frame)
+    assert [record["key"] for record in encoded.records] == [b"2", b"3"]
+    assert encoded.timestamps_ms == [7, None]
+    assert encoded.size_bytes == 2 * len(b'2{"v":2}')
+    assert [failure.row for failure in encoded.failures] == [0, 3]
+    assert encoded.failures[1].reason.startswith("TIMESTAMP_NOT_STORABLE `at` is -1 ms since 1970")
+
+
 def test_raw_writes_value_and_key_and_null_is_a_tombstone() -> None:
     frame = pl.DataFrame({"key": ["a", "b"], "value": [b"\xff", None]})
     encoded = RecordEncoder("raw", [("key", STRING), ("value", BINARY)]).encode(frame)

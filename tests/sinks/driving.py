@@ -42,7 +42,7 @@ def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPe
 
 def sink_operator(bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None) -> SinkOperator:
     properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
-    return SinkOperator(OperatorName("out"), topic, "json", (), None, None, properties)
+    return SinkOperator(OperatorName("out"), topic, "json", (), None, None, "fail", properties)
 
 
 class DrivenSink:

@@ -72,7 +72,7 @@ class Case(msgspec.Struct, frozen=True):
         source = SourceOperator(
             SOURCE, (self.topic(SOURCE),), "raw", columns, columns, "earliest", "never", "fail", kafka
         )
-        sinks = [SinkOperator(name, self.topic(name), "raw", columns, None, None, kafka) for name in SINKS]
+        sinks = [SinkOperator(name, self.topic(name), "raw", columns, None, None, "fail", kafka) for name in SINKS]
         nodes = (Node(source, tuple(range(1, len(sinks) + 1)), ()), *(Node(sink, (), ()) for sink in sinks))
         return Plan(self.pipeline, 1, 128, True, (Vertex(VertexId("in"), nodes),), ())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -91,3 +92,27 @@ def test_a_record_that_is_larger_than_the_sink_topic_takes_stops_with_the_sink(u
     user.produce(source, [b'{"id": 1, "s": "a"}', json.dumps({"id": 2, "s": "x" * 5000}).encode()])
     user.run().says(4, "shown_out", small, "refuses a record", "Message size too large", "nothing of checkpoint")
     assert user.rows(small) == []
+
+
+def stamped(user: User, **source: Any) -> tuple[str, str]:
+    """A pipeline that takes the records' timestamps from a column, and four records: two that no topic can hold."""
+    origin, _ = user.numbers(**source)
+    kept = user.topic("kept", config={"retention.ms": "-1"})
+    user.document["sources"]["numbers"]["schema"] = {"id": "bigint", "at": "timestamp"}
+    user.document["steps"][0]["select"] = {"id": "id", "at": "at"}
+    user.document["sinks"]["shown_out"] |= {"topic": kept, "timestamp": "at"}
+    rows = [(1, "1970-01-01T00:00:00.001Z"), (2, "1970-01-01T00:00:00Z"), (3, None), (4, "1969-12-31T23:59:59Z")]
+    user.produce(origin, [json.dumps({"id": i, "at": at}).encode() for i, at in rows])
+    return kept, origin
+
+
+def test_a_timestamp_that_kafka_cannot_store_stops_the_pipeline_with_the_place_of_the_record(user: User) -> None:
+    kept, origin = stamped(user)
+    user.run().says(4, "sink shown_out: record of " + origin, "offset 1", "TIMESTAMP_NOT_STORABLE", "nothing was lost")
+    assert user.rows(kept) == []
+
+
+def test_skipped_timestamps_are_counted_and_the_others_are_written(user: User) -> None:
+    kept, _ = stamped(user, bad_records="skip")
+    user.run().says(0, "offset 1: TIMESTAMP_NOT_STORABLE", "offset 3: TIMESTAMP_NOT_STORABLE")
+    assert [row["id"] for row in user.rows(kept)] == [1, 3]

@@ -243,7 +243,9 @@ class SinkSettings(Settings):
         Column | None,
         Field(
             description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970. The broker "
-            "deletes records that are older than the topic's `retention.ms` soon after they were written."
+            "deletes records that are older than the topic's `retention.ms` soon after they were written. NULL is the "
+            "time of writing. Kafka stores nothing up to 1970-01-01T00:00:00Z itself: such a record is a bad record "
+            "(`bad_records` of its source)."
         ),
     ] = None
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}

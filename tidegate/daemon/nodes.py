@@ -14,6 +14,7 @@ from tidegate.task.ports import Prepared
 if TYPE_CHECKING:
     import polars as pl
 
+    from tidegate.formats.failures import EncodeFailure
     from tidegate.sinks.kafka import KafkaSink
     from tidegate.sources.kafka import KafkaSource
 
@@ -79,12 +80,13 @@ class SinkNode:
         """See ports.Sink."""
         return self._sink.ready()
 
-    def write(self, frame: pl.DataFrame) -> None:
+    def write(self, frame: pl.DataFrame) -> Sequence[EncodeFailure]:
         """See ports.Sink."""
         encoded = self._encoder.encode(frame)
-        self.records += frame.height
+        self.records += len(encoded.records)
         self.bytes += encoded.size_bytes
         self._sink.write(encoded)
+        return encoded.failures
 
     def turn(self) -> bool:
         """See ports.Sink."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Final, TypedDict
 
 import msgspec
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.formats.failures import EncodeFailure
 from tidegate.formats.json_writer import JsonEncoder
 from tidegate.formats.raw import raw_value
 from tidegate.formats.text import timestamp_text
+
+LEAST_TIMESTAMP_MS: Final = 1
+"""Brokers refuse timestamps before 1970, and the client writes the time of sending for 0."""
 
 
 class OutputRecord(TypedDict, total=False):
@@ -28,7 +32,10 @@ class Encoded(msgspec.Struct, frozen=True):
     size_bytes: int
     """Of all keys and values."""
     timestamps_ms: list[int | None] | None = None
-    """Milliseconds since 1970 for each record (None: the time of sending); None when the sink sets no timestamps."""
+    """Milliseconds since 1970 for each record, from `LEAST_TIMESTAMP_MS` on (None: the time of sending); None when the
+    sink sets no timestamps."""
+    failures: tuple[EncodeFailure, ...] = ()
+    """Rows that are not among the records, because Kafka has no way to store their timestamp."""
 
 
 class RecordEncoder:
@@ -55,11 +62,16 @@ class RecordEncoder:
         self._parts: dict[pl.DataType | None, list[pl.Expr]] = {}
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """One record per row. The key and timestamp columns need not be among the written ones."""
+        """One record per row, but for the failures. Key and timestamp columns need not be among the written ones."""
         kind = None if self._key is None else frame[self._key].dtype
         if kind not in self._parts:
             self._parts[kind] = self._expressions(kind)
         encoded = frame.select(self._parts[kind])
+        failures: tuple[EncodeFailure, ...] = ()
+        if self._timestamp is not None:
+            failures = _unstorable(self._timestamp, encoded["timestamp"])
+            if failures:
+                encoded = encoded.filter(pl.col("timestamp").is_null() | (pl.col("timestamp") >= LEAST_TIMESTAMP_MS))
         values = encoded["value"].to_list()
         size_bytes = _size_bytes(values)
         records: list[OutputRecord]
@@ -70,7 +82,7 @@ class RecordEncoder:
             size_bytes += _size_bytes(keys)
             records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
         timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None
-        return Encoded(records, size_bytes, timestamps)
+        return Encoded(records, size_bytes, timestamps, failures)
 
     def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
         """What makes the record parts; `kind` is the type of the key column, which is one and the same in practice."""
@@ -80,6 +92,18 @@ class RecordEncoder:
         if self._timestamp is not None:
             parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
         return parts
+
+
+def _unstorable(column: str, timestamps_ms: pl.Series) -> tuple[EncodeFailure, ...]:
+    rows = (timestamps_ms < LEAST_TIMESTAMP_MS).arg_true()
+    return tuple(
+        EncodeFailure(
+            row,
+            f"TIMESTAMP_NOT_STORABLE `{column}` is {value} ms since 1970, and Kafka stores timestamps from "
+            f"{LEAST_TIMESTAMP_MS} ms on (NULL stands for the time of sending)",
+        )
+        for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)
+    )
 
 
 def _size_bytes(values: list[bytes | None]) -> int:

@@ -99,7 +99,12 @@ def _details(operator: Operator) -> Explanation:
             return {"key": list(operator.keys), "aggregate": calls, "emit": operator.emit, "output": output}
         case SinkOperator():
             written = {"columns": _columns(operator.columns), "key": operator.key, "timestamp": operator.timestamp}
-            return {"topic": operator.topic, "format": operator.format, **written}
+            return {
+                "topic": operator.topic,
+                "format": operator.format,
+                **written,
+                "bad_records": operator.bad_records,
+            }
     return {"output": _columns(operator.output)}
 
 

@@ -75,7 +75,8 @@ class SinkOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sink"
     format: str  # "json" | "raw"
     columns: Columns  # what is written, in order (json: the fields of the object)
     key: str | None  # column whose text is the record key
-    timestamp: str | None  # column that becomes the record timestamp
+    timestamp: str | None  # column that becomes the record timestamp; rows whose value Kafka cannot store are bad
+    bad_records: str
     kafka: dict[str, str]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tidegate.ids import OperatorName
 from tidegate.plan.expression import Expression, can_fail
-from tidegate.plan.graph import AggregateOperator, FilterOperator, Operator, SelectOperator
+from tidegate.plan.graph import AggregateOperator, FilterOperator, Operator, SelectOperator, SinkOperator
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,9 @@ def expressions_of(operator: Operator) -> tuple[Expression, ...]:
 
 
 def operator_can_fail(operator: Operator) -> bool:
-    """Whether a record may fail in an operator (division by zero, overflow of a sum, a bad cast)."""
+    """Whether a record may fail in an operator (division by zero, overflow of a sum, a bad cast, a timestamp)."""
+    if isinstance(operator, SinkOperator):
+        return operator.timestamp is not None
     if isinstance(operator, AggregateOperator):
         return any(
             call.function == "sum" and call.argument is not None and call.argument.type.kind in _EXACT_SUM

@@ -213,7 +213,10 @@ class Builder:
             return
         name = OperatorName(one.name)
         properties = derive_client_properties({**self.loaded.settings.kafka, **sink.kafka}, "producer")
-        operator = SinkOperator(name, sink.topic, sink.format, written, key, sink.timestamp, kafka=reveal(properties))
+        policy = self.policies[one.name]
+        operator = SinkOperator(
+            name, sink.topic, sink.format, written, key, sink.timestamp, policy, kafka=reveal(properties)
+        )
         self.graph[name] = LogicalNode(operator, (self._upstream(one, columns),))
 
     # -- expressions and columns ---------------------------------------------------------------------------------------

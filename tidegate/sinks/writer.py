@@ -62,8 +62,7 @@ _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
     "transaction.max.timeout.ms",
-    KafkaError.INVALID_RECORD: "; the usual reasons: a timestamp before 1970 (`timestamp` of the sink), or no key "
-    "in a compacted topic; leave such records out with `where`",
+    KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`",
     KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, or "
     "change the topic",
@@ -252,7 +251,7 @@ class Writer:
                     self._topic,
                     value=record.get("value"),
                     key=record.get("key"),
-                    timestamp=rows.timestamps_ms[index] or 0,
+                    timestamp=rows.timestamps_ms[index] or 0,  # 0: now; the encoder lets no other 0 through
                 )
             except BufferError:
                 return index

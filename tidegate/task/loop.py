@@ -16,6 +16,8 @@ import msgspec
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
+from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.plan.graph import SinkOperator
 from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.messages import (
@@ -263,13 +265,15 @@ class SlotLoop:
             pending.give_up()
         self._decline(subtask, checkpoint, reason, "")
 
-    def failed_records(self, node: OperatorName, policy: str, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
         """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build)."""
+        place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
+        policy = getattr(operator, "bad_records", "fail")
         for failure in failures:
             partition, offset = frame["__partition"][failure.row], frame["__offset"][failure.row]
-            origin = " or ".join(self.origins.get(node, ())) or "its source"
-            where = f"step {node}: record of {origin}, partition {partition}, offset {offset}: {failure.reason}"
-            self.bad_record(node, policy, where, failure.reason)
+            origin = " or ".join(self.origins.get(operator.name, ())) or "its source"
+            where = f"{place}: record of {origin}, partition {partition}, offset {offset}: {failure.reason}"
+            self.bad_record(operator.name, policy, where, failure.reason)
 
     def bad_record(self, operator: OperatorName, policy: str, where: str, reason: str) -> None:
         """Count a skipped record by reason, or stop the pipeline with its place and the remedy."""

@@ -84,8 +84,8 @@ class Sink(Protocol):
     def ready(self) -> bool:
         """Whether there is room for another batch."""
 
-    def write(self, frame: pl.DataFrame) -> None:
-        """Encode and queue rows; never blocks."""
+    def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
+        """Encode and queue rows; those that Kafka cannot store are left out and returned. Never blocks."""
 
     def turn(self) -> bool:
         """Hand queued rows to the client and look for delivery errors; True when something moved."""

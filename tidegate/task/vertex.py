@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.ids import CheckpointId, OperatorName, SubtaskId
-from tidegate.plan.graph import Vertex
+from tidegate.plan.graph import Node, Vertex
+from tidegate.plan.graph import Operator as PlanOperator
 from tidegate.task.barriers.handler import (
     Abort,
     AbortReason,
@@ -63,8 +64,8 @@ class Host(Protocol):
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         """Tell the coordinator that this subtask gives the checkpoint up (B09)."""
 
-    def failed_records(self, node: OperatorName, policy: str, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
-        """Count them, or stop the pipeline, as the policy says."""
+    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+        """Count them, or stop the pipeline, as the operator's policy says."""
 
 
 class VertexTask:
@@ -185,22 +186,23 @@ class VertexTask:
         """Depth first through the tree: the order of rows is the order of arrival on every way out."""
         node = self.vertex.nodes[index]
         if index in self.sinks:
-            self.sinks[index].write(frame)
+            self._report(node, frame, self.sinks[index].write(frame))
             return
         result: pl.DataFrame | None = frame
         if index in self.operators:
             operator = self.operators[index]
             result = operator.process(frame)
-            failures = operator.take_failures()
-            if failures:
-                policy = getattr(node.operator, "bad_records", "fail")
-                self._host.failed_records(node.operator.name, policy, frame, failures)
+            self._report(node, frame, operator.take_failures())
         if result is None or not result.height:
             return
         for child in node.children:
             self._push(child, result)
         for edge in node.edges:
             self.outputs[edge].emit(result)
+
+    def _report(self, node: Node, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+        if failures:
+            self._host.failed_records(node.operator, frame, failures)
 
     def _on_control(self, channel: int, control: Control) -> None:
         """B02: barriers are passed on with their snapshot, cancellations sent anew, the end when all inputs ended."""
