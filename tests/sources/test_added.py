@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import confluent_kafka as ck
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
@@ -11,6 +12,7 @@ from tests.sources.kafka_topics import Reading, orders, produce, source_operator
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.sources.errors import SourceFailed
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +107,21 @@ def test_the_second_topic_of_a_source_gets_a_partition(broker: SessionBroker, to
         reading.read(7)
         found = dict(reading.source.positions().next_offsets)
     assert found == {TopicPartition(one, 0): 0, TopicPartition(two, 0): 0, TopicPartition(two, 1): 7}
+
+
+def test_a_partition_that_lost_its_first_records_stops_the_source(broker: SessionBroker, topics: TopicMaker) -> None:
+    """They were new, and nobody has read them."""
+    topic = topics()
+    with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
+        reading.source.wait_ready(30)
+        grow(broker.bootstrap, topic, 2)
+        produce(broker.bootstrap, topic, orders(range(9)), 1)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        for future in admin.delete_records([ck.TopicPartition(topic, 1, 5)]).values():
+            future.result(30)
+        reading.source.add_partitions([TopicPartition(topic, 1)])
+        with pytest.raises(SourceFailed, match=r"\[1\]: offset 0 is gone, the log now starts at 5: 5 offsets"):
+            reading.read(9)
 
 
 def test_an_attempt_that_was_told_nothing_reads_it_from_its_first_offset_too(

@@ -281,11 +281,15 @@ class Reader:
         with self._changed:
             wanted = list(self._added)
         try:
-            topics = {part.topic: consumer.list_topics(part.topic, timeout=REQUEST_SECONDS).topics for part in wanted}
+            names = sorted({part.topic for part in wanted})
+            found = {name: consumer.list_topics(name, timeout=REQUEST_SECONDS).topics[name] for name in names}
         except ck.KafkaException as error:
-            self._check_request(error.args[0], _NEW_TOPIC_SECONDS + 1)
+            self._check_request(error.args[0], 0.0)
             return
-        known = [part for part in wanted if part.partition in topics[part.topic][part.topic].partitions]
+        for name, topic in found.items():
+            if topic.error is not None:
+                self._check_request(topic.error, 0.0, name)
+        known = [part for part in wanted if part.partition in found[part.topic].partitions]
         consumer.incremental_assign([ck.TopicPartition(p.topic, p.partition, FIRST_OFFSET) for p in known])
         with self._changed:
             self._added = [part for part in self._added if part not in known]
