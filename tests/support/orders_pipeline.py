@@ -63,19 +63,15 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
             "paid_orders": {"from": "priced", "topic": self.prefix + "paid", "format": "json", "key": "customer"}
         }
         if self.keyed:
-            totals = {
-                "orders": "count(*)",
-                "revenue_cents": "sum(quantity * price_cents)",
-                "last_id": "last(id)",
-            }
+            totals = {"orders": "count(*)", "revenue_cents": "sum(quantity * price_cents)", "last_id": "last(id)"}
             steps.append({"name": "totals", "from": "orders", "key": "sku", "aggregate": totals})
             sinks["sku_totals"] = {
                 "from": "totals",
                 "topic": self.prefix + "totals",
                 "format": "json",
                 "key": "sku",
+                "kafka": self.totals_kafka,
             }
-            sinks["sku_totals"]["kafka"] = self.totals_kafka
         return {
             "version": 1,
             "name": self.name,
