@@ -6,12 +6,14 @@ Killed before and behind it, half written, EIO, ENOSPC, and the power cut; a fre
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import sys
 
 import pytest
 
+from tests.support import ptrace
 from tests.support.crash_points import LIVES, POWER_CUT, WAYS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -39,6 +41,12 @@ def test_C30_whatever_goes_wrong_at_any_durable_call_leaves_an_allowed_state(lif
     )
     if way in ("kill-before", "kill-after", "eio", "eio-for-good"):
         assert cases >= CASES_MIN[life]
+
+
+def test_a_machine_whose_calls_are_not_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(ptrace.TracingUnavailable, match="riscv64 are not known here"):
+        ptrace.registers()
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ class _X86_64:  # noqa: N801  the machine's own name
 
 class _Aarch64:
     calls: Mapping[int, str] = {
-        33: "mknodat", 34: "mkdirat", 35: "unlinkat", 36: "symlinkat", 37: "linkat", 38: "renameat", 45: "truncate",
+        34: "mkdirat", 35: "unlinkat", 36: "symlinkat", 37: "linkat", 38: "renameat", 45: "truncate",
         46: "ftruncate", 47: "fallocate", 56: "openat", 61: "getdents64", 63: "read", 64: "write", 66: "writev",
         67: "pread64", 68: "pwrite64", 70: "pwritev", 82: "fsync", 83: "fdatasync", 84: "sync_file_range",
         267: "syncfs", 276: "renameat2", 287: "pwritev2",
