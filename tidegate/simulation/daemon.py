@@ -165,6 +165,7 @@ class SimDaemon:
         runner, self._runner = self._runner, None
         ran_ms = 0 if runner is None or runner.running_since is None else int((self.loop.time() - started) * 1000)
         self._world.trace.tell(f"{self.process.name}: attempt failed: {type(error).__name__}: {error.message[:300]}")
+        self._world.judge(self.process, error)
         failure = AttemptFailure(int(self.loop.time() * 1000), ran_ms, error.retriable, error.message)
         self._history, decision = decide_restart(RESTARTS, self._history, failure, self.process.random.random())
         if isinstance(decision, GiveUp) or self._stop_requested:

@@ -340,6 +340,7 @@ class SimSlot:
 
     def _fail(self, inner: _Inner, error: Exception) -> None:
         self._world.trace.tell(f"{self.process.name} fails: {type(error).__name__}: {str(error)[:200]}")
+        self._world.judge(self.process, error)
         inner.report(error)
         self._end(inner)
 

@@ -109,7 +109,7 @@ def draw_workload(seed: int) -> Workload:
         topology=draw.choice(("stateless", "totals", "both", "both", "union")),
         parallelism=draw.choice((1, 2, 2, 3)),
         partitions=draw.randint(1, 4),
-        records=draw.randint(60, 240),
+        records=draw.randint(40, 160),
         customers=draw.randint(1, 12),
         skus=draw.randint(1, 8),
         exactly_once=exactly_once,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from traceback import format_exception
 from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
@@ -24,6 +27,8 @@ from tidegate.simulation.port import Outages
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.workload import INPUTS, OUTPUTS, InputRecord, Workload, draw_records, plan_of
 from tidegate.sinks.facts import CoordinatorState
+from tidegate.task.barriers.handler import StreamCorrupt
+from tidegate.task.wire import ChannelBroken
 
 CALM_AFTER_S: Final = 1.0
 LIVENESS_S: Final = 120.0
@@ -121,9 +126,7 @@ class World:
                 self.problems.append(f"not everything was processed {LIVENESS_S:g} s after the last fault")
             self.problems += self._check()
         except Exception as error:  # noqa: BLE001 - a bug of the product or of the simulation: told as a violation
-            import traceback
-
-            self.problems.append("".join(traceback.format_exception(error))[-3000:])
+            self.problems.append("".join(format_exception(error))[-3000:])
         finally:
             self.kernel.close()
             for daemon in self.daemons:
@@ -148,6 +151,14 @@ class World:
         """Something escaped into an event loop."""
         self.trace.tell(f"uncaught: {message}: {error!r}")
         self.kernel.failure = self.kernel.failure or error
+
+    def judge(self, process: Process, error: Exception) -> None:
+        """An attempt ends: for a reason that a fault can make, or because the program is wrong."""
+        broken = isinstance(error, ProtocolBroken | StreamCorrupt) or not isinstance(error, TidegateError)
+        if isinstance(error, ChannelBroken):
+            broken = not any(fault.point == "slot.frame" for fault in self.faults.fired)
+        if broken or (isinstance(error, TidegateError) and "internal" in (error.code, error.fields.get("cause"))):
+            self.problems.append(f"{process.name} met a bug: {error!r}\n{''.join(format_exception(error))[-1500:]}")
 
     # -- input --------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FETCH_RECORDS: Final = 32
 PENDING_RECORDS_MAX: Final = 128
+TAKEN_RECORDS_MAX: Final = 6
+"""Few, so that a small input makes many batches, some of which a barrier finds in flight."""
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
 
@@ -88,14 +90,17 @@ class ModelReader:
             self._link.clock.sleep(IDLE_S)
 
     def take(self) -> Pending | None:
-        """All that is pending; None when nothing is."""
+        """The next records; the ends of partitions behind the last of them; None when nothing is pending."""
         from tidegate.sources.reader import Pending
 
         if not self._messages and not self._ends:
             self._raise_failure()
             return None
-        taken = Pending(self._messages, self._ends, sum(map(len, self._messages)))
-        self._messages, self._ends = [], {}
+        messages, self._messages = self._messages[:TAKEN_RECORDS_MAX], self._messages[TAKEN_RECORDS_MAX:]
+        ends: dict[TopicPartition, int] = {}
+        if not self._messages:
+            ends, self._ends = self._ends, ends
+        taken = Pending(messages, ends, sum(map(len, messages)))
         if not self._closed:
             self._fetch()
         return taken
