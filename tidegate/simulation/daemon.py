@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
 
 START_TIMEOUT_S: Final = 8.0
+SAVEPOINT_AGAIN_S: Final = 0.3
+"""Somebody who wants a savepoint asks again while the pipeline does not run."""
 RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
@@ -88,11 +90,11 @@ class SimDaemon:
         self.loop.call_soon(lambda: self.loop.create_task(self._take_savepoint()))
 
     async def _take_savepoint(self) -> None:
-        runner, trace = self._runner, self._world.trace
-        if runner is None or not runner.is_running or self._stop_requested:
-            return
+        trace = self._world.trace
+        while self._runner is None or not self._runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
+            await asyncio.sleep(SAVEPOINT_AGAIN_S)
         try:
-            done = await runner.take_savepoint("savepoints")
+            done = await self._runner.take_savepoint("savepoints")
         except TidegateError as error:
             trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
         else:
