@@ -34,15 +34,28 @@ def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Developme
         broker.kill()
 
 
+def strike(broker: DevelopmentBroker, directory: Path, life: str, reads: int, *bugs: str) -> tuple[int, str]:
+    """Exit code and output."""
+    arguments = [life, broker.bootstrap, str(directory), f"{SEED}", f"{reads}", *bugs]
+    command = [sys.executable, "-m", "tests.support.broker_crash_points", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
+    print(done.stdout)
+    return done.returncode, done.stdout + done.stderr[-3000:]
+
+
 @pytest.mark.parametrize(("life", "reads"), [("checkpoint", -1), ("recovery", 4), ("salvage", 4)])
 def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
     quick_broker: DevelopmentBroker, tmp_path: Path, life: str, reads: int
 ) -> None:
-    arguments = [life, quick_broker.bootstrap, str(tmp_path), f"{SEED}", f"{reads}"]
-    command = [sys.executable, "-m", "tests.support.broker_crash_points", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    struck = re.search(r": (\d+) of \d+ points, 0 not in an allowed state\n$", done.stdout)
+    code, output = strike(quick_broker, tmp_path, life, reads)
+    assert code == 0, output
+    struck = re.search(r": (\d+) of \d+ points, 0 not in an allowed state$", output, re.MULTILINE)
     assert struck is not None
     assert int(struck[1]) >= POINTS_MIN[life]
+
+
+@pytest.mark.parametrize(("life", "bug"), [("checkpoint", "commit-first"), ("recovery", "no-recommit")])
+def test_a_planted_bug_is_seen(quick_broker: DevelopmentBroker, tmp_path: Path, life: str, bug: str) -> None:
+    code, output = strike(quick_broker, tmp_path, life, 0, bug)
+    assert code == 1, output
+    assert "WRONG" in output

@@ -1,7 +1,8 @@
 """Kills a daemon at the calls of one life, lets the next one recover, and compares what a read-committed reader sees.
 
-`python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS`: LIFE as in `WHOLE`. All calls that
-change something are struck, before and behind; of the reads a seeded sample of READS (all with -1).
+`python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS [BUG]`: LIFE as in `WHOLE`. All calls
+that change something are struck, before and behind; of the reads a seeded sample of READS (all with -1). BUG plants a
+bug, to show that it is seen.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.support.broker_life import (
     SINKS,
     WHOLE,
     Case,
+    Daemon,
     build,
     by_partition,
     run_checkpoint,
@@ -34,6 +36,9 @@ from tests.support.broker_life import (
 from tests.support.crash_tracer import Child, Traced, run_free
 from tests.support.storage_life import journal_of
 from tests.waiting import wait_until
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.permit import issue_permit
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker.server import create_topics
 from tidegate.ids import TopicPartition
 from tidegate.sinks.facts import CoordinatorState
@@ -41,6 +46,8 @@ from tidegate.sinks.transactions import TransactionClient
 from tidegate.storage.local import LocalStorage
 
 Strike = tuple[str, int]
+BATCH = 45
+"""Cases whose producers are alive at a time."""
 
 
 def run_life(life: str, case: Case, strike: Strike | None) -> Traced:
@@ -140,41 +147,82 @@ def _read(bootstrap: str, client: TransactionClient, parts: Sequence[TopicPartit
         plain.close()
 
 
-def main() -> int:
-    """See the module; the last line counts."""
-    life, bootstrap, folder, seed, reads = sys.argv[1:]
-    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each salvage warns of what it does
-    print(f"seed {seed}")
+async def _commit_first(daemon: Daemon, checkpoint: CompletedCheckpoint) -> None:
+    await daemon.kafka.commit(issue_permit(checkpoint.id, checkpoint.committables))
+    await asyncio.to_thread(daemon.journal.append_checkpoint, checkpoint)
 
-    def make(name: str) -> Case:
-        return Case(f"{life}-{os.getpid()}-{name}", bootstrap, Path(folder) / life / name)
 
-    first = make("whole")
-    prepare(life, [first])
-    whole = run_life(life, first, None)
-    assert whole.exit_code == 0, whole.told
-    if life == "checkpoint":  # what its slots have open goes with the next daemon
-        run_life("recovery", first, None)
-    strikes = choose(points_of(whole.told), int(reads), int(seed))
-    cases = [make(f"{number}") for number in range(len(strikes))]
-    prepare(life, cases)
-    bad, wanted = 0, [(first, True)]
-    for case, strike in zip(cases, strikes, strict=True):
-        struck = run_life(life, case, strike)
-        decided = life != "checkpoint" or is_decided(case)
-        told = life == "checkpoint" and "taken" in struck.told
-        again = run_free(lambda child, case=case: run_recovery(child, case, None))  # type: ignore[misc]  # as above
-        good = struck.killed and again.exit_code == 0 and (decided or not told)
-        bad += not good
-        print(f"{life} killed {strike[0]} ({strike[1]}): {'decided' if decided else 'not decided'}", flush=True)
+def _plant(bug: str) -> None:
+    match bug:
+        case "commit-first":
+            Daemon.take = _commit_first  # type: ignore[method-assign, assignment]  # a planted bug
+        case "no-recommit":
+            Journal.recovery_permit = lambda *_: None  # type: ignore[method-assign]  # a planted bug
+        case _:
+            raise ValueError(bug)
+
+
+class Run:
+    """One life, its cases in batches."""
+
+    def __init__(self, life: str, bootstrap: str, folder: Path) -> None:
+        self._life = life
+        self._bootstrap = bootstrap
+        self._folder = folder
+        self.bad = 0
+
+    def whole(self) -> list[Strike]:
+        """The points of a life without a fault."""
+        case = self._make("whole")
+        prepare(self._life, [case])
+        found = run_life(self._life, case, None)
+        assert found.exit_code == 0, found.told
+        if self._life == "checkpoint":  # what its slots have open goes with the next daemon
+            run_life("recovery", case, None)
+        self._judge([(case, True)])
+        return points_of(found.told)
+
+    def strike(self, strikes: Sequence[Strike]) -> None:
+        """A batch of cases, all prepared before the first: timeouts pass for all of them at once."""
+        cases = [self._make(f"{name.replace(' ', '-')}-{number}") for name, number in strikes]
+        prepare(self._life, cases)
+        self._judge([(case, self._strike(case, strike)) for case, strike in zip(cases, strikes, strict=True)])
+
+    def _make(self, name: str) -> Case:
+        return Case(f"{self._life}-{os.getpid()}-{name}", self._bootstrap, self._folder / self._life / name)
+
+    def _strike(self, case: Case, strike: Strike) -> bool:
+        """Whether the life's checkpoint was decided."""
+        struck = run_life(self._life, case, strike)
+        decided = self._life != "checkpoint" or is_decided(case)
+        again = run_free(lambda child: run_recovery(child, case, None))
+        good = struck.killed and again.exit_code == 0
+        self.bad += not good
+        print(f"{self._life} killed {strike[0]} ({strike[1]}): {'decided' if decided else 'not decided'}", flush=True)
         if not good:
             print(f"NOT ALLOWED: killed {struck.killed}\n{struck.told}\nthe next daemon:\n{again.told}", flush=True)
-        wanted.append((case, decided))
-    judged = judge(life, wanted)
-    print(judged.told, end="")
-    bad += judged.told.count("WRONG") + (judged.exit_code != 0)
-    print(f"{life}: {len(strikes)} of {len(points_of(whole.told))} points, {bad} not in an allowed state", flush=True)
-    return 1 if bad or not strikes else 0
+        return decided
+
+    def _judge(self, wanted: Sequence[tuple[Case, bool]]) -> None:
+        judged = judge(self._life, wanted)
+        print(judged.told, end="")
+        self.bad += judged.told.count("WRONG") + (judged.exit_code != 0)
+
+
+def main() -> int:
+    """See the module; the last line counts."""
+    life, bootstrap, folder, seed, reads, *bugs = sys.argv[1:]
+    logging.getLogger("tidegate").setLevel(logging.ERROR)  # each salvage warns of what it does
+    print(f"seed {seed}")
+    lives = Run(life, bootstrap, Path(folder))
+    points = lives.whole()
+    for bug in bugs:
+        _plant(bug)
+    strikes = choose(points, int(reads), int(seed))
+    for start in range(0, len(strikes), BATCH):
+        lives.strike(strikes[start : start + BATCH])
+    print(f"{life}: {len(strikes)} of {len(points)} points, {lives.bad} not in an allowed state", flush=True)
+    return 1 if lives.bad or not strikes else 0
 
 
 if __name__ == "__main__":
