@@ -295,7 +295,8 @@ class KafkaSink:
     def _watch_drain(self, writer: Writer) -> None:
         if not self._draining:
             self._draining = True
-            self._drainers.submit(partial(self._drain, writer, writer.queued))
+            barrier_waits = any(isinstance(each, _Barrier) for each in self._queue)
+            self._drainers.submit(partial(self._drain, writer, writer.queued, hurried=barrier_waits))
 
     def _drop(self, writer: Writer) -> None:
         """Destroying a producer takes 10 to 100 ms, so it happens on a thread of its own."""
@@ -374,8 +375,13 @@ class KafkaSink:
         self._proven.update({(flushed.producer_id, partition): now for partition in sequences})
         return committable
 
-    def _drain(self, writer: Writer, full: int) -> None:
-        """Wake the loop when a quarter of a full queue has gone (or an error may be waiting for its poll)."""
+    def _drain(self, writer: Writer, full: int, *, hurried: bool) -> None:
+        """Wake the loop when a quarter of a full queue has gone (or an error may be waiting for its poll).
+
+        When a barrier waits behind the rest of a batch the client sends at once, without gathering (`linger.ms`).
+        """
+        if hurried:
+            writer.flush(DRAIN_S_MAX, self._stopping)
         deadline = self._clock.monotonic() + DRAIN_S_MAX
         while writer.queued > full * 3 // 4 and not self._closing and self._clock.monotonic() < deadline:
             self._clock.sleep(DRAIN_POLL_S)
