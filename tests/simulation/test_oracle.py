@@ -7,7 +7,7 @@ from collections import defaultdict
 import msgspec
 import pytest
 
-from tidegate.simulation.oracle import check_output, count_missing
+from tidegate.simulation.oracle import History, check_output, count_missing
 from tidegate.simulation.workload import InputRecord, Workload, draw_records, draw_workload
 
 WORKLOAD = msgspec.structs.replace(
@@ -33,13 +33,22 @@ def right_output(records: list[InputRecord]) -> Values:
     return {"paid": [paid], "sums": [sums]}
 
 
+def later_output(number: int) -> Values:
+    """What comes out when somebody went back to where the first so many records had been processed."""
+    output = right_output(RECORDS)
+    return {
+        "paid": [[value for value in output["paid"][0] if msgspec.json.decode(value)["id"] >= number]],
+        "sums": [[value for value in output["sums"][0] if msgspec.json.decode(value)["last_id"] >= number]],
+    }
+
+
 def problems_of(output: Values, workload: Workload = WORKLOAD) -> str:
-    return "; ".join(check_output(workload, RECORDS, output))
+    return "; ".join(check_output(workload, RECORDS, History(frozenset(), output)))
 
 
 def test_right_output_is_right() -> None:
     assert problems_of(right_output(RECORDS)) == ""
-    assert count_missing(WORKLOAD, RECORDS, right_output(RECORDS)) == 0
+    assert count_missing(WORKLOAD, RECORDS, History(frozenset(), right_output(RECORDS))) == 0
 
 
 @pytest.mark.parametrize("topic", ["paid", "sums"])
@@ -47,7 +56,7 @@ def test_a_lost_record_is_seen(topic: str) -> None:
     output = right_output(RECORDS)
     del output[topic][0][5]
     assert f"{topic}: 1 records are lost" in problems_of(output)
-    assert count_missing(WORKLOAD, RECORDS, output) == 1
+    assert count_missing(WORKLOAD, RECORDS, History(frozenset(), output)) == 1
 
 
 @pytest.mark.parametrize("topic", ["paid", "sums"])
@@ -76,3 +85,22 @@ def test_a_key_in_two_partitions_is_seen() -> None:
     output = right_output(RECORDS)
     output["paid"].append([output["paid"][0].pop()])
     assert "is in partitions" in problems_of(output)
+
+
+def test_behind_going_back_records_come_again_from_there_with_the_totals_of_then() -> None:
+    history = History(frozenset(range(25)), later_output(25))
+    assert check_output(WORKLOAD, RECORDS, history) == []
+    assert count_missing(WORKLOAD, RECORDS, history) == 0
+
+
+def test_going_back_to_another_place_than_was_asked_for_is_seen() -> None:
+    assert check_output(WORKLOAD, RECORDS, History(frozenset(range(25)), later_output(20)))
+    assert check_output(WORKLOAD, RECORDS, History(frozenset(range(20)), later_output(25)))
+
+
+def test_what_was_committed_before_going_back_has_no_gap() -> None:
+    output = right_output(RECORDS[:30])
+    assert check_output(WORKLOAD, RECORDS, History(frozenset(), output), complete=False) == []
+    del output["sums"][0][10]
+    problems = check_output(WORKLOAD, RECORDS, History(frozenset(), output), complete=False)
+    assert any("left out" in problem for problem in problems)

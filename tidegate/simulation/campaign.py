@@ -20,7 +20,7 @@ from tidegate.simulation.world import Result, Schedule, play
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened."""
-ORDINARY: Final = frozenset({"savepoint", "stop"})
+ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are no faults; they do not count."""
 CHUNK: Final = 50
 STORY_LINES: Final = 60

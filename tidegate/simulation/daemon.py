@@ -11,6 +11,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
 from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.housekeeping import Housekeeping
@@ -41,7 +42,7 @@ RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=
 class SimDaemon:
     """One incarnation. `ended` holds what it ended with: an error, or None for a finished pipeline."""
 
-    def __init__(self, world: World, number: int, plan: Plan) -> None:
+    def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
         self.process.alias = "daemon"
         self.plan = plan
@@ -49,6 +50,7 @@ class SimDaemon:
         self.error: TidegateError | None = None
         self.completed = 0
         self._world = world
+        self._restore = restore
         self._stop_requested = False
         self._verified = False
         self._history = RestartHistory()
@@ -85,6 +87,11 @@ class SimDaemon:
         """As SIGTERM: a final checkpoint, then the end."""
         self.loop.call_soon(self._on_stop)
 
+    @property
+    def retained(self) -> tuple[CompletedCheckpoint, ...]:
+        """Checkpoints that can be restored, oldest first."""
+        return tuple(entry.checkpoint for entry in self._services.journal.state.retained)
+
     def request_savepoint(self) -> None:
         """As `tidegate savepoint`."""
         self.loop.call_soon(lambda: self.loop.create_task(self._take_savepoint()))
@@ -99,10 +106,11 @@ class SimDaemon:
             trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
         else:
             trace.tell(f"{self.process.name}: savepoint {done.path}")
+            self._world.savepoints.append(done.path)
 
     def _open_storage(self, url: str, *, create: bool = True) -> Storage:  # noqa: ARG002  # as StorageOpener
         world = self._world
-        return SimStorage(self.process, world.folders.setdefault(url, {}), world.faults, world.outages)
+        return SimStorage(self.process, world.files, world.faults, world.outages, url)
 
     def _on_stop(self) -> None:
         self._stop_requested = True
@@ -138,8 +146,11 @@ class SimDaemon:
 
     async def _run_attempt(self) -> None:
         world = self._world
-        recovered = await recover(self.plan, self._services, world.transaction_timeout_ms, verify=not self._verified)
+        recovered = await recover(
+            self.plan, self._services, world.transaction_timeout_ms, self._restore, verify=not self._verified
+        )
         self._verified = True
+        world.on_recovered(self._services.journal.state)
         world.trace.tell(f"{self.process.name} begins attempt {recovered.restore.attempt}")
         coordinator = Coordinator(world.checkpoints, recovered.job)
         settings = SlotSettings(

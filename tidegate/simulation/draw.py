@@ -120,6 +120,10 @@ def _savepoint(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="savepoint", at_s=_at_moment(draw, end_s))
 
 
+def _go_back(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="go-back", at_s=_at_moment(draw, end_s))
+
+
 def _cut(draw: random.Random, workload: Workload, end_s: float) -> Fault:
     other = draw.choice(("daemon", _slot(draw, workload)))
     return Fault(kind="cut", at_s=_at_moment(draw, end_s), target=f"{_slot(draw, workload)}/{other}")
@@ -187,6 +191,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _stop: 2,
     _damage: 1,
     _savepoint: 2,
+    _go_back: 1,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,

@@ -16,71 +16,111 @@ Output = Mapping[str, Sequence[Sequence[bytes]]]
 """Topic -> partition -> values as a read-committed reader sees them."""
 
 
-def count_missing(workload: Workload, records: Sequence[InputRecord], output: Output) -> int:
-    """How many records have not come out yet."""
+class History(msgspec.Struct, frozen=True):
+    """A part of the output: a new one begins where somebody goes back to a savepoint or an older checkpoint."""
+
+    done: frozenset[int]
+    """Records that were processed before it."""
+    output: Output
+
+
+def count_missing(workload: Workload, records: Sequence[InputRecord], history: History) -> int:
+    """How many records have not come out yet, in the last history."""
     missing = 0
     for topic in OUTPUTS[workload.topology]:
         name = "id" if topic == "paid" else "last_id"
-        found = {msgspec.json.decode(value)[name] for partition in output[topic] for value in partition}
-        missing += len({record.id for record in records if topic == "sums" or record.status == "paid"} - found)
+        found = {msgspec.json.decode(value)[name] for partition in history.output[topic] for value in partition}
+        missing += len({record.id for record in _wanted(topic, records)} - found - history.done)
     return missing
 
 
-def check_output(workload: Workload, records: Sequence[InputRecord], output: Output) -> list[str]:
-    """Everything that is wrong with it."""
+def check_output(
+    workload: Workload, records: Sequence[InputRecord], history: History, *, complete: bool = True
+) -> list[str]:
+    """Everything that is wrong with it. One that is not complete must end between two records everywhere."""
     problems: list[str] = []
     for topic in OUTPUTS[workload.topology]:
-        rows = [[msgspec.json.decode(value) for value in partition] for partition in output[topic]]
+        rows = [[msgspec.json.decode(value) for value in partition] for partition in history.output[topic]]
+        wanted = {record.id: record for record in _wanted(topic, records) if record.id not in history.done}
         if topic == "paid":
-            problems += _check_paid(workload, records, rows)
+            problems += _check_paid(wanted, rows, exactly_once=workload.exactly_once)
         else:
-            problems += _check_sums(workload, records, rows)
+            before = [record for record in records if record.id in history.done]
+            problems += _check_sums(wanted, before, rows, exactly_once=workload.exactly_once)
+        name = "id" if topic == "paid" else "last_id"
+        found = [row[name] for partition in rows for row in partition]
+        problems += _check_set(topic, list(wanted), found, exactly_once=workload.exactly_once, complete=complete)
+        if not complete:
+            problems += _check_no_gap(topic, wanted, set(found))
     return problems
 
 
-def _check_paid(workload: Workload, records: Sequence[InputRecord], rows: list[list[Any]]) -> list[str]:
-    wanted = {record.id: record for record in records if record.status == "paid"}
-    found = [row["id"] for partition in rows for row in partition]
-    problems = _check_set("paid", list(wanted), found, exactly_once=workload.exactly_once)
+def _wanted(topic: str, records: Sequence[InputRecord]) -> list[InputRecord]:
+    return [record for record in records if topic == "sums" or record.status == "paid"]
+
+
+def _check_paid(wanted: Mapping[int, InputRecord], rows: list[list[Any]], *, exactly_once: bool) -> list[str]:
+    problems = []
     for row in (row for partition in rows for row in partition):
         record = wanted.get(row["id"])
         if record is None:
             problems.append(f"paid: record {row['id']} should not be there")
         elif (row["customer"], row["total_cents"]) != (record.customer, record.quantity * record.price_cents):
             problems.append(f"paid: record {row['id']} is wrong: {row}")
-    if workload.exactly_once:
+    if exactly_once:
         problems += _check_order("paid", wanted, [[(row["customer"], row["id"]) for row in part] for part in rows])
-    return problems
+    return problems[:SHOWN]
 
 
-def _check_sums(workload: Workload, records: Sequence[InputRecord], rows: list[list[Any]]) -> list[str]:
-    wanted = {record.id: record for record in records}
-    found = [row["last_id"] for partition in rows for row in partition]
-    problems = _check_set("sums", list(wanted), found, exactly_once=workload.exactly_once)
-    if not workload.exactly_once:
-        return problems
+def _check_sums(
+    wanted: Mapping[int, InputRecord], before: Sequence[InputRecord], rows: list[list[Any]], *, exactly_once: bool
+) -> list[str]:
+    if not exactly_once:
+        return []
+    problems = []
     totals: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for record in before:
+        totals[record.sku] = _plus(totals[record.sku], record)
     for row in (row for partition in rows for row in partition):
-        record = wanted.get(row["last_id"])
-        if record is None or record.sku != row["sku"]:
+        found = wanted.get(row["last_id"])
+        if found is None or found.sku != row["sku"]:
             problems.append(f"sums: {row} is nobody's")
             continue
-        count, sum_cents = totals[record.sku]
-        totals[record.sku] = count + 1, sum_cents + record.quantity * record.price_cents
-        if (row["orders"], row["revenue_cents"]) != totals[record.sku]:
-            problems.append(f"sums: {row} where orders, revenue = {totals[record.sku]} was expected")
+        totals[found.sku] = _plus(totals[found.sku], found)
+        if (row["orders"], row["revenue_cents"]) != totals[found.sku]:
+            problems.append(f"sums: {row} where orders, revenue = {totals[found.sku]} was expected")
     by_origin = [
         [((row["sku"], wanted[row["last_id"]].place), row["last_id"]) for row in part if row["last_id"] in wanted]
         for part in rows
     ]
-    return [*problems, *_check_order("sums", wanted, by_origin)]
+    return [*problems[:SHOWN], *_check_order("sums", wanted, by_origin)]
 
 
-def _check_set(topic: str, wanted: Sequence[int], found: Sequence[int], *, exactly_once: bool) -> list[str]:
+def _plus(total: tuple[int, int], record: InputRecord) -> tuple[int, int]:
+    return total[0] + 1, total[1] + record.quantity * record.price_cents
+
+
+def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]) -> list[str]:
+    """Of every input partition the first so many records, none left out."""
+    lanes: dict[object, list[int]] = defaultdict(list)
+    for record in wanted.values():
+        lanes[record.place].append(record.id)
+    problems = []
+    for place, numbers in lanes.items():
+        came = sum(number in found for number in numbers)
+        left_out = sorted(set(numbers[:came]) - found)
+        if left_out:
+            problems.append(f"{topic}: records of {place} are left out: {left_out[:SHOWN]}")
+    return problems
+
+
+def _check_set(
+    topic: str, wanted: Sequence[int], found: Sequence[int], *, exactly_once: bool, complete: bool
+) -> list[str]:
     problems = []
     lost = sorted(set(wanted) - set(found))
     doubled = sorted(number for number, times in Counter(found).items() if times > 1)
-    if lost:
+    if lost and complete:
         problems.append(f"{topic}: {len(lost)} records are lost: {lost[:SHOWN]}")
     if doubled and exactly_once:
         problems.append(f"{topic}: {len(doubled)} records are there more than once: {doubled[:SHOWN]}")

@@ -156,8 +156,11 @@ class BrokerPort:
 class SimStorage:
     """See tidegate.storage.base.Storage, over the objects that all processes share."""
 
-    def __init__(self, process: Process, objects: dict[str, bytes], faults: FaultPlan, outages: Outages) -> None:
-        self.location = "model"
+    def __init__(
+        self, process: Process, objects: dict[str, bytes], faults: FaultPlan, outages: Outages, folder: str = ""
+    ) -> None:
+        self.location = folder or "model"
+        self._prefix = f"{folder}/" if folder else ""
         self._process = process
         self._kernel: Kernel = process.kernel
         self._objects = objects
@@ -169,9 +172,9 @@ class SimStorage:
         """See Storage."""
 
         def effect() -> bool:
-            if name in self._objects:
+            if self._prefix + name in self._objects:
                 return False
-            self._objects[name] = data
+            self._objects[self._prefix + name] = data
             return True
 
         return self._call("put_if_absent", name, effect)
@@ -180,24 +183,27 @@ class SimStorage:
         """See Storage."""
 
         def effect() -> None:
-            self._objects[name] = data
+            self._objects[self._prefix + name] = data
 
         self._call("put", name, effect)
 
     def get(self, name: str) -> bytes:
         """See Storage."""
-        found = self._call("get", name, lambda: self._objects.get(name))
+        found = self._call("get", name, lambda: self._objects.get(self._prefix + name))
         if found is None:
             raise ObjectMissing(f"model: {name} does not exist")
         return found
 
     def list(self, prefix: str) -> list[str]:
         """See Storage."""
-        return self._call("list", prefix, lambda: sorted(name for name in self._objects if name.startswith(prefix)))
+        start, cut = self._prefix + prefix, len(self._prefix)
+        return self._call(
+            "list", prefix, lambda: sorted(name[cut:] for name in self._objects if name.startswith(start))
+        )
 
     def delete(self, name: str) -> None:
         """See Storage."""
-        self._call("delete", name, lambda: self._objects.pop(name, None))
+        self._call("delete", name, lambda: self._objects.pop(self._prefix + name, None))
 
     def probe(self) -> None:
         """See Storage."""

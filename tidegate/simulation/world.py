@@ -9,8 +9,12 @@ from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.savepoint import METADATA, Savepoint
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.choosing import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
@@ -22,11 +26,12 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_output, count_missing
+from tidegate.simulation.oracle import History, check_output, count_missing
 from tidegate.simulation.port import Outages
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.workload import INPUTS, OUTPUTS, InputRecord, Workload, draw_records, plan_of
 from tidegate.sinks.facts import CoordinatorState
+from tidegate.storage.checksum import unseal
 from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
@@ -80,8 +85,15 @@ class World:
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
         self.objects: dict[str, bytes] = {}
-        self.folders: dict[str, dict[str, bytes]] = {}
-        """Of savepoints."""
+        self.files: dict[str, bytes] = {}
+        """Savepoints."""
+        self.savepoints: list[str] = []
+        """Paths of those that are finished."""
+        self._restore: RestoreOption | None = None
+        self._going_back: tuple[str, frozenset[int]] | None = None
+        """Origin that the journal will tell, and the records that had been processed then."""
+        self._histories: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
+        """Records processed before each, and where each begins in the output."""
         workload = schedule.workload
         self.transaction_timeout_ms = workload.transaction_timeout_ms
         self.checkpoints = CheckpointSettings(
@@ -100,6 +112,11 @@ class World:
         self._damaged: dict[str, tuple[bytes, bytes]] = {}
         self._records = draw_records(schedule.seed, workload)
         self._parallelism = workload.parallelism
+        self._places = [
+            TopicPartition(topic, number)
+            for topic in OUTPUTS[workload.topology]
+            for number in range(workload.partitions)
+        ]
         self._random = generator(schedule.seed, "operator")
         self._noise = generator(schedule.seed, "noise")
         self._starting = False
@@ -218,7 +235,7 @@ class World:
     def _start_daemon(self) -> None:
         workload = self.schedule.workload
         plan = plan_of(workload.topology, self._parallelism, workload.exactly_once, workload.bounded)
-        daemon = SimDaemon(self, len(self.daemons) + 1, plan)
+        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self._restore)
         self.daemons.append(daemon)
         self._starting = False
         self.trace.tell(f"{daemon.process.name} starts with {self._parallelism} slots")
@@ -266,23 +283,40 @@ class World:
             output = self._output()
         except RequestRefused:
             return False  # a leader is still away
-        return not count_missing(self.schedule.workload, self._records, output)
+        return not count_missing(self.schedule.workload, self._records, output[-1])
 
-    def _output(self) -> dict[str, list[list[bytes]]]:
-        now_ms = self.kernel.clock.now_ms()
-        found: dict[str, list[list[bytes]]] = {}
-        for topic in OUTPUTS[self.schedule.workload.topology]:
-            found[topic] = []
-            for number in range(self.schedule.workload.partitions):
-                place = TopicPartition(topic, number)
-                fetched = self.broker.fetch(now_ms, place, 0, committed=True, limit=FETCH_MAX)
-                found[topic].append([record.value or b"" for _, record in fetched.records])
-        return found
+    def _output(self) -> list[History]:
+        """What a read-committed reader sees, cut where somebody went back."""
+        fetched = {place: self._fetch(place, FETCH_MAX) for place in self._places}
+        ends = [begins for _, begins in self._histories[1:]] + [dict.fromkeys(self._places, FETCH_MAX)]
+        histories = []
+        for (done, begins), end in zip(self._histories, ends, strict=True):
+            output: dict[str, list[list[bytes]]] = {place.topic: [] for place in self._places}
+            for place in self._places:
+                first, behind = begins.get(place, 0), end[place]
+                output[place.topic].append([value for at, value in fetched[place] if first <= at < behind])
+            histories.append(History(done, output))
+        return histories
+
+    def _fetch(self, place: TopicPartition, before: int) -> list[tuple[int, bytes]]:
+        found = self.broker.fetch(self.kernel.clock.now_ms(), place, 0, committed=True, limit=FETCH_MAX)
+        return [(at, record.value or b"") for at, record in found.records if at < before]
+
+    def on_recovered(self, state: JournalState) -> None:
+        """A daemon has recovered; when it was the one that went back, another history begins here."""
+        if self._going_back is None or state.origin != self._going_back[0]:
+            return
+        (origin, done), self._going_back = self._going_back, None
+        self._histories.append((done, {place: self.broker.end_offset(place) for place in self._places}))
+        self.trace.tell(f"went back to {origin}: {len(done)} records had been processed")
 
     def _check(self) -> list[str]:
         """The oracle."""
-        output = self._output()
-        problems = check_output(self.schedule.workload, self._records, output)
+        *earlier, last = self._output()
+        workload = self.schedule.workload
+        problems = check_output(workload, self._records, last)
+        for history in earlier:
+            problems += check_output(workload, self._records, history, complete=False)
         later_ms = self.kernel.clock.now_ms() + int(SETTLE_S * 1000)
         for topic in OUTPUTS[self.schedule.workload.topology]:
             for number in range(self.schedule.workload.partitions):
@@ -363,6 +397,37 @@ class World:
         daemon.request_savepoint()
         return True
 
+    def _go_back(self, _fault: Fault) -> bool:
+        """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
+        daemon, workload = self.daemon, self.schedule.workload
+        if daemon is None or self._restore is not None or workload.bounded or not workload.exactly_once:
+            return False
+        if self.savepoints:
+            target = self.savepoints[-1]
+            body = unseal(METADATA, self.files[f"{target}/{METADATA}"])
+            savepoint = msgspec.json.decode(body, type=Savepoint)
+            origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
+        elif daemon.retained:
+            checkpoint = daemon.retained[0]
+            target = str(checkpoint.id)
+            origin = f"checkpoint {target}"
+        else:
+            return False
+        self._going_back = (origin, self._processed(checkpoint))
+        self._restore = RestoreOption(target, repeat_output=True)
+        daemon.process.kill(f"to go back to {origin}")
+        return True
+
+    def _processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
+        """Records of the input before its positions."""
+        values = [
+            value
+            for positions in checkpoint.positions
+            for place, offset in positions.next_offsets
+            for _, value in self._fetch(place, offset)
+        ]
+        return frozenset(msgspec.json.decode(value)["id"] for value in values)
+
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
         names = sorted(name for name in self.objects if name.startswith(f"{fault.target}/"))
@@ -441,6 +506,7 @@ _STRIKES: Final[dict[str, Callable[[World, Fault], bool]]] = {
     "rescale": World._rescale,  # noqa: SLF001 - see above
     "stop": World._stop,  # noqa: SLF001 - see above
     "savepoint": World._savepoint,  # noqa: SLF001 - see above
+    "go-back": World._go_back,  # noqa: SLF001 - see above
     "damage": World._damage,  # noqa: SLF001 - see above
     "cut": World._cut,  # noqa: SLF001 - see above
     "partition": World._partition,  # noqa: SLF001 - see above

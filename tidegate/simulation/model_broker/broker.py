@@ -165,6 +165,10 @@ class ModelBroker:
             return None
         return ProducerProgress(-1 if entry.open_since is None else entry.open_since, entry.last_sequence + 1)
 
+    def end_offset(self, partition: TopicPartition) -> int:
+        """Behind the last batch, for an observer: nothing is asked."""
+        return self._log(partition).end_offset
+
     def offsets(self, now_ms: int, partition: TopicPartition) -> Offsets:
         """Start, last stable offset and end (ListOffsets)."""
         log = self._lead(now_ms, partition)
