@@ -25,7 +25,7 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
-from tidegate.storage.base import ObjectCorrupt, StorageError
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name, journal_sequence
@@ -130,6 +130,39 @@ def test_the_older_daemon_is_superseded_and_told_by_whom() -> None:
         older.append_checkpoint(completed(1))
     assert caught.value.fields == {"attempt": 2, "host": "host-b", "pid": 22}
     with pytest.raises(RuntimeError, match="belongs to nobody"):
+        older.append_checkpoint(completed(1))
+
+
+class FailingReads(FakeStorage):
+    """`get` answers so many times, then it raises."""
+
+    def __init__(self, shared: SharedObjects, answers: int, error: StorageError) -> None:
+        super().__init__(shared)
+        self._answers = answers
+        self._error = error
+
+    def get(self, name: str) -> bytes:
+        self._answers -= 1
+        if self._answers < 0:
+            raise self._error
+        return super().get(name)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_the_older_daemon_is_superseded_when_the_other_ones_entry_is_cleaned_up_meanwhile(answers: int) -> None:
+    shared = SharedObjects()
+    storage = FailingReads(shared, answers, ObjectMissing("memory: cleaned up"))
+    older = owned(storage)
+    owned(FakeStorage(shared), OTHER)
+    with pytest.raises(Superseded):
+        older.append_checkpoint(completed(1))
+
+
+def test_a_place_that_was_taken_by_nobody_knows_whom_leaves_only_a_takeover() -> None:
+    shared = SharedObjects()
+    older = owned(FailingReads(shared, 1, StorageError("memory: input/output error")))
+    owned(FakeStorage(shared), OTHER)
+    with pytest.raises(AppendUnsettled, match="by whom could not be found out: memory: input/output error"):
         older.append_checkpoint(completed(1))
 
 

@@ -328,7 +328,12 @@ class Journal:
         try:
             taken = self._entry(entry.sequence)
         except ObjectMissing:
-            return self._superseded(self._sequences()[-1])
+            return self._superseded(entry.sequence)  # taken and already cleaned up: somebody is far ahead
+        except StorageError as failure:
+            return AppendUnsettled(
+                f"{journal_name(entry.sequence)} is taken, but by whom could not be found out: {failure.message}",
+                name=journal_name(entry.sequence),
+            )
         if taken.writer.token == self._writer.token:
             return AppendUnsettled(
                 f"{journal_name(entry.sequence)}: an append that seemed to have failed has worked after all; starting "
@@ -338,7 +343,14 @@ class Journal:
         return self._superseded(taken.sequence)
 
     def _superseded(self, sequence: JournalSequence) -> Superseded:
-        by = self._entry(sequence)
+        """That somebody else has decided is known; who it was is for people, and need not be readable any more."""
+        try:
+            by = self._entry(sequence)
+        except StorageError as failure:
+            return Superseded(
+                f"superseded by another daemon ({journal_name(sequence)}: {failure.message}): this daemon stops; "
+                "nothing it had not decided before is lost"
+            )
         return Superseded(
             f"superseded by {by.writer}, attempt {by.attempt} ({journal_name(sequence)} in "
             f"{self._storage.location}): this daemon stops; nothing it had not decided before is lost",
