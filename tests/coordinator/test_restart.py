@@ -22,6 +22,10 @@ def failure(at_ms: int, ran_ms: int = 0, retriable: bool = True) -> AttemptFailu
     return AttemptFailure(at_ms, ran_ms, retriable, "worker 1 was lost")
 
 
+def fault(at_ms: int, fault: str, ran_ms: int = 0) -> AttemptFailure:
+    return AttemptFailure(at_ms, ran_ms, True, "slot 0: TypeError: x", fault)
+
+
 def delays(*moments: tuple[int, int], jitter: float = 0.0) -> list[int]:
     history, found = RestartHistory(), []
     for at_ms, ran_ms in moments:
@@ -65,6 +69,37 @@ def test_failures_outside_the_window_do_not_count() -> None:
     history = RestartHistory()
     for number in range(100):
         history, decision = decide_restart(SETTINGS, history, failure(number * 40_000), 0.0)
+        assert isinstance(decision, RestartAfter)
+
+
+def test_the_same_error_of_the_program_three_times_in_a_row_ends_the_daemon() -> None:
+    history = RestartHistory()
+    for number in range(2):
+        history, decision = decide_restart(SETTINGS, history, fault(number * 1000, "TypeError < a.py:1"), 0.0)
+        assert isinstance(decision, RestartAfter)
+    _, decision = decide_restart(SETTINGS, history, fault(2000, "TypeError < a.py:1"), 0.0)
+    assert isinstance(decision, GiveUp)
+    assert decision.reason.startswith("3 attempts in a row ended with the same error of the program")
+    assert "slot 0: TypeError: x" in decision.reason
+
+
+@pytest.mark.parametrize(
+    "between", [fault(1500, "TypeError < a.py:2"), failure(1500)], ids=["another-place", "a-lost-worker"]
+)
+def test_another_failure_in_between_begins_the_count_anew(between: AttemptFailure) -> None:
+    same = [fault(number * 1000, "TypeError < a.py:1") for number in range(4)]
+    history = RestartHistory()
+    for one in (*same[:2], between, *same[2:]):
+        history, decision = decide_restart(SETTINGS, history, one, 0.0)
+        assert isinstance(decision, RestartAfter)
+
+
+def test_an_error_that_comes_back_after_a_stable_run_begins_the_count_anew() -> None:
+    history = RestartHistory()
+    for number in range(9):
+        history, decision = decide_restart(
+            SETTINGS, history, fault(number * 100_000, "TypeError < a.py:1", ran_ms=60_000), 0.0
+        )
         assert isinstance(decision, RestartAfter)
 
 

@@ -70,6 +70,16 @@ def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
     user.run().says(2, "spark.master", "room for 1 slot", "parallelism is 2", "lower `parallelism`")
 
 
+def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User, tmp_path: Path) -> None:
+    user.numbers()
+    (tmp_path / "polars.py").write_text("""raise ModuleNotFoundError("No module named 'polars'", name="polars")""")
+    user.environ["PYTHONPATH"] = str(tmp_path)
+    ended = user.run()
+    assert ended.text.count("is deployed") == 1, ended.text
+    assert ended.code == 2, ended.text
+    assert "No module named 'polars'; install tidegate and its packages" in ended.text
+
+
 def test_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_path: Path) -> None:
     user.numbers()
     bare = tmp_path / "bare-python"

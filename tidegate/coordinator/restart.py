@@ -8,6 +8,8 @@ import msgspec
 
 JITTER: Final = 0.2
 """Up to this part of a delay is taken away at random, so that many pipelines do not come back at one moment."""
+SAME_FAULT_MAX: Final = 3
+"""An error of the program that so many attempts in a row met at the same place will be met by the next one."""
 
 
 class RestartSettings(msgspec.Struct, frozen=True):
@@ -27,6 +29,10 @@ class RestartHistory(msgspec.Struct, frozen=True):
 
     in_a_row: int = 0
     failed_at_ms: tuple[int, ...] = ()
+    fault: str = ""
+    """Of the last failure."""
+    fault_times: int = 0
+    """How many attempts in a row ended with it."""
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
@@ -37,6 +43,8 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     """From the moment all subtasks ran; 0 when they never did."""
     retriable: bool
     reason: str
+    fault: str = ""
+    """Equal for errors of the program that happened at the same place; empty for every other failure."""
 
 
 class RestartAfter(msgspec.Struct, frozen=True):
@@ -62,7 +70,13 @@ def decide_restart(
     in_a_row = 1 if failure.ran_ms >= settings.stable_after_ms else history.in_a_row + 1
     window_start = failure.at_ms - settings.give_up_window_ms
     recent = (*(at for at in history.failed_at_ms if at > window_start), failure.at_ms)[-settings.give_up_failures :]
-    after = RestartHistory(in_a_row, recent)
+    stays = bool(failure.fault) and in_a_row > 1 and failure.fault == history.fault
+    after = RestartHistory(in_a_row, recent, failure.fault, history.fault_times + 1 if stays else 1)
+    if failure.fault and after.fault_times >= SAME_FAULT_MAX:
+        return after, GiveUp(
+            f"{after.fault_times} attempts in a row ended with the same error of the program, and the next one would: "
+            f"{failure.reason}; the log has its traceback"
+        )
     if len(recent) >= settings.give_up_failures:
         return after, GiveUp(
             f"{len(recent)} failures within {settings.give_up_window_ms / 1000:g} s (restart.give_up_after); the last: "

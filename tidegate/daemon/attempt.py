@@ -27,9 +27,14 @@ from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.discovery import Discovery
+from tidegate.daemon.faults import ExecutorLacksModule, lacking_module
 from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.savepoints import SavepointDone
-from tidegate.daemon.spark import SlotBootstrap, SparkJobEnded, derive_job_error
+from tidegate.daemon.spark import (
+    SlotBootstrap,
+    SparkJobEnded,
+    derive_job_error,
+)
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
@@ -341,5 +346,8 @@ def _telling(error: TidegateError) -> int:
 def _slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
     if failed.traceback:
         logger.error("%s failed:\n%s", slot, failed.traceback)
+    if failed.code == ExecutorLacksModule.code:
+        return lacking_module(f"{slot} cannot run", failed.message)
     kind = SlotError if failed.retriable else SlotRefused
-    return kind(failed.message if not failed.retriable else f"{slot}: {failed.message}", code=failed.code)
+    text = f"{slot}: {failed.message}" if failed.retriable else failed.message
+    return kind(text, code=failed.code, fault=failed.fault)

@@ -204,7 +204,8 @@ class Daemon:
         self._runner = None
         if not self._services.spark.jvm_alive:
             raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
-        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message)
+        fault = str(error.fields.get("fault", ""))
+        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message, fault)
         self._history, decision = decide_restart(
             _restart_settings(self._settings), self._history, failure, secrets.randbelow(1000) / 1000
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidegate.daemon.faults import lacking_module
 from tidegate.daemon.java import java_home
 from tidegate.daemon.jvm_output import JvmOutput
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
@@ -93,13 +94,6 @@ class SparkJobEnded(AttemptFailed):
     """The barrier job ended although nobody told it to."""
 
     code = "spark-job-ended"
-
-
-class ExecutorLacksModule(PipelineStopped):
-    """The executors' interpreter cannot import what a slot needs; another attempt would not find it either."""
-
-    code = "executor-lacks-module"
-    exit_code = 2
 
 
 class SlotBootstrap(msgspec.Struct, frozen=True):
@@ -256,11 +250,7 @@ def derive_java_options(given: str, log4j: Path) -> str:
 def derive_job_error(text: str | None) -> TidegateError:
     """What the end of the job means: a missing module needs a person, anything else another attempt."""
     if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
-        python = os.environ.get("PYSPARK_PYTHON", "python3")
-        return ExecutorLacksModule(
-            f"the executors cannot start a slot: {text}; install tidegate and its packages for their interpreter "
-            f"{python}, or name another one by spark.pyspark.python"
-        )
+        return lacking_module("the executors cannot start a slot", text)
     return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned unasked'}")
 
 

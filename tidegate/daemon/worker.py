@@ -13,15 +13,15 @@ import platform
 import queue
 import selectors
 import signal
-import traceback
 from typing import TYPE_CHECKING, Final
 
 from tidegate import __version__
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.daemon.control_link import ControlLink
+from tidegate.daemon.faults import derive_failure
 from tidegate.daemon.transport import DataTransport
 from tidegate.daemon.worker_logs import SlotLogHandler
-from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.errors import AttemptFailed
 from tidegate.task.messages import (
     Abandoned,
     AddPartitions,
@@ -30,7 +30,6 @@ from tidegate.task.messages import (
     Heartbeat,
     Hello,
     Running,
-    SlotFailed,
     Stop,
     Stopped,
     Trigger,
@@ -226,13 +225,7 @@ class SlotProcess:
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
 
     def _report(self, error: Exception) -> None:
-        """Tell the daemon; a bug or an unforeseen library error whole."""
-        if isinstance(error, TidegateError):
-            failed = SlotFailed(error.code, error.message, error.retriable, error.exit_code, "")
-        else:
-            trace = "".join(traceback.format_exception(error))
-            failed = SlotFailed("internal", f"{type(error).__name__}: {error}", True, 1, trace)
-        self._link.send(failed)
+        self._link.send(derive_failure(error))
 
     def _close(self) -> None:
         if self._deployment is not None:

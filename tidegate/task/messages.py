@@ -74,6 +74,8 @@ class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
     retriable: bool
     exit_code: int
     traceback: str = ""
+    fault: str = ""
+    """See coordinator.restart.AttemptFailure."""
 
 
 class LogRecord(msgspec.Struct, frozen=True, tag="log"):

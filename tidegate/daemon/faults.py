@@ -1,0 +1,60 @@
+"""What an exception of a slot says about the next attempt: that it is worth trying, or that it will meet the same."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import Final
+
+from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.task.messages import SlotFailed
+
+PROGRAM_ERRORS: Final = (
+    TypeError,
+    AttributeError,
+    NameError,
+    SyntaxError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+)
+"""Errors of the program. Anything else may be the world's (files, memory, brokers), which can be another one soon."""
+
+
+class ExecutorLacksModule(PipelineStopped):
+    """The executors' interpreter cannot import what a slot needs; another attempt would not find it either."""
+
+    code = "executor-lacks-module"
+    exit_code = 2
+
+
+def lacking_module(what: str, error: str) -> ExecutorLacksModule:
+    """The error with its remedy: which interpreter wants packages."""
+    python = os.environ.get("PYSPARK_PYTHON", "python3")
+    return ExecutorLacksModule(
+        f"{what}: {error}; install tidegate and its packages for the executors' interpreter {python}, all in the "
+        f"daemon's versions, or name another interpreter by spark.pyspark.python"
+    )
+
+
+def derive_failure(error: Exception) -> SlotFailed:
+    """What a slot tells the daemon: a bug or an unforeseen error of a library whole."""
+    if isinstance(error, TidegateError):
+        return SlotFailed(error.code, error.message, error.retriable, error.exit_code)
+    text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
+    if isinstance(error, ImportError):
+        return SlotFailed(ExecutorLacksModule.code, text, False, ExecutorLacksModule.exit_code, trace)
+    return SlotFailed("internal", text, True, 1, trace, derive_fault(error))
+
+
+def derive_fault(error: BaseException) -> str:
+    """The kind of a program error and its way through the code, without values; empty for any other exception.
+
+    Two attempts with the same fault met the same place in the program.
+    """
+    if not isinstance(error, PROGRAM_ERRORS):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    return " < ".join([type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))])
