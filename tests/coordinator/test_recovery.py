@@ -13,7 +13,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
-from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
 from tidegate.ids import OperatorName, TopicPartition
 
 ORDERS = OperatorName("orders")
@@ -94,6 +94,37 @@ def test_fewer_subtasks_read_all_old_files_in_the_order_of_the_checkpoint() -> N
     (slot,) = decide_restore(state_of(CHECKPOINT), facts(identity(parallelism=1))).slots
     assert slot.states == CHECKPOINT.states
     assert offsets(slot.positions[0]) == {0: 10, 1: 11, 2: 12, 3: 13}
+
+
+ROWS_IN_FLIGHT = tuple(
+    msgspec.structs.replace(handle(7, subtask=slot), path=f"{kind}-{slot}", kind=kind, edges=("orders -> totals",))
+    for kind in (StateKind.INPUT, StateKind.OUTPUT)
+    for slot in (0, 1)
+)
+
+
+def test_B50_received_rows_go_to_those_who_share_the_key_groups_and_unsent_ones_to_all() -> None:
+    old = completed(7, states=[handle(7, subtask=0), handle(7, subtask=1), *ROWS_IN_FLIGHT])
+    now = msgspec.structs.replace(facts(identity(parallelism=3)), edges=frozenset({"orders -> totals"}))
+    plan = decide_restore(state_of(old), now)
+    found = [[state.path for state in slot.states if state.kind is not StateKind.OPERATOR] for slot in plan.slots]
+    unsent = ["output-0", "output-1"]
+    assert found == [["input-0", *unsent], ["input-0", "input-1", *unsent], ["input-1", *unsent]]
+
+
+def test_B50_rows_in_flight_on_a_connection_that_is_gone_are_refused() -> None:
+    old = completed(7, states=ROWS_IN_FLIGHT)
+    now = msgspec.structs.replace(facts(), edges=frozenset({"orders -> sums"}))
+    with pytest.raises(RestoreRefused, match="rows in flight on orders -> totals") as caught:
+        decide_restore(state_of(old), now)
+    assert "it has: orders -> sums" in caught.value.message
+    assert "SIGTERM" in caught.value.message
+
+
+def test_the_bytes_in_flight_are_part_of_the_size() -> None:
+    old = completed(7, states=[handle(7, subtask=0), *ROWS_IN_FLIGHT])
+    assert old.inflight_bytes == sum(state.size_bytes for state in ROWS_IN_FLIGHT)
+    assert old.size_bytes == old.inflight_bytes + handle(7, subtask=0).size_bytes
 
 
 @pytest.mark.parametrize("before", [1, 2, 3, 5, 128])

@@ -143,7 +143,8 @@ class Deployment:
             busy_seconds=counters.busy_ms / 1000,
             backpressured_seconds=counters.backpressured_ms / 1000,
             idle_seconds=counters.idle_ms / 1000,
-            queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels),
+            queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
+            + sum(task.replaying for task in self.loop.tasks),
             state_keys={name: operator.state_keys for name, operator in self._stateful.items()},
         )
 
