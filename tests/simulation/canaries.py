@@ -32,7 +32,8 @@ from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.world import play
+from tidegate.simulation.workload import Workload
+from tidegate.simulation.world import Schedule, play
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.storage.base import StorageError
@@ -46,6 +47,18 @@ BUDGET: Final = 300
 FIRST: Final = 1
 
 Patch = pytest.MonkeyPatch
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """A bug, and the kind of workload that can show it."""
+
+    plant: Callable[[Patch], None]
+    focus: Callable[[Workload], Workload] = lambda workload: workload
+
+    @property
+    def name(self) -> str:
+        """Of the bug."""
+        return self.plant.__name__
 
 
 class Caught(msgspec.Struct, frozen=True):
@@ -203,33 +216,49 @@ def empty_interval_answered_before_the_older_proof(patch: Patch) -> None:
     patch.setattr(KafkaSink, "_begin_prepare", begin)
 
 
-CANARIES: Final[Sequence[Callable[[Patch], None]]] = (
-    commit_before_the_journal_entry,
-    no_commit_at_recovery,
-    carried_committables_dropped,
-    no_alignment,
-    ack_before_the_upload_is_durable,
-    producer_reused_after_a_timeout,
-    commit_from_a_stale_attempt,
-    next_transaction_before_the_flush,
-    rows_in_flight_not_replayed,
-    cancelled_checkpoint_completes,
-    committables_of_a_failed_checkpoint_forgotten,
-    zombie_recreates_a_cleaned_entry,
-    empty_interval_answered_before_the_older_proof,
+def with_rows_in_flight(workload: Workload) -> Workload:
+    """An exchange whose receivers are slow, and barriers that overtake."""
+    return msgspec.structs.replace(
+        workload,
+        topology="both",
+        parallelism=max(2, workload.parallelism),
+        exactly_once=True,
+        unaligned_after_ms=0,
+        slot_pace=20.0,
+    )
+
+
+CANARIES: Final = (
+    Canary(commit_before_the_journal_entry),
+    Canary(no_commit_at_recovery),
+    Canary(carried_committables_dropped),
+    Canary(no_alignment),
+    Canary(ack_before_the_upload_is_durable),
+    Canary(producer_reused_after_a_timeout),
+    Canary(commit_from_a_stale_attempt),
+    Canary(next_transaction_before_the_flush),
+    Canary(rows_in_flight_not_replayed, with_rows_in_flight),
+    Canary(cancelled_checkpoint_completes),
+    Canary(committables_of_a_failed_checkpoint_forgotten),
+    Canary(zombie_recreates_a_cleaned_entry),
+    Canary(empty_interval_answered_before_the_older_proof),
 )
 
 
-def hunt(plant: Callable[[Patch], None], first: int = FIRST, budget: int = BUDGET) -> Caught | None:
+def hunt(canary: Canary, first: int = FIRST, budget: int = BUDGET) -> Caught | None:
     """Play seeds with the bug until one is violated; None when the budget is used up."""
     started = time.monotonic()
     with pytest.MonkeyPatch.context() as patch, quiet() as workers:
-        plant(patch)
+        canary.plant(patch)
         for seed in range(first, first + budget):
-            problems = play(draw_schedule(seed), workers).problems
+            problems = play(_focused(draw_schedule(seed), canary), workers).problems
             if problems:
                 return Caught(seed, _telling(problems), time.monotonic() - started)
     return None
+
+
+def _focused(schedule: Schedule, canary: Canary) -> Schedule:
+    return msgspec.structs.replace(schedule, workload=canary.focus(schedule.workload))
 
 
 def _telling(problems: Sequence[str]) -> str:
@@ -245,17 +274,17 @@ def main(arguments: Sequence[str] | None = None) -> Iterator[str]:
     parser.add_argument("--first", type=int, default=FIRST)
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(arguments)
-    chosen = [one for one in CANARIES if not options.names or one.__name__ in options.names]
+    chosen = [one for one in CANARIES if not options.names or one.name in options.names]
     caught = 0
-    for plant in chosen:
-        found = hunt(plant, options.first, options.budget)
+    for canary in chosen:
+        found = hunt(canary, options.first, options.budget)
         caught += found is not None
         what = (
             f"NOT CAUGHT in {options.budget} seeds"
             if found is None
             else f"caught at seed {found.seed} ({found.seconds:.1f} s): {found.problem[:150]}"
         )
-        yield f"{plant.__name__:<48} {what}"
+        yield f"{canary.name:<48} {what}"
     yield f"{caught} of {len(chosen)} caught"
 
 
