@@ -116,6 +116,26 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
     assert capsys.readouterr().out == SAMPLE
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["savepoint", "FILE", "--http", "http://host:abc"], "http://host:abc is no address of a daemon"),
+        (["savepoint", "FILE", "--http", "http://host:70000"], "http://host:70000 is no address of a daemon"),
+        (["stop", "FILE", "--http", "http://[::1"], "http://[::1 is no address of a daemon"),
+        (["stop", "FILE", "--http", "host:9095"], "write http://host:port"),
+        (["savepoint", "FILE", ""], "DIRECTORY is empty"),
+        (["run", "FILE", "--restore", ""], "--restore is empty"),
+        (["run", "FILE", "--restore", " "], "--restore is empty"),
+        (["run", "FILE", "--repeat-output"], "--repeat-output says how to --restore"),
+    ],
+)
+def test_orders_that_cannot_be_meant_are_refused_before_anything_starts(
+    good: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert run_command([str(good) if word == "FILE" else word for word in arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["nope"], ["validate"], ["validate", "--format", "xml", "f"], ["--nope"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(arguments) == 2

@@ -257,7 +257,7 @@ class PipelineSettings(Settings):
     LATER: ClassVar[dict[str, str]] = {
         "dead_letters": "use `bad_records: skip`, which counts them",
         "tests": "remove it",
-        "savepoints": "remove it",
+        "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`",
     }
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[

@@ -11,9 +11,17 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidegate.config.fields import CONFIG, describe_value
-from tidegate.config.models import PipelineSettings, model_at
+from tidegate.config.models import PipelineSettings, Settings, model_at
 from tidegate.config.suggest import derive_suggestion
 from tidegate.config.values import Path, Value
+
+_COMMANDS = {
+    "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
+    "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
+    "savepoints": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
+}
+"""What users look for in the file and find on the command line."""
+_SECTIONS: tuple[Path, ...] = ((), ("checkpoints",), ("state",), ("restart",), ("runtime",), ("http",), ("logging",))
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -65,8 +73,20 @@ def _unknown_key(path: Path) -> Issue:
     word = str(path[-1])
     if model is not None and word in model.LATER:
         return Issue(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
-    known = [info.alias or name for name, info in model.model_fields.items()] if model else []
-    return Issue(path, "unknown key", derive_suggestion(word, known), at_key=True)
+    remedy = _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
+    return Issue(path, "unknown key", remedy or "remove it", at_key=True)
+
+
+def _home_of(word: str, path: Path) -> str:
+    """Where a key of that name belongs, if that is one place and not here."""
+    homes = [section for section in _SECTIONS if section != path[:-1] and word in _keys_of(model_at(section))]
+    if len(homes) != 1:
+        return ""
+    return f"it belongs to `{homes[0][0]}`" if homes[0] else "it belongs to no section: begin the line with it"
+
+
+def _keys_of(model: type[Settings] | None) -> list[str]:
+    return [info.alias or name for name, info in model.model_fields.items()] if model else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def run(file: Path, restore: str | None, repeat_output: bool) -> None:
 
     It goes on from the newest checkpoint. Exit codes are in docs/operations.md.
     """
+    if restore is not None and not restore.strip():
+        raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
     if repeat_output and restore is None:
         raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
     sys.exit(run_pipeline(file, restore, repeat_output=repeat_output))

@@ -63,6 +63,8 @@ def savepoint(file: Path, directory: str | None, address: str | None) -> None:
     It is written into DIRECTORY (default: `savepoints` in the checkpoint directory), and is yours: nothing removes it.
     A relative DIRECTORY is one of this machine's.
     """
+    if directory == "":
+        raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
     settings = read_pipeline(file, os.environ).settings
     target = directory if directory is None or "://" in directory else str(Path(directory).absolute())
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COPY_S
@@ -156,10 +158,8 @@ def _address(settings: PipelineSettings, given: str | None) -> str:
 
 def _ask(base: str, method: str, path: str, order: Order | None, timeout_s: float) -> bytes:
     """Raises OrderFailed with the daemon's own words, DaemonUnreachable. No proxy is asked: it is our own machine."""
-    parts = urlsplit(base)
-    if parts.scheme != "http" or parts.hostname is None or parts.path:
-        raise click.UsageError(f"{base} is no address of a daemon: write http://host:port")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    host, port = _host_and_port(base)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     body = None if order is None else msgspec.json.encode(order)
     try:
         connection.request(method, path, body, {"Content-Type": JSON})
@@ -175,6 +175,16 @@ def _ask(base: str, method: str, path: str, order: Order | None, timeout_s: floa
     if answer.status != http.HTTPStatus.OK:
         raise OrderFailed(_words(text) or f"HTTP status {answer.status}", status=answer.status)
     return text
+
+
+def _host_and_port(base: str) -> tuple[str, int | None]:
+    try:
+        parts = urlsplit(base)
+        if parts.scheme == "http" and parts.hostname is not None and not parts.path:
+            return parts.hostname, parts.port
+    except ValueError as error:
+        raise click.UsageError(f"{base} is no address of a daemon ({error}): write http://host:port") from error
+    raise click.UsageError(f"{base} is no address of a daemon: write http://host:port")
 
 
 def _words(body: bytes) -> str:
