@@ -14,35 +14,22 @@ import secrets
 import shutil
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.models import PipelineSettings
 from tidegate.config.secrets import reveal
-from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.restart import (
-    AttemptFailure,
-    GiveUp,
-    RestartHistory,
-    RestartSettings,
-    decide_restart,
-)
-from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
-from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.recovery import recover
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.status import PipelineState
@@ -51,7 +38,6 @@ from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.storage.open import open_storage
-from tidegate.task.messages import SlotSettings
 
 logger = logging.getLogger(__name__)
 
@@ -59,27 +45,6 @@ BEAT_S: Final = 0.2
 SPARK_STOP_TIMEOUT_S: Final = 15.0
 CLOSE_LIMIT_S: Final = 5.0
 """After the grace of a stop is over: time to close what can be closed."""
-
-
-class GaveUp(TidegateError):
-    """The restart strategy allows no further attempt."""
-
-    code = "gave-up"
-    exit_code = 1
-
-
-class ShutdownIncomplete(TidegateError):
-    """The final checkpoint did not complete within the grace. Nothing is lost: the next start goes on from the last."""
-
-    code = "shutdown-incomplete"
-    exit_code = 6
-
-
-class JvmDied(TidegateError):
-    """Spark's driver JVM is gone; only a new process can open another session."""
-
-    code = "jvm-died"
-    exit_code = 1
 
 
 class Daemon:
@@ -96,17 +61,13 @@ class Daemon:
     ) -> None:
         self._settings = loaded.settings
         self.pipeline = plan.pipeline
-        self._restore = restore
-        self._verified = False
         self._plan = plan
         self._metrics = metrics
         self._http = http
         self._log_context = log_context
         self._work_dir = make_work_directory()
-        self._runner: AttemptRunner | None = None
-        self._stop_requested = asyncio.Event()
         self._finished = False
-        self._history = RestartHistory()
+        self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded)
         runtime = self._settings.runtime
         self._server = ControlServer(
@@ -114,7 +75,9 @@ class Daemon:
             runtime.heartbeat_interval_ms / 1000,
             runtime.heartbeat_timeout_ms / 1000,
         )
-        self._housekeeping = Housekeeping(plan, self._services)
+        self._attempts = Attempts(
+            plan, self._services, self._server, self._attempt_settings, restore, self._on_attempt, _jitter
+        )
 
     async def run(self) -> None:
         """Until the pipeline has ended. Raises TidegateError."""
@@ -126,9 +89,9 @@ class Daemon:
         try:
             self._metrics.state(PipelineState.STARTING)
             await self._open()
-            await self._run_attempts()
+            await self._attempts.run()
             self._finished = True
-            await self._housekeeping.close()
+            await self._attempts.housekeeping.close()
             self._metrics.state(PipelineState.FINISHED)
         except TidegateError as error:
             self._metrics.state(PipelineState.FAILED, error.message)
@@ -137,147 +100,43 @@ class Daemon:
             await self._close()
             beating.cancel()
 
-    # -- attempts --------------------------------------------------------------------------------------------------
-
-    async def _run_attempts(self) -> None:
-        while not self._stop_requested.is_set():
-            started = time.monotonic()
-            try:
-                await self._run_attempt()
-                return
-            except TidegateError as error:
-                if self._stop_requested.is_set() and error.retriable:
-                    raise ShutdownIncomplete(
-                        f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
-                        f"lost, the next start goes on from the last checkpoint"
-                    ) from error
-                await self._after_failure(error, started)
-
-    async def _run_attempt(self) -> None:
-        self._metrics.state(PipelineState.RESTORING)
-        recovered = await recover(
-            self._plan,
-            self._services,
-            self._settings.checkpoints.transaction_timeout_ms,
-            self._restore,
-            verify=not self._verified,
-        )
-        self._verified = True
-        attempt = recovered.restore.attempt
-        self._metrics.attempt_started(attempt)
-        self._log_context.attempt = attempt
-        checkpoints = self._settings.checkpoints
-        coordinator = Coordinator(_checkpoint_settings(self._settings), recovered.job)
-        slot_settings = SlotSettings(
-            group_id=self._settings.name,
-            storage_url=str(checkpoints.directory),
-            transaction_timeout_ms=checkpoints.transaction_timeout_ms,
-            checkpoint_interval_ms=checkpoints.interval_ms,
-            checkpoints_at_a_time=checkpoints.max_concurrent,
-            heartbeat_interval_ms=self._settings.runtime.heartbeat_interval_ms,
-            lease_ms=self._settings.runtime.heartbeat_timeout_ms,
-            pipeline_log_level=logging.getLogger().level,
-            unaligned_after_ms=checkpoints.unaligned.after_ms,
-        )
-        self._runner = AttemptRunner(
-            self._plan,
-            recovered.restore,
-            coordinator,
-            self._services,
-            self._server,
-            slot_settings,
-            self._settings.runtime.start_timeout_ms / 1000,
-        )
-        try:
-            if self._stop_requested.is_set():
-                return
-            await self._runner.run()
-        finally:
-            self._housekeeping.pause()
-
-    async def _after_failure(self, error: TidegateError, started: float) -> None:
-        """Wait as the restart strategy says, or raise."""
-        runner, now = self._runner, time.monotonic()
-        ran_ms = 0
-        if runner is not None and runner.running_since is not None:
-            ran_ms = int((now - runner.running_since) * 1000)
-        self._runner = None
-        if not self._services.spark.jvm_alive:
-            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
-        fault = str(error.fields.get("fault", ""))
-        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message, fault)
-        self._history, decision = decide_restart(
-            _restart_settings(self._settings), self._history, failure, secrets.randbelow(1000) / 1000
-        )
-        if isinstance(decision, GiveUp):
-            if not error.retriable:
-                raise error
-            raise GaveUp(decision.reason, cause=error.code) from error
-        self._metrics.restarted(error.code)
-        self._metrics.state(PipelineState.RESTARTING, error.message)
-        logger.warning(
-            "attempt failed after %.1f s: %s; another one in %.1f s",
-            now - started,
-            error.message,
-            decision.delay_ms / 1000,
-        )
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop_requested.wait(), decision.delay_ms / 1000)
-
-    def _on_running(self, attempt: Attempt) -> None:
-        self._metrics.state(PipelineState.RUNNING)
-        logger.info("attempt %d is running", attempt)
-        self._housekeeping.resume(attempt)
-        if self._stop_requested.is_set() and self._runner is not None:
-            self._request_final()
-
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._stop_requested.is_set():
+        if self._attempts.stopping:
             logger.warning("second signal: ending at once; the next start goes on from the last checkpoint")
             self._end_now(128 + number)
         self._begin_stop(number.name)
 
     def _begin_stop(self, who: str) -> None:
         logger.info("%s: final checkpoint, then the end (a second signal ends at once)", who)
-        self._stop_requested.set()
         self._metrics.state(PipelineState.STOPPING)
         grace_s = self._settings.runtime.shutdown_grace_ms / 1000
         asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, grace_s)
-        runner = self._runner
-        if runner is None or not runner.is_running:
-            if runner is not None:
-                runner.cancel()
-            return
-        self._request_final()
+        self._attempts.stop()
 
     async def stop(self) -> None:
         """As by SIGTERM; a repetition changes nothing."""
-        if not self._stop_requested.is_set():
+        if not self._attempts.stopping:
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
         """Into `directory`, else into `savepoints` of the checkpoint directory. Raises SavepointUnavailable."""
-        runner = self._runner
-        if runner is None or not runner.is_running or self._stop_requested.is_set():
+        runner = self._attempts.runner
+        if runner is None or not runner.is_running or self._attempts.stopping:
             state, reason = self._metrics.current_state
             detail = f": {reason}" if reason else ""
             raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {state.value}{detail}")
         chosen = directory or f"{str(self._settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
         return await runner.take_savepoint(chosen)
 
-    def _request_final(self) -> None:
-        runner = self._runner
-        assert runner is not None
-        runner.request_final()
-
     def _on_grace_over(self, grace_s: float) -> None:
         """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
         if self._finished:
             return
-        if self._runner is not None:
-            self._runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
+        runner = self._attempts.runner
+        if runner is not None:
+            runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
         asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
 
     def _on_close_limit(self, grace_s: float) -> None:
@@ -311,7 +170,7 @@ class Daemon:
         await spark
 
     async def _close(self) -> None:
-        self._housekeeping.pause()
+        self._attempts.housekeeping.pause()
         await self._server.stop()
         await self._services.kafka.close()
         self._services.journal_thread.shutdown(wait=True)
@@ -330,7 +189,7 @@ class Daemon:
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
         kafka = reveal(settings.kafka)
         storage = open_storage(str(settings.checkpoints.directory))
-        checkpoints = _checkpoint_settings(settings)
+        checkpoints = self._attempt_settings.checkpoints
         writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
         return Services(
             storage=storage,
@@ -344,8 +203,18 @@ class Daemon:
             on_completed=self._on_completed,
         )
 
+    def _on_running(self, attempt: Attempt) -> None:
+        self._attempts.on_running(attempt)
+
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self._housekeeping.completed(checkpoint)
+        self._attempts.on_completed(checkpoint)
+
+    def _on_attempt(self, attempt: Attempt) -> None:
+        self._log_context.attempt = attempt
+
+
+def _jitter() -> float:
+    return secrets.randbelow(1000) / 1000
 
 
 def _control_host(master: str, spark: dict[str, str]) -> str:
@@ -357,25 +226,3 @@ def _control_host(master: str, spark: dict[str, str]) -> str:
 
 def _control_bind(host: str) -> str:
     return host if host.startswith("127.") else "0.0.0.0"  # noqa: S104 - executors connect from other hosts
-
-
-def _checkpoint_settings(settings: PipelineSettings) -> CheckpointSettings:
-    checkpoints = settings.checkpoints
-    return CheckpointSettings(
-        interval_ms=checkpoints.interval_ms,
-        timeout_ms=checkpoints.timeout_ms,
-        min_pause_ms=checkpoints.min_pause_ms,
-        max_concurrent=checkpoints.max_concurrent,
-        tolerable_failures=checkpoints.tolerable_failures,
-        retained=checkpoints.retained,
-    )
-
-
-def _restart_settings(settings: PipelineSettings) -> RestartSettings:
-    restart = settings.restart
-    return RestartSettings(
-        initial_ms=restart.initial_ms,
-        max_ms=restart.max_ms,
-        give_up_failures=restart.give_up_after.failures,
-        give_up_window_ms=restart.give_up_after.within_ms,
-    )

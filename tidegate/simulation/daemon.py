@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
-from tidegate.daemon.attempt import AttemptRunner
+from tidegate.coordinator.restart import RestartSettings
+from tidegate.daemon.attempts import Attempts, AttemptSettings
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
-from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.recovery import recover
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -50,11 +48,6 @@ class SimDaemon:
         self.error: TidegateError | None = None
         self.completed = 0
         self._world = world
-        self._restore = restore
-        self._stop_requested = False
-        self._verified = False
-        self._history = RestartHistory()
-        self._runner: AttemptRunner | None = None
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)
         settings = world.checkpoints
@@ -80,12 +73,21 @@ class SimDaemon:
             make_token=lambda: f"token-{number}-{next(tokens)}",
         )
         self._server = SimControlServer(world, self)
-        self._housekeeping = Housekeeping(plan, self._services)
+        self._attempts = _Attempts(
+            plan,
+            self._services,
+            self._server,
+            AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S),
+            restore,
+            self._on_attempt,
+            self.process.random.random,
+        )
+        self._attempts.told = self._on_attempt_failed
         self.loop.create_task(self._main())
 
     def request_stop(self) -> None:
         """As SIGTERM: a final checkpoint, then the end."""
-        self.loop.call_soon(self._on_stop)
+        self.loop.call_soon(self._attempts.stop)
 
     @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
@@ -98,10 +100,10 @@ class SimDaemon:
 
     async def _take_savepoint(self) -> None:
         trace = self._world.trace
-        while self._runner is None or not self._runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
+        while (runner := self._attempts.runner) is None or not runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
             await asyncio.sleep(SAVEPOINT_AGAIN_S)
         try:
-            done = await self._runner.take_savepoint("savepoints")
+            done = await runner.take_savepoint("savepoints")
         except TidegateError as error:
             trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
         else:
@@ -112,48 +114,28 @@ class SimDaemon:
         world = self._world
         return SimStorage(self.process, world.files, world.faults, world.outages, url)
 
-    def _on_stop(self) -> None:
-        self._stop_requested = True
-        if self._runner is not None:
-            if self._runner.is_running:
-                self._runner.request_final()
-            else:
-                self._runner.cancel()
-
     async def _main(self) -> None:
         error: TidegateError | None = None
         try:
             await self._server.start()
             await self._services.in_journal_thread(self._services.storage.probe)
             await self._services.kafka.open()
-            await self._run_attempts()
+            await self._attempts.run()
         except TidegateError as failure:
             error = failure
-        self._housekeeping.pause()
+        self._attempts.housekeeping.pause()
         await self._server.stop()
         self.over, self.error = True, error
         self._world.trace.tell(f"{self.process.name} ends: {'finished' if error is None else repr(error)[:300]}")
         self.process.exit()
 
-    async def _run_attempts(self) -> None:
-        while not self._stop_requested:
-            started = self.loop.time()
-            try:
-                await self._run_attempt()
-                return
-            except TidegateError as error:
-                await self._after_failure(error, started)
+    def _on_attempt_failed(self, error: TidegateError) -> None:
+        self._world.trace.tell(f"{self.process.name}: attempt failed: {type(error).__name__}: {error.message[:300]}")
+        self._world.judge(self.process, error)
 
-    async def _run_attempt(self) -> None:
+    def _slot_settings(self) -> SlotSettings:
         world = self._world
-        recovered = await recover(
-            self.plan, self._services, world.transaction_timeout_ms, self._restore, verify=not self._verified
-        )
-        self._verified = True
-        world.on_recovered(self._services.journal.state)
-        world.trace.tell(f"{self.process.name} begins attempt {recovered.restore.attempt}")
-        coordinator = Coordinator(world.checkpoints, recovered.job)
-        settings = SlotSettings(
+        return SlotSettings(
             group_id="simulated",
             storage_url="model",
             transaction_timeout_ms=world.transaction_timeout_ms,
@@ -164,38 +146,34 @@ class SimDaemon:
             pipeline_log_level=100,
             unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
         )
-        self._runner = AttemptRunner(
-            self.plan, recovered.restore, coordinator, self._services, self._server, settings, START_TIMEOUT_S
-        )
-        world.attempts += 1
-        try:
-            if not self._stop_requested:
-                await self._runner.run()
-        finally:
-            self._housekeeping.pause()
 
-    async def _after_failure(self, error: TidegateError, started: float) -> None:
-        runner, self._runner = self._runner, None
-        ran_ms = 0 if runner is None or runner.running_since is None else int((self.loop.time() - started) * 1000)
-        self._world.trace.tell(f"{self.process.name}: attempt failed: {type(error).__name__}: {error.message[:300]}")
-        self._world.judge(self.process, error)
-        failure = AttemptFailure(int(self.loop.time() * 1000), ran_ms, error.retriable, error.message)
-        self._history, decision = decide_restart(RESTARTS, self._history, failure, self.process.random.random())
-        if isinstance(decision, GiveUp) or self._stop_requested:
-            raise error
-        await asyncio.sleep(decision.delay_ms / 1000)
+    def _on_attempt(self, attempt: Attempt) -> None:
+        world = self._world
+        world.attempts += 1
+        world.on_recovered(self._services.journal.state)
+        world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
     def _on_running(self, attempt: Attempt) -> None:
         self._world.trace.tell(f"{self.process.name}: attempt {attempt} is running")
-        self._housekeeping.resume(attempt)
-        if self._stop_requested and self._runner is not None:
-            self._runner.request_final()
+        self._attempts.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self.completed += 1
         self._world.completed += 1
         self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
-        self._housekeeping.completed(checkpoint)
+        self._attempts.on_completed(checkpoint)
+
+
+class _Attempts(Attempts):
+    """The real ones; every failed attempt is told."""
+
+    told: Callable[[TidegateError], None]
+
+    async def _run_attempt(self) -> None:
+        try:
+            await super()._run_attempt()
+        except TidegateError as error:
+            self.told(error)
+            raise
 
 
 class SimControlServer(ControlServer):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from traceback import format_exception
 from typing import Final
 
 import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.savepoint import METADATA, Savepoint
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointSettings
-from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition, TransactionalId
@@ -21,17 +19,17 @@ from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import SimDaemon
 from tidegate.simulation.faults import Fault, FaultPlan
-from tidegate.simulation.kernel import EPOCH_MS, START_S, Kernel, Process
+from tidegate.simulation.kernel import START_S, Kernel, Process
 from tidegate.simulation.model_broker.broker import ModelBroker
-from tidegate.simulation.model_broker.codes import Code, RequestRefused
+from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.network import Network
 from tidegate.simulation.oracle import History, check_output, count_missing
 from tidegate.simulation.port import Outages
+from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.workload import INPUTS, OUTPUTS, InputRecord, Workload, draw_records, plan_of
 from tidegate.sinks.facts import CoordinatorState
-from tidegate.storage.checksum import unseal
 from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
@@ -89,8 +87,8 @@ class World:
         """Savepoints."""
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
-        self._restore: RestoreOption | None = None
-        self._going_back: tuple[str, frozenset[int]] | None = None
+        self.restore: RestoreOption | None = None
+        self.going_back: tuple[str, frozenset[int]] | None = None
         """Origin that the journal will tell, and the records that had been processed then."""
         self._histories: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
         """Records processed before each, and where each begins in the output."""
@@ -109,9 +107,8 @@ class World:
         self.problems: list[str] = []
         self.refusals: list[str] = []
         """Why daemons stopped for good, where that was right: a file was damaged. Somebody then puts it back."""
-        self._damaged: dict[str, tuple[bytes, bytes]] = {}
         self._records = draw_records(schedule.seed, workload)
-        self._parallelism = workload.parallelism
+        self.parallelism = workload.parallelism
         self._places = [
             TopicPartition(topic, number)
             for topic in OUTPUTS[workload.topology]
@@ -119,8 +116,9 @@ class World:
         ]
         self._random = generator(schedule.seed, "operator")
         self._noise = generator(schedule.seed, "noise")
-        self._starting = False
-        self._stopping = False
+        self.starting = False
+        self.stopping = False
+        self.striker = Striker(self)
         self._finished = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ class World:
         self._plan_input()
         for fault in self.faults.timed:
             assert fault.at_s is not None
-            self.kernel.at(fault.at_s, lambda fault=fault: self._strike(fault))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            self.kernel.at(fault.at_s, lambda fault=fault: self.striker.strike(fault))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
         last_s = max((fault.at_s or 0.0 for fault in self.faults.timed), default=0.0)
         calm_s = max(self.schedule.workload.input_s, last_s) + CALM_AFTER_S
         self.kernel.at(calm_s, self._calm)
@@ -234,30 +232,34 @@ class World:
 
     def _start_daemon(self) -> None:
         workload = self.schedule.workload
-        plan = plan_of(workload.topology, self._parallelism, workload.exactly_once, workload.bounded)
-        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self._restore)
+        plan = plan_of(workload.topology, self.parallelism, workload.exactly_once, workload.bounded)
+        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self.restore)
         self.daemons.append(daemon)
-        self._starting = False
-        self.trace.tell(f"{daemon.process.name} starts with {self._parallelism} slots")
+        self.starting = False
+        self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
-        if self._stopping:
+        if self.stopping:
             daemon.request_stop()
+
+    def start_daemon_in(self, seconds: float) -> None:
+        """Somebody starts another one soon."""
+        self.starting = True
+        self.kernel.at(seconds, self._start_daemon)
 
     def _on_daemon_gone(self, daemon: SimDaemon) -> None:
         """What the one who operates it does: start it again, unless it is finished or must not go on."""
-        if daemon.over and daemon.error is None and self._stopping:
+        if daemon.over and daemon.error is None and self.stopping:
             self._finished = True
             self.kernel.at(0.0, self.kernel.stop)
             return
         if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
-            if not self._repair(daemon.error.message):
+            if not self.striker.repair(daemon.error.message):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
                 return
             self.refusals.append(daemon.error.message)
-        if not self._starting and self.daemon is None:
-            self._starting = True
-            self.kernel.at(self._random.uniform(*RESTART_S), self._start_daemon)
+        if not self.starting and self.daemon is None:
+            self.start_daemon_in(self._random.uniform(*RESTART_S))
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -270,9 +272,9 @@ class World:
         self._look()
 
     def _look(self) -> None:
-        if not self._stopping and self._is_complete():
+        if not self.stopping and self._is_complete():
             self.trace.tell("all output is committed: final checkpoint")
-            self._stopping = True
+            self.stopping = True
             for daemon in self.daemons:
                 if daemon.process.alive:
                     daemon.request_stop()
@@ -287,7 +289,7 @@ class World:
 
     def _output(self) -> list[History]:
         """What a read-committed reader sees, cut where somebody went back."""
-        fetched = {place: self._fetch(place, FETCH_MAX) for place in self._places}
+        fetched = {place: self.fetch(place, FETCH_MAX) for place in self._places}
         ends = [begins for _, begins in self._histories[1:]] + [dict.fromkeys(self._places, FETCH_MAX)]
         histories = []
         for (done, begins), end in zip(self._histories, ends, strict=True):
@@ -298,15 +300,16 @@ class World:
             histories.append(History(done, output))
         return histories
 
-    def _fetch(self, place: TopicPartition, before: int) -> list[tuple[int, bytes]]:
+    def fetch(self, place: TopicPartition, before: int) -> list[tuple[int, bytes]]:
+        """Offset and value of the committed records in front of an offset."""
         found = self.broker.fetch(self.kernel.clock.now_ms(), place, 0, committed=True, limit=FETCH_MAX)
         return [(at, record.value or b"") for at, record in found.records if at < before]
 
     def on_recovered(self, state: JournalState) -> None:
         """A daemon has recovered; when it was the one that went back, another history begins here."""
-        if self._going_back is None or state.origin != self._going_back[0]:
+        if self.going_back is None or state.origin != self.going_back[0]:
             return
-        (origin, done), self._going_back = self._going_back, None
+        (origin, done), self.going_back = self.going_back, None
         self._histories.append((done, {place: self.broker.end_offset(place) for place in self._places}))
         self.trace.tell(f"went back to {origin}: {len(done)} records had been processed")
 
@@ -329,193 +332,6 @@ class World:
         if hanging:
             problems.append(f"open transactions: {hanging}")
         return problems
-
-    # -- faults -------------------------------------------------------------------------------------------------------
-
-    def _strike(self, fault: Fault) -> None:
-        """A fault at a moment."""
-        if self.faults.calm:
-            return
-        action = _STRIKES[fault.kind]
-        if action(self, fault):
-            self.faults.fired.append(fault)
-            self.trace.tell(f"FAULT {fault}")
-
-    def _target(self, name: str) -> Process | None:
-        for process in reversed(self.kernel.processes):
-            if process.alive and process.alias == name:
-                return process
-        return None
-
-    def _kill(self, fault: Fault) -> bool:
-        process = self._target(fault.target)
-        if process is None:
-            return False
-        process.kill("fault")
-        return True
-
-    def _freeze(self, fault: Fault) -> bool:
-        process = self._target(fault.target)
-        if process is None:
-            return False
-        process.freeze(fault.seconds)
-        return True
-
-    def _replace(self, fault: Fault) -> bool:
-        """A second daemon starts while the first one is there, frozen for a while or in full health."""
-        daemon = self.daemon
-        if daemon is None or self._starting or self._stopping:
-            return False
-        if fault.seconds:
-            daemon.process.freeze(fault.seconds)
-        self._starting = True
-        self.kernel.at(self._random.uniform(0.0, 0.5), self._start_daemon)
-        return True
-
-    def _rescale(self, fault: Fault) -> bool:
-        """Kill the daemon; the next one has another parallelism."""
-        self._parallelism = int(fault.target)
-        daemon = self.daemon
-        if daemon is None:
-            return False
-        daemon.process.kill("rescaled")
-        return True
-
-    def _stop(self, _fault: Fault) -> bool:
-        """SIGTERM: a final checkpoint, and a new daemon later on."""
-        daemon = self.daemon
-        if daemon is None or self._stopping:
-            return False
-        daemon.request_stop()
-        return True
-
-    def _savepoint(self, _fault: Fault) -> bool:
-        """Somebody asks for a savepoint."""
-        daemon = self.daemon
-        if daemon is None:
-            return False
-        daemon.request_savepoint()
-        return True
-
-    def _go_back(self, _fault: Fault) -> bool:
-        """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
-        daemon, workload = self.daemon, self.schedule.workload
-        if daemon is None or self._restore is not None or workload.bounded or not workload.exactly_once:
-            return False
-        if self.savepoints:
-            target = self.savepoints[-1]
-            body = unseal(METADATA, self.files[f"{target}/{METADATA}"])
-            savepoint = msgspec.json.decode(body, type=Savepoint)
-            origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
-        elif daemon.retained:
-            checkpoint = daemon.retained[0]
-            target = str(checkpoint.id)
-            origin = f"checkpoint {target}"
-        else:
-            return False
-        self._going_back = (origin, self._processed(checkpoint))
-        self._restore = RestoreOption(target, repeat_output=True)
-        daemon.process.kill(f"to go back to {origin}")
-        return True
-
-    def _processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
-        """Records of the input before its positions."""
-        values = [
-            value
-            for positions in checkpoint.positions
-            for place, offset in positions.next_offsets
-            for _, value in self._fetch(place, offset)
-        ]
-        return frozenset(msgspec.json.decode(value)["id"] for value in values)
-
-    def _damage(self, fault: Fault) -> bool:
-        """One bit of a stored object is wrong; mostly of the newest one."""
-        names = sorted(name for name in self.objects if name.startswith(f"{fault.target}/"))
-        if not names:
-            return False
-        name = names[-1] if self._noise.random() < 0.6 else self._noise.choice(names)
-        right = self.objects[name]
-        place = self._noise.randrange(len(right))
-        wrong = right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :]
-        self.objects[name] = wrong
-        self._damaged[name] = (self._damaged.get(name, (right, b""))[0], wrong)
-        self.trace.tell(f"{name} is damaged")
-        return True
-
-    def _repair(self, message: str) -> bool:
-        """Put damaged objects back, from a backup; whether the message names a file that is or was damaged."""
-        for name, (right, wrong) in self._damaged.items():
-            if self.objects.get(name) == wrong:
-                self.objects[name] = right
-                self.trace.tell(f"{name} is put back")
-        return any(name in message for name in self._damaged)
-
-    def _cut(self, fault: Fault) -> bool:
-        """Break the connections between two processes."""
-        one, other = (self._target(name) for name in fault.target.split("/"))
-        if one is None or other is None:
-            return False
-        ends = self.network.connections(one.name, other.name)
-        for end in ends:
-            end.break_off()
-        return bool(ends)
-
-    def _partition(self, fault: Fault) -> bool:
-        one, other = fault.target.split("/")
-        first, second = self._target(one), self._target(other)
-        if first is None:
-            return False
-        if other == "broker":
-            self.outages.cut_off[first.name] = self.kernel.now + fault.seconds
-            return True
-        if second is None:
-            return False
-        self.network.partition(first.name, second.name, fault.seconds)
-        return True
-
-    def _broker_down(self, fault: Fault) -> bool:
-        self.outages.broker = max(self.outages.broker, self.kernel.now + fault.seconds)
-        return True
-
-    def _storage_down(self, fault: Fault) -> bool:
-        self.outages.storage = max(self.outages.storage, self.kernel.now + fault.seconds)
-        return True
-
-    def _coordinator_away(self, fault: Fault) -> bool:
-        code = Code.COORDINATOR_LOAD_IN_PROGRESS if fault.target == "loading" else Code.NOT_COORDINATOR
-        self.broker.coordinator_away(self._until_ms(fault), code)
-        return True
-
-    def _leader_away(self, fault: Fault) -> bool:
-        topic, number = fault.target.split("/")
-        self.broker.leader_away(TopicPartition(topic, int(number)), self._until_ms(fault))
-        return True
-
-    def _marker_delay(self, fault: Fault) -> bool:
-        self.broker.marker_delay_ms = int(fault.seconds * 1000)
-        return True
-
-    def _until_ms(self, fault: Fault) -> int:
-        return EPOCH_MS + int((self.kernel.now + fault.seconds) * 1000)
-
-
-_STRIKES: Final[dict[str, Callable[[World, Fault], bool]]] = {
-    "kill": World._kill,  # noqa: SLF001 - the table of this module's own class
-    "freeze": World._freeze,  # noqa: SLF001 - see above
-    "replace": World._replace,
-    "rescale": World._rescale,  # noqa: SLF001 - see above
-    "stop": World._stop,  # noqa: SLF001 - see above
-    "savepoint": World._savepoint,  # noqa: SLF001 - see above
-    "go-back": World._go_back,  # noqa: SLF001 - see above
-    "damage": World._damage,  # noqa: SLF001 - see above
-    "cut": World._cut,  # noqa: SLF001 - see above
-    "partition": World._partition,  # noqa: SLF001 - see above
-    "broker-down": World._broker_down,  # noqa: SLF001 - see above
-    "storage-down": World._storage_down,  # noqa: SLF001 - see above
-    "coordinator-away": World._coordinator_away,  # noqa: SLF001 - see above
-    "leader-away": World._leader_away,  # noqa: SLF001 - see above
-    "marker-delay": World._marker_delay,  # noqa: SLF001 - see above
-}
 
 
 def play(schedule: Schedule, workers: Workers) -> Result:

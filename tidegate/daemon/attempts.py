@@ -1,0 +1,219 @@
+"""Attempt after attempt, until one finishes the pipeline, the strategy gives up, or somebody asks for the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from tidegate.config.models import PipelineSettings
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
+from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.decisions import Services
+from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.recovery import recover
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt
+from tidegate.plan.graph import Plan
+from tidegate.task.messages import SlotSettings
+
+logger = logging.getLogger(__name__)
+
+
+class GaveUp(TidegateError):
+    """The restart strategy allows no further attempt."""
+
+    code = "gave-up"
+    exit_code = 1
+
+
+class ShutdownIncomplete(TidegateError):
+    """The final checkpoint did not complete within the grace. Nothing is lost: the next start goes on from the last."""
+
+    code = "shutdown-incomplete"
+    exit_code = 6
+
+
+class JvmDied(TidegateError):
+    """Spark's driver JVM is gone; only a new process can open another session."""
+
+    code = "jvm-died"
+    exit_code = 1
+
+
+class AttemptSettings(msgspec.Struct, frozen=True):
+    """What all attempts of a daemon have in common."""
+
+    checkpoints: CheckpointSettings
+    restarts: RestartSettings
+    slots: SlotSettings
+    start_timeout_s: float
+
+
+class Attempts:
+    """See the module. All calls on the daemon's event loop.
+
+    `began` is told of every attempt; `jitter` gives random numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        services: Services,
+        server: ControlServer,
+        settings: AttemptSettings,
+        restore: RestoreOption | None,
+        began: Callable[[Attempt], None],
+        jitter: Callable[[], float],
+    ) -> None:
+        self.runner: AttemptRunner | None = None
+        """The attempt that runs, or is being started."""
+        self.housekeeping = Housekeeping(plan, services)
+        self._plan = plan
+        self._services = services
+        self._server = server
+        self._settings = settings
+        self._restore = restore
+        self._began = began
+        self._jitter = jitter
+        self._verified = False
+        self._stop_requested = asyncio.Event()
+        self._history = RestartHistory()
+
+    @property
+    def stopping(self) -> bool:
+        """The end was asked for."""
+        return self._stop_requested.is_set()
+
+    async def run(self) -> None:
+        """Returns when the pipeline has ended. Raises what ended it otherwise."""
+        while not self._stop_requested.is_set():
+            started = self._services.clock.monotonic()
+            try:
+                await self._run_attempt()
+                return
+            except TidegateError as error:
+                if self._stop_requested.is_set() and error.retriable:
+                    raise ShutdownIncomplete(
+                        f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
+                        f"lost, the next start goes on from the last checkpoint"
+                    ) from error
+                await self._after_failure(error, started)
+
+    def stop(self) -> None:
+        """A final checkpoint, then the end; at once where nothing runs yet."""
+        self._stop_requested.set()
+        runner = self.runner
+        if runner is None:
+            return
+        if runner.is_running:
+            runner.request_final()
+        else:
+            runner.cancel()
+
+    def on_running(self, attempt: Attempt) -> None:
+        """All slots of the attempt run."""
+        self._services.metrics.state(PipelineState.RUNNING)
+        logger.info("attempt %d is running", attempt)
+        self.housekeeping.resume(attempt)
+        if self.stopping and self.runner is not None:
+            self.runner.request_final()
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """A checkpoint is complete and committed."""
+        self.housekeeping.completed(checkpoint)
+
+    async def _run_attempt(self) -> None:
+        settings, services = self._settings, self._services
+        services.metrics.state(PipelineState.RESTORING)
+        timeout_ms = settings.slots.transaction_timeout_ms
+        recovered = await recover(self._plan, services, timeout_ms, self._restore, verify=not self._verified)
+        self._verified = True
+        attempt = recovered.restore.attempt
+        services.metrics.attempt_started(attempt)
+        self._began(attempt)
+        coordinator = Coordinator(settings.checkpoints, recovered.job)
+        self.runner = AttemptRunner(
+            self._plan,
+            recovered.restore,
+            coordinator,
+            services,
+            self._server,
+            settings.slots,
+            settings.start_timeout_s,
+        )
+        try:
+            if not self.stopping:
+                await self.runner.run()
+        finally:
+            self.housekeeping.pause()
+
+    async def _after_failure(self, error: TidegateError, started: float) -> None:
+        """Wait as the restart strategy says, or raise."""
+        services = self._services
+        runner, now = self.runner, services.clock.monotonic()
+        ran_ms = 0
+        if runner is not None and runner.running_since is not None:
+            ran_ms = int((now - runner.running_since) * 1000)
+        self.runner = None
+        if not services.spark.jvm_alive:
+            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
+        fault = str(error.fields.get("fault", ""))
+        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message, fault)
+        self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())
+        if isinstance(decision, GiveUp):
+            if not error.retriable:
+                raise error
+            raise GaveUp(decision.reason, cause=error.code) from error
+        services.metrics.restarted(error.code)
+        services.metrics.state(PipelineState.RESTARTING, error.message)
+        logger.warning(
+            "attempt failed after %.1f s: %s; another one in %.1f s",
+            now - started,
+            error.message,
+            decision.delay_ms / 1000,
+        )
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop_requested.wait(), decision.delay_ms / 1000)
+
+
+def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:
+    """From the pipeline file."""
+    checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
+    return AttemptSettings(
+        CheckpointSettings(
+            interval_ms=checkpoints.interval_ms,
+            timeout_ms=checkpoints.timeout_ms,
+            min_pause_ms=checkpoints.min_pause_ms,
+            max_concurrent=checkpoints.max_concurrent,
+            tolerable_failures=checkpoints.tolerable_failures,
+            retained=checkpoints.retained,
+        ),
+        RestartSettings(
+            initial_ms=restart.initial_ms,
+            max_ms=restart.max_ms,
+            give_up_failures=restart.give_up_after.failures,
+            give_up_window_ms=restart.give_up_after.within_ms,
+        ),
+        SlotSettings(
+            group_id=settings.name,
+            storage_url=str(checkpoints.directory),
+            transaction_timeout_ms=checkpoints.transaction_timeout_ms,
+            checkpoint_interval_ms=checkpoints.interval_ms,
+            checkpoints_at_a_time=checkpoints.max_concurrent,
+            heartbeat_interval_ms=runtime.heartbeat_interval_ms,
+            lease_ms=runtime.heartbeat_timeout_ms,
+            pipeline_log_level=log_level,
+            unaligned_after_ms=checkpoints.unaligned.after_ms,
+        ),
+        runtime.start_timeout_ms / 1000,
+    )
