@@ -25,6 +25,9 @@ CHATTER: Final = re.compile(
     r"java\.lang\.|Please consider reporting|Use --enable-native|Restricted methods)"
     r"|Using Spark's |Setting (default|Spark) log level|To adjust logging level|NOTE: |Picked up "
 )
+LATE_WORK: Final = re.compile(r"java\.util\.concurrent\.RejectedExecutionException: .*\[(Shutting down|Terminated), ")
+"""Spark's pools are told of tasks that end while they are being closed. During the end of a session only."""
+TRACE_PARTS: Final = ("\tat ", "\t... ", "Caused by: ")
 
 
 class JvmOutput:
@@ -33,6 +36,8 @@ class JvmOutput:
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._ending = False
+        self._hushed = False
         self._thread = threading.Thread(target=self._run, name="jvm-output", daemon=True)
 
     @contextmanager
@@ -48,6 +53,10 @@ class JvmOutput:
     def tail(self) -> str:
         """The last unexpected lines; may be empty."""
         return "\n".join(self._tail)
+
+    def session_ends(self) -> None:
+        """From now on work that comes too late for Spark's pools is chatter, with its trace."""
+        self._ending = True
 
     def wait_end(self, timeout_s: float) -> None:
         """Until everything has been read, when the JVM has ended."""
@@ -69,8 +78,13 @@ class JvmOutput:
         text = line[:LINE_BYTES_MAX].decode(errors="replace").rstrip()
         if not text:
             return
-        if CHATTER.match(text):
+        if self._is_chatter(text):
             logger.debug("%s", text)
             return
         self._tail.append(text)
         logger.warning("%s", text)
+
+    def _is_chatter(self, text: str) -> bool:
+        if not text.startswith(TRACE_PARTS):
+            self._hushed = self._ending and LATE_WORK.match(text) is not None
+        return self._hushed or CHATTER.match(text) is not None

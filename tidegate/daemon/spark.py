@@ -115,6 +115,7 @@ class SparkHost:
         self._properties = dict(properties)
         self._work_dir = work_dir
         self._context: SparkContext | None = None
+        self._output = JvmOutput()
 
     def start(self, parallelism: int) -> None:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
@@ -129,7 +130,7 @@ class SparkHost:
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j)
         for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
             conf.set(name, value)
-        output = JvmOutput()
+        output = self._output
         try:
             with output.writer() as descriptor:
                 streams = {"stdout": descriptor, "stderr": descriptor}
@@ -153,6 +154,7 @@ class SparkHost:
     def stop(self) -> None:
         """Close the session; the JVM goes with the process."""
         if self._context is not None:
+            self._output.session_ends()
             self._context.stop()
             self._context = None
 
