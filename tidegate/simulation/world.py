@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.daemon.choosing import RestoreOption
@@ -253,7 +254,9 @@ class World:
             self.kernel.at(0.0, self.kernel.stop)
             return
         if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
-            if not self.striker.repair(daemon.error.message):
+            if isinstance(daemon.error, RestoreRefused) and self.going_back is not None:
+                self.restore = self.going_back = None  # what was chosen is not retained any more: nobody insists
+            elif not self.striker.repair(daemon.error.message):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
                 return
