@@ -90,6 +90,10 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
     [
         ("amont + 1", 1, "no column `amont`", "did you mean `amount`?"),
         ("id + upperr(name)", 6, "no function `upperr`", "did you mean `upper`?"),
+        ("strpos(name, 'x')", 1, "no function `strpos`", "use `instr(s, part)`"),
+        ("regexp_count(name, 'x')", 1, "no function `regexp_count`", "did you mean `regexp"),
+        ("json_array_length(name)", 1, "no function `json_array_length`", "did you mean `"),
+        ("zzz(name)", 1, "no function `zzz`", "docs/expressions.md lists all functions"),
         ("address.town", 9, "no field `town`", "Zip, city"),
         ("name.x", 6, "string has no fields", "only a struct"),
         ("paid + 1", 1, "`+` wants numbers, not boolean", "cast it"),

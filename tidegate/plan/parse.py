@@ -24,8 +24,39 @@ AGGREGATES = ("count", "sum", "min", "max", "avg", "first", "last")
 _AGGREGATE_ALIASES = {"mean": "avg", "first_value": "first", "last_value": "last"}
 _CHANGING = frozenset(
     {"now", "current_timestamp", "current_date", "curdate", "localtimestamp", "rand", "random", "randn", "uuid"}
-    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name", "unix_timestamp"}
+    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
 )
+NEAR_FUNCTION = 0.72
+"""Likeness from which a name is taken for a slip of the pen: `soundex` is none of `unhex` (0.67)."""
+MIN_PART = 4
+"""Letters of a word that is worth looking for in other names."""
+_ELSEWHERE = {
+    "strpos": "`instr(s, part)`",
+    "charindex": "`locate(part, s)`",
+    "find_in_set": "`array_contains(split(s, ','), part)`",
+    "to_char": "`date_format(ts, pattern)` or `cast(n as string)`",
+    "to_varchar": "`cast(a as string)`",
+    "to_number": "`cast(s as double)`",
+    "int": "`cast(a as int)`",
+    "bigint": "`cast(a as bigint)`",
+    "double": "`cast(a as double)`",
+    "string": "`cast(a as string)`",
+    "try_to_number": "`try_cast(s as double)`",
+    "dateadd": "`date_add(d, days)`",
+    "timestampadd": "`ts + interval 1 hour`",
+    "timestampdiff": "`unix_seconds(b) - unix_seconds(a)`",
+    "iif": "`if(c, a, b)`",
+    "zeroifnull": "`coalesce(a, 0)`",
+    "decode": "`case when a = b then c else d end`",
+    "substring_index": "`split_part(s, delimiter, n)`",
+    "array_length": "`size(a)`",
+    "get_json_object": "a nested type in the source's `schema`, then `a.b`",
+    "from_json": "a nested type in the source's `schema`, then `a.b`",
+    "to_json": "the struct itself: a json sink writes it nested",
+    "struct": "`named_struct('name', value)`",
+    "unix_timestamp": "`unix_seconds(to_timestamp(s))` of a column",
+}
+"""Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
 
 __all__ = ["AGGREGATES", "ExpressionError", "parse_aggregate", "parse_expression"]
 
@@ -147,7 +178,21 @@ def _unknown_function(start: int, name: str) -> Refusal:
         return Refusal(
             start, f"`{name}` gives another value each time, so a replay would differ", "use a timestamp of the record"
         )
-    return Refusal(start, f"there is no function `{name}`", _did_you_mean(name, REGISTRY, "see docs/expressions.md:"))
+    return Refusal(start, f"there is no function `{name}`", _other_function(name))
+
+
+def _other_function(name: str) -> str:
+    """What another engine's name stands for, else near names, else names that share a word."""
+    if name in _ELSEWHERE:
+        return f"use {_ELSEWHERE[name]}"
+    words = [one for one in REGISTRY if one.isidentifier()]
+    near = difflib.get_close_matches(name[:100], words, n=1, cutoff=NEAR_FUNCTION)
+    parts = {part for part in name[:100].split("_") if len(part) >= MIN_PART}
+    shared = {one: len(parts.intersection(one.split("_"))) for one in words}
+    near = near or sorted((one for one in words if shared[one]), key=lambda one: (-shared[one], len(one)))[:3]
+    if near:
+        return "did you mean " + " or ".join(f"`{one}`" for one in near) + "?"
+    return "docs/expressions.md lists all functions"
 
 
 def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -140,6 +140,10 @@ CASES = (
             "char_length(s)",
             "character_length(s)",
             "octet_length(s)",
+            "initcap(s)",
+            "hex(s)",
+            "unhex(hex(s))",
+            "base64(s)",
             "trim(s)",
             "ltrim(s)",
             "rtrim(s)",
@@ -299,6 +303,8 @@ CASES = (
         (
             "length(b)",
             "octet_length(b)",
+            "hex(b)",
+            "base64(b)",
             "md5(b)",
             "sha1(b)",
             "sha2(b, 256)",
@@ -320,5 +326,35 @@ CASES = (
         ),
         "n int, d double, f boolean",
         ((12, 1.5, True), (-1, -0.0, False), (None, 0.1, None)),
+    ),
+    Case(
+        ("initcap(s)", "initcap(upper(s))", "hex(s)"),
+        "s string",
+        tuple(
+            (word,)
+            for word in (
+                "new york",
+                "o'neil  mc-donald",
+                " a\tb\nc",
+                "ßen",
+                "ΣΑΣ ΑΣ",
+                "1a b2",
+                "ǆ ŉx",
+                "İstanbul",
+                "a\u00a0b",
+            )
+        ),
+    ),
+    Case(
+        ("unhex(s)",),
+        "s string",
+        tuple(
+            (word,) for word in ("", "0", "fF", "abc", "g", "0g", "g0", " 0", "0x41", "é", "41 42", "٣٣", "4142é", None)
+        ),
+    ),
+    Case(
+        ("hex(t)", "hex(i)", "hex(n)", "unhex(i)"),
+        "t tinyint, i int, n bigint",
+        ((1, 255, 9223372036854775807), (-1, -256, -9223372036854775808), (0, 0, 0), (None, None, None)),
     ),
 )

@@ -162,3 +162,46 @@ class _Digest:
     def __call__(self, values: pl.Series) -> pl.Series:
         digests = [None if value is None else hashlib.new(self._name, value).hexdigest() for value in values]
         return pl.Series(digests, dtype=pl.String)
+
+
+@compiles("hex")
+def _hex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    if arguments[0].type.kind == "bigint":
+        return strict(call, arguments, value.map_batches(_hex_numbers, return_dtype=pl.String, is_elementwise=True))
+    return strict(call, arguments, value.cast(pl.Binary).bin.encode("hex").str.to_uppercase())
+
+
+def _hex_numbers(values: pl.Series) -> pl.Series:
+    """Negative numbers as two's complement of 64 bits."""
+    texts = [None if value is None else f"{value & 0xFFFF_FFFF_FFFF_FFFF:X}" for value in values]
+    return pl.Series(texts, dtype=pl.String)
+
+
+@compiles("unhex")
+def _unhex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """An odd number of digits stands for one with a 0 in front."""
+    value = arguments[0].value
+    odd = value.str.len_bytes() % 2 == 1
+    padded = pl.when(odd).then(pl.concat_str([pl.lit("0"), value])).otherwise(value)
+    return strict(call, arguments, padded.str.decode("hex", strict=False))
+
+
+@compiles("base64")
+def _base64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.cast(pl.Binary).bin.encode("base64"))
+
+
+@compiles("initcap")
+def _initcap(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    return strict(call, arguments, value.map_batches(_initcaps, return_dtype=pl.String, is_elementwise=True))
+
+
+def _initcaps(values: pl.Series) -> pl.Series:
+    texts = [None if value is None else " ".join(map(_capital, value.split(" "))) for value in values]
+    return pl.Series(texts, dtype=pl.String)
+
+
+def _capital(word: str) -> str:
+    return word[:1].title() + word.lower()[len(word[:1].lower()) :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BOOLEAN, INT, STRING, DataType
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Call, Expression, Literal
 from tidegate.plan.functions.core import Argument, Function, Resolve, Site, check_count, simple
@@ -13,6 +13,7 @@ from tidegate.plan.java_regex import (
     derive_rust_regex,
     derive_rust_replacement,
 )
+from tidegate.plan.typing_rules import with_type
 
 STRINGS = DataType("array", element=STRING)
 MAX_REPEAT = 10_000
@@ -154,6 +155,16 @@ def _joined(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     return Call("concat_ws", (site.fixed_text(arguments[0]), *map(site.text, arguments[1:])), STRING)
 
 
+def _hex(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    (argument,) = arguments
+    if argument.type.kind in ("tinyint", "smallint", "int", "bigint"):
+        return Call("hex", (with_type(argument.start, argument.expression, BIGINT),), STRING)
+    if argument.type.kind not in ("string", "binary", "void"):
+        raise site.refuse(argument, "a whole number, a string or binary")
+    return Call("hex", (site.bytes(argument),), STRING)
+
+
 def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     bits = site.fixed_integer(arguments[1])
@@ -165,6 +176,13 @@ def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 FUNCTIONS = (
     Function("upper", "text", "upper(s)", "In upper case.", _text("upper"), ("ucase",)),
     Function("lower", "text", "lower(s)", "In lower case.", _text("lower"), ("lcase",)),
+    Function(
+        "initcap",
+        "text",
+        "initcap(s)",
+        "Each word's first letter in upper case, the others in lower case; words end at blanks.",
+        _text("initcap"),
+    ),
     Function(
         "length",
         "text",
@@ -281,6 +299,17 @@ FUNCTIONS = (
         "regexp_replace(s, pattern, replacement)",
         "Every match replaced; `$1` is a group; literals.",
         _regexp_replace,
+    ),
+    Function("hex", "text", "hex(a)", "Bytes of a text or binary, or a whole number (64 bits), in hexadecimal.", _hex),
+    Function(
+        "unhex",
+        "text",
+        "unhex(s)",
+        "The bytes of hexadecimal text, NULL if it is none.",
+        _text("unhex", "text", BINARY),
+    ),
+    Function(
+        "base64", "text", "base64(s)", "The bytes of a text or binary in base 64.", simple("base64", "bytes", STRING)
     ),
     Function("md5", "hashes", "md5(s)", "MD5 of the bytes in hexadecimal.", simple("md5", "bytes", STRING)),
     Function(
