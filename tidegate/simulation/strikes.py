@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.coordinator.savepoint import METADATA, Savepoint
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.ids import TopicPartition
 from tidegate.simulation.chance import generator
@@ -119,12 +119,14 @@ class Striker:
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
-        elif daemon.retained:
-            checkpoint = daemon.retained[0]
+        else:
+            # Rows in flight are before the positions and yet to come out: the oracle asks for a clean cut.
+            whole = [one for one in daemon.retained if all(state.kind is StateKind.OPERATOR for state in one.states)]
+            if not whole:
+                return False
+            checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
-        else:
-            return False
         self._world.going_back = (origin, self._processed(checkpoint))
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")

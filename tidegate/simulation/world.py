@@ -288,7 +288,7 @@ class World:
             output = self._output()
         except RequestRefused:
             return False  # a leader is still away
-        return not count_missing(self.schedule.workload, self._records, output[-1])
+        return self.going_back is None and not count_missing(self.schedule.workload, self._records, output[-1])
 
     def _output(self) -> list[History]:
         """What a read-committed reader sees, cut where somebody went back."""
