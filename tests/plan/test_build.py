@@ -263,6 +263,18 @@ sinks:
     assert (names(sink.columns), sink.key, sink.timestamp) == (["value"], "key", "timestamp")
 
 
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_a_sink_with_timestamps_can_fail_a_record_and_does_as_its_source_says(policy: str) -> None:
+    total = "steps:\n- {name: last, from: orders, key: customer, aggregate: {at: max(at)}}\n"
+    sink = "sinks:\n  out: {from: last, topic: out, key: customer, timestamp: at}\n"
+    found = operators(plan_of(f"{ORDERS}    bad_records: {policy}\n{total}{sink}"))
+    source, out = found["orders"], found["out"]
+    assert isinstance(source, SourceOperator)
+    assert isinstance(out, SinkOperator)
+    assert source.provenance
+    assert out.bad_records == policy
+
+
 def test_a_copy_of_a_raw_topic_keeps_its_keys_without_being_asked() -> None:
     plan = plan_of(
         "sources:\n  raw: {topic: raw, format: raw}\nsinks:\n  copy: {from: raw, topic: copy, format: raw}\n"
