@@ -47,6 +47,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "demo": LazyCommand(
         "tidegate.daemon.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
     ),
+    "simulate": LazyCommand(
+        "tidegate.simulation.command", "simulate", "Try to break the protocol with planned faults, without Kafka."
+    ),
 }
 
 
