@@ -114,6 +114,8 @@ class Striker:
         daemon, workload = self._world.daemon, self._world.schedule.workload
         if daemon is None or self._world.restore is not None or workload.bounded or not workload.exactly_once:
             return False
+        if sum(one.process.alive for one in self._world.daemons) > 1:
+            return False  # the other one would go on as if nothing had been asked for
         if self._world.savepoints:
             target = self._world.savepoints[-1]
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
