@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
@@ -202,6 +204,19 @@ def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
         reader.close()
     assert (stamps[0], stamps[2]) == (1_000, 3_000)
     assert stamps[1] > 1_600_000_000_000
+
+
+def test_a_timestamp_that_the_topic_refuses_is_told_although_other_records_of_its_batch_fail_before(
+    cluster_tv2: Cluster,
+) -> None:
+    topic = cluster_tv2.topic(1)
+    now_ms = time.time_ns() // 1_000_000
+    stamps: list[int | None] = [*[now_ms] * 99, now_ms + 48 * 3_600_000]
+    driven = cluster_tv2.sink(topic)
+    with pytest.raises(SinkRefused, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):
+        driven.write(Encoded(rows(range(100)).records, 3, stamps))
+        driven.prepared(1)
+    assert cluster_tv2.values(topic, settled=False) == []
 
 
 def test_a_record_that_the_client_refuses_stops_the_pipeline(cluster_tv2: Cluster) -> None:

@@ -52,12 +52,15 @@ _REFUSED: Final = frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError._AUTHENTICATION,
         KafkaError._INVALID_ARG,
+        KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
 """Another attempt would meet the same."""
 
-_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-"""Of records that the client gives up because another one has failed."""
+_BECAUSE_OF_ANOTHER: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD}
+)
+"""Of records that fail because another one does: given up by the client, or in one batch with a refused one."""
 
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
@@ -88,7 +91,7 @@ class Writer:
         self.delivery_errors = 0
         self.first_error = ""
         self.refused = False
-        self._only_purged = False
+        self._lacks_reason = False
         self.partitions = 0
         self._sink = sink
         self._topic = topic
@@ -264,8 +267,8 @@ class Writer:
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
-        if not self.first_error or (self._only_purged and error.code() not in _PURGED):
-            self._only_purged = error.code() in _PURGED
+        if not self.first_error or (self._lacks_reason and error.code() not in _BECAUSE_OF_ANOTHER):
+            self._lacks_reason = error.code() in _BECAUSE_OF_ANOTHER
             remedy = self._size_remedy(error, message.key(), message.value()) or _REMEDIES.get(error.code(), "")
             self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
             self.refused = error.code() in _REFUSED
@@ -275,7 +278,7 @@ class Writer:
         """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
         deadline = time.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):
-            while (not self.first_error or self._only_purged) and time.monotonic() < deadline:
+            while (not self.first_error or self._lacks_reason) and time.monotonic() < deadline:
                 self._producer.poll(REASON_SLICE_S)
 
     def _guard(self, call: Callable[[], T]) -> T:
