@@ -246,13 +246,15 @@ CANARIES: Final = (
 
 
 def hunt(canary: Canary, first: int = FIRST, budget: int = BUDGET) -> Caught | None:
-    """Play seeds with the bug until one is violated; None when the budget is used up."""
+    """Play seeds with the bug until one is violated that is not without it; None when the budget is used up."""
     started = time.monotonic()
-    with pytest.MonkeyPatch.context() as patch, quiet() as workers:
-        canary.plant(patch)
+    with quiet() as workers:
         for seed in range(first, first + budget):
-            problems = play(_focused(draw_schedule(seed), canary), workers).problems
-            if problems:
+            schedule = _focused(draw_schedule(seed), canary)
+            with pytest.MonkeyPatch.context() as patch:
+                canary.plant(patch)
+                problems = play(schedule, workers).problems
+            if problems and not play(schedule, workers).problems:
                 return Caught(seed, _telling(problems), time.monotonic() - started)
     return None
 
