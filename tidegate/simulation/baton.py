@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
-
-STACK_BYTES: Final = 1 << 20
 
 
 class Worker:

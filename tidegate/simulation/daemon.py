@@ -43,10 +43,8 @@ class SimDaemon:
     def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
         self.process.alias = "daemon"
-        self.plan = plan
         self.over = False
         self.error: TidegateError | None = None
-        self.completed = 0
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)

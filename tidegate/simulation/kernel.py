@@ -216,11 +216,6 @@ class Kernel:
         thread.waiting = self.at(0.0, begin, process)
         return thread
 
-    @property
-    def running(self) -> VirtualThread | None:
-        """The virtual thread that has the baton."""
-        return self._running
-
     def block(self, seconds: float) -> None:
         """Let the time pass for the running virtual thread. Raises SimKilled."""
         if not self.advance(seconds):
@@ -337,7 +332,3 @@ class Signal:
         waiters, self.waiters = self.waiters, []
         for thread in waiters:
             self._kernel.wake(thread)
-
-    def clear(self) -> None:
-        """Not any more."""
-        self.is_set = False

@@ -154,7 +154,6 @@ class SimControlLink:
         self._buffer = b""
         self._first: DriverMessage | None = None
         self._news = Signal(self._kernel)
-        self._ended = False
         self._serving = False
         self._closing = False
         self._heard = self._kernel.now
@@ -215,7 +214,6 @@ class SimControlLink:
         self._end.close()
 
     def _on_end(self) -> None:
-        self._ended = True
         self._news.set()
         if self._serving and not self._closing:
             self._process.kill("its control connection is lost")
