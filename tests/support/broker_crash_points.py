@@ -48,6 +48,7 @@ from tidegate.storage.local import LocalStorage
 Strike = tuple[str, int]
 BATCH = 45
 """Cases whose producers are alive at a time."""
+READ_LIMIT_S = 60.0
 
 
 def run_life(life: str, case: Case, strike: Strike | None) -> Traced:
@@ -108,43 +109,49 @@ def judge(life: str, wanted: Sequence[tuple[Case, bool]]) -> Traced:
     """Everything decided is visible, once and in order; nothing else is; nothing is left open."""
 
     def work(child: Child) -> None:
-        bootstrap = wanted[0][0].bootstrap
-        client = TransactionClient({"bootstrap.servers": bootstrap})
+        names = [(case, sink) for case, _ in wanted for sink in SINKS]
+        parts = [TopicPartition(case.topic(sink), index) for case, sink in names for index in range(PARTITIONS)]
+        found = _read(wanted[0][0].bootstrap, parts)
         for case, decided in wanted:
             for sink in SINKS:
-                parts = [TopicPartition(case.topic(sink), index) for index in range(PARTITIONS)]
-                found = _read(bootstrap, client, parts)
                 right = by_partition(WHOLE[life][sink] if decided else [])
-                if found != right:
-                    child.tell(f"WRONG {case.pipeline} sink {sink}: {found}, expected {right}")
+                seen = {index: found[TopicPartition(case.topic(sink), index)] for index in range(PARTITIONS)}
+                if seen != right:
+                    child.tell(f"WRONG {case.pipeline} sink {sink}: {seen}, expected {right}")
 
     return run_free(work)
 
 
-def _read(bootstrap: str, client: TransactionClient, parts: Sequence[TopicPartition]) -> dict[int, list[int]]:
-    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "enable.auto.commit": False, "log_level": 0}
-    committed = ck.Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+def _read(bootstrap: str, parts: Sequence[TopicPartition]) -> dict[TopicPartition, list[int]]:
+    """All that is committed, in the order of each partition."""
+    client = TransactionClient({"bootstrap.servers": bootstrap})
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "judge",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 20,
+    }
     plain = ck.Consumer({**settings, "isolation.level": "read_uncommitted"})
+    places = [ck.TopicPartition(part.topic, part.partition, 0) for part in parts]
+    ends = {part: plain.get_watermark_offsets(place, timeout=30)[1] for part, place in zip(parts, places, strict=True)}
+    plain.close()
+    wait_until(lambda: client.stable_offsets(parts) == ends, "nothing is open")
+    found: dict[TopicPartition, list[int]] = {part: [] for part in parts}
+    committed = ck.Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
-        ends = {
-            part: plain.get_watermark_offsets(ck.TopicPartition(part.topic, part.partition), timeout=30)[1]
-            for part in parts
-        }
-        wait_until(lambda: client.stable_offsets(parts) == ends, "nothing is open")
-        found: dict[int, list[int]] = {part.partition: [] for part in parts}
-        committed.assign([ck.TopicPartition(part.topic, part.partition, 0) for part in parts])
-        left, deadline = {part.partition for part in parts}, time.monotonic() + 30
+        committed.assign(places)
+        left, deadline = set(parts), time.monotonic() + READ_LIMIT_S
         while left:
             assert time.monotonic() < deadline, f"{left} were not read to their ends"
-            for message in committed.consume(1000, 0.05):
+            for message in committed.consume(1, 0.1) + committed.consume(1000, 0):
+                part = TopicPartition(message.topic() or "", message.partition() or 0)
                 if message.error() is not None:
-                    left.discard(message.partition() or 0)
+                    left.discard(part)
                 else:
-                    found[message.partition() or 0].append(int(message.value() or b""))
+                    found[part].append(int(message.value() or b""))
         return found
     finally:
         committed.close()
-        plain.close()
 
 
 async def _commit_first(daemon: Daemon, checkpoint: CompletedCheckpoint) -> None:

@@ -28,8 +28,9 @@ from tidegate.daemon.recovery import recover
 from tidegate.datatypes import BINARY
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.plan.graph import Node, Plan, SinkOperator, SourceOperator, Vertex
+from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.naming import TransactionalName
-from tidegate.sinks.proof import Flushed, decide_committable
+from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
 from tidegate.sinks.tools import KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import Writer
@@ -44,7 +45,7 @@ ONCE: Final = frozenset({"writer.repeat", "consumer.consume"})
 """Called for each record or round: only the first of each object is a point."""
 RECORDS: Final = 30
 SHORT_MS: Final = 1_500
-LONG_MS: Final = 120_000
+LONG_MS: Final = 600_000
 SOURCE: Final = OperatorName("in")
 SINKS: Final = (OperatorName("a"), OperatorName("b"))
 PARTITIONS: Final = 2
@@ -213,10 +214,23 @@ class Transactions:
         slot: int = 0,
         timeout_ms: int,
     ) -> Committable:
-        """Records of these numbers, each in the partition number % 2; flushed, counted, not ended."""
-        identity = TransactionalName(
-            self._case.pipeline, sink, SlotIndex(subtask), self._attempt, slot
-        ).transactional_id
+        """Records of these numbers, each in the partition number % 2; flushed, counted, not ended.
+
+        On a busy machine a short timeout may pass before that: then once more with more time, until LONG_MS.
+        """
+        name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, slot)
+        while True:
+            try:
+                return self._prepare(name, numbers, checkpoint, timeout_ms)
+            except (SinkFailed, ck.KafkaException):
+                timeout_ms *= 2
+                if timeout_ms > LONG_MS:
+                    raise
+
+    def _prepare(
+        self, name: TransactionalName, numbers: Sequence[int], checkpoint: int, timeout_ms: int
+    ) -> Committable:
+        identity, topic = name.transactional_id, self._case.topic(name.sink)
         producer = ck.Producer(
             {
                 "bootstrap.servers": self._case.bootstrap,
@@ -224,23 +238,35 @@ class Transactions:
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": min(timeout_ms, 60_000),
                 "linger.ms": 0,
+                "log_level": 0,
             }
         )
         self._alive.append(producer)
         producer.list_topics(timeout=30)
         producer.init_transactions(30)
+        producer.list_topics(topic, timeout=30)  # else the first record waits for it
         producer.begin_transaction()
-        topic = self._case.topic(sink)
         for number in numbers:
             producer.produce(topic, b"%d" % number, b"%d" % (number % 7), number % PARTITIONS)
-        assert producer.flush(30) == 0
+        left = producer.flush(60)
         found = self._client.describe(identity)
         assert found is not None
         owner = (found.producer_id, found.producer_epoch)
         flushed = Flushed(
-            sink, SlotIndex(subtask), self._attempt, CheckpointId(checkpoint), identity, *owner, len(numbers), 0, 0, "",
+            sink=name.sink,
+            subtask=name.subtask,
+            attempt=name.attempt,
+            checkpoint=CheckpointId(checkpoint),
+            transactional_id=identity,
+            producer_id=owner[0],
+            producer_epoch=owner[1],
+            produced=len(numbers),
+            undelivered=left,
+            delivery_errors=0,
+            first_error="",
             refused=False,
-        )  # fmt: skip
+        )
+        decide_flushed(flushed)
         return decide_committable(flushed, self._client.prepared_view(identity, *owner))
 
 
