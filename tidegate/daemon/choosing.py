@@ -51,7 +51,7 @@ class Choosing:
 
     def __init__(self, services: Services, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
         self._services = services
-        self._facts = facts
+        self.facts = facts
         self._option = option
         self._verify = verify
         self._folder: Storage | None = None
@@ -73,7 +73,7 @@ class Choosing:
         wish = await self._read_wish(state)
         if wish is not None:
             assert self._option is not None
-            refuse_unfit(wish.checkpoint, wish.identity, self._facts)
+            refuse_unfit(wish.checkpoint, wish.identity, self.facts)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
                 return wish
             logger.info("%s is what the newest checkpoint goes on from: --restore changes nothing", wish.title)
@@ -109,7 +109,7 @@ class Choosing:
         found = await self.look(self._services.journal.state)
         if not isinstance(found, Wish):
             return None
-        chosen = derive_chosen(found, self._facts.identity)
+        chosen = derive_chosen(found, self.facts.identity)
         savepoint, folder, services = self._savepoint, self._folder, self._services
         if savepoint is not None and folder is not None:
             states = await services.in_journal_thread(
@@ -125,7 +125,7 @@ class Choosing:
         journal = self._services.journal
         now_ms = self._services.clock.now_ms()
         await self._services.in_journal_thread(lambda: journal.append_restored(plan, chosen, now_ms))
-        return decide_restore(journal.state, self._facts)
+        return decide_restore(journal.state, self.facts)
 
     # -- somebody's choice -----------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Choosing:
             self._folder = folder
             self._savepoint = await services.in_journal_thread(lambda: read_savepoint(folder))
         savepoint = self._savepoint
-        identity = msgspec.structs.replace(savepoint.identity, pipeline=self._facts.identity.pipeline)
+        identity = msgspec.structs.replace(savepoint.identity, pipeline=self.facts.identity.pipeline)
         title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"
         return Wish(title, origin, savepoint.checkpoint, identity, retained=False)
 
@@ -159,7 +159,7 @@ class Choosing:
                 damages.append(damage)
                 continue
             fates = await self._services.kafka.find_fates(derive_asked(state, entry))
-            refuse_unfit(entry.checkpoint, entry.identity, self._facts)
+            refuse_unfit(entry.checkpoint, entry.identity, self.facts)
             return decide_fallback(state, entry, fates, damages)
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 

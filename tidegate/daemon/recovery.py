@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from typing import Final
 
 import msgspec
 
@@ -18,12 +19,16 @@ from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_rest
 from tidegate.daemon.choosing import Choosing, RestoreOption
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
+from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
 
 logger = logging.getLogger(__name__)
+
+LOOK_TRIES: Final = 3
+"""A daemon that still runs may be quicker than a look; then the takeover, which stops it, comes before the next one."""
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -45,15 +50,14 @@ async def recover(
 
     Raises RestoreRefused, SavepointRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ...
     """
-    facts = await read_facts(plan, services)
     journal = services.journal
-    choosing = Choosing(services, facts, option, verify=verify)
-    before = await services.in_journal_thread(journal.read)
-    decide_restore(before, facts)  # refuse before disturbing anybody
-    await choosing.look(before)
+    before, facts, choosing = await _look_first(plan, services, option, verify=verify)
+    identity = facts.identity
     state: JournalState = await services.in_journal_thread(
-        lambda: journal.take_over(facts.identity, services.clock.now_ms(), choosing.used)
+        lambda: journal.take_over(identity, services.clock.now_ms(), choosing.used)
     )
+    if state.newest_checkpoint != before.newest_checkpoint:  # another daemon went on, and may know new partitions
+        choosing.facts = facts = await read_facts(plan, services)
     restore = decide_restore(state, facts)
     restore = await choosing.settle(restore) or restore
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
@@ -76,6 +80,33 @@ async def recover(
         retained=tuple(entry.checkpoint for entry in state.retained),
     )
     return Recovered(restore, job)
+
+
+async def _look_first(
+    plan: Plan, services: Services, option: RestoreOption | None, *, verify: bool
+) -> tuple[JournalState, RestoreFacts, Choosing]:
+    """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
+
+    The facts are newer than the journal that they are compared with. Raises what `recover` raises.
+    """
+    journal = services.journal
+    tries_left = LOOK_TRIES
+    while True:
+        tries_left -= 1
+        before = await services.in_journal_thread(journal.read)
+        facts = await read_facts(plan, services)
+        choosing = Choosing(services, facts, option, verify=verify)
+        try:
+            decide_restore(before, facts)
+            await choosing.look(before)
+        except TidegateError as refusal:
+            moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
+            if refusal.retriable or not moved or (option is not None and not tries_left):
+                raise
+            logger.info("the journal has moved on while it was looked at: %s", refusal.message)
+            if tries_left:
+                continue
+        return before, facts, choosing
 
 
 async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
