@@ -32,6 +32,7 @@ from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.faults import Fault
 from tidegate.simulation.workload import Workload
 from tidegate.simulation.world import Schedule, play
 from tidegate.sinks.errors import SinkFailed
@@ -54,6 +55,8 @@ class Canary(msgspec.Struct, frozen=True):
 
     plant: Callable[[Patch], None]
     focus: Callable[[Workload], Workload] = lambda workload: workload
+    more: tuple[Fault, ...] = ()
+    """Faults in every schedule, beside its own."""
 
     @property
     def name(self) -> str:
@@ -228,19 +231,36 @@ def with_rows_in_flight(workload: Workload) -> Workload:
     )
 
 
+def with_an_exchange(workload: Workload) -> Workload:
+    """State behind channels of several senders."""
+    return msgspec.structs.replace(workload, topology="both", parallelism=max(2, workload.parallelism))
+
+
+def with_slow_storage(workload: Workload) -> Workload:
+    """State, and a long time in which a write has not had its effect."""
+    return msgspec.structs.replace(workload, topology="both", storage_pace=15.0)
+
+
+ZOMBIES: Final = (
+    *(Fault(kind="slow", point="daemon.storage.put_if_absent", nth=nth, seconds=3.0) for nth in (4, 7, 10, 13)),
+    *(Fault(kind="replace", at_s=at_s) for at_s in (0.8, 1.6, 2.4)),
+)
+"""Appends that take effect long after another daemon has begun."""
+
+
 CANARIES: Final = (
-    Canary(commit_before_the_journal_entry),
+    Canary(commit_before_the_journal_entry, with_slow_storage),
     Canary(no_commit_at_recovery),
     Canary(carried_committables_dropped),
-    Canary(no_alignment),
-    Canary(ack_before_the_upload_is_durable),
+    Canary(no_alignment, with_an_exchange),
+    Canary(ack_before_the_upload_is_durable, with_slow_storage),
     Canary(producer_reused_after_a_timeout),
     Canary(commit_from_a_stale_attempt),
     Canary(next_transaction_before_the_flush),
     Canary(rows_in_flight_not_replayed, with_rows_in_flight),
     Canary(cancelled_checkpoint_completes),
     Canary(committables_of_a_failed_checkpoint_forgotten),
-    Canary(zombie_recreates_a_cleaned_entry),
+    Canary(zombie_recreates_a_cleaned_entry, more=ZOMBIES),
     Canary(empty_interval_answered_before_the_older_proof),
 )
 
@@ -260,7 +280,8 @@ def hunt(canary: Canary, first: int = FIRST, budget: int = BUDGET) -> Caught | N
 
 
 def _focused(schedule: Schedule, canary: Canary) -> Schedule:
-    return msgspec.structs.replace(schedule, workload=canary.focus(schedule.workload))
+    faults = schedule.faults + canary.more
+    return msgspec.structs.replace(schedule, workload=canary.focus(schedule.workload), faults=faults)
 
 
 def _telling(problems: Sequence[str]) -> str:
