@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.simulation.broker.scenarios import SCENARIOS
+from tests.simulation.broker import scenarios_of_ids, scenarios_of_logs  # noqa: F401 - they register their scenarios
+from tests.simulation.broker.scenario import SCENARIOS
 from tests.simulation.broker.stages import ModelStage, RealStage, Stage
 from tests.support.kafka_proxy import KafkaProxy
 from tidegate.daemon.broker import DevelopmentBroker
