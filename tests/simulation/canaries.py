@@ -227,6 +227,7 @@ def with_rows_in_flight(workload: Workload) -> Workload:
         parallelism=max(2, workload.parallelism),
         exactly_once=True,
         unaligned_after_ms=0,
+        input_s=0.3,
         slot_pace=20.0,
     )
 

@@ -263,6 +263,7 @@ class SimSlot:
         self._random = process.random
         self._step_event: Event | None = None
         self._step_at = 0.0
+        self._busy_until = 0.0
         self._inner: _Inner | None = None
         self._over = False
         self._kernel.spawn(process, "main", self._start)
@@ -311,13 +312,13 @@ class SimSlot:
     def _plan_step(self, delay_s: float) -> None:
         if self._inner is None or self._over:
             return
-        at = self._kernel.now + delay_s
+        at = max(self._kernel.now + delay_s, self._busy_until)
         if self._step_event is not None:
             if self._step_at <= at:
                 return
             self._step_event.cancel()
         self._step_at = at
-        self._step_event = self._kernel.at(delay_s, self._step, self.process)
+        self._step_event = self._kernel.at(at - self._kernel.now, self._step, self.process)
 
     def _step(self) -> None:
         self._step_event = None
@@ -333,8 +334,9 @@ class SimSlot:
             self._over = True
             self._kernel.spawn(self.process, "main", lambda: self._end(inner))
             return
-        pace = self._world.schedule.workload.slot_pace
-        self._plan_step(self._random.uniform(*TURN_S) * pace if progressed else IDLE_WAIT_S)
+        pause_s = self._random.uniform(*TURN_S) * self._world.schedule.workload.slot_pace
+        self._busy_until = self._kernel.now + pause_s if progressed else 0.0
+        self._plan_step(pause_s if progressed else IDLE_WAIT_S)
 
     def _fail(self, inner: _Inner, error: Exception) -> None:
         self._world.trace.tell(f"{self.process.name} fails: {type(error).__name__}: {str(error)[:200]}")

@@ -116,15 +116,15 @@ def draw_workload(seed: int) -> Workload:
         interval_ms=draw.choice((50, 100, 150, 250, 400)),
         max_concurrent=draw.choice((1, 1, 2, 3)),
         transaction_timeout_ms=draw.choice((1500, 3000, 10_000, 60_000)),
-        input_s=draw.uniform(1.5, 6.0),
-        unaligned_after_ms=draw.choice((None, None, 0, 20, 200)) if exactly_once else None,
+        input_s=draw.choice((0.3, draw.uniform(1.5, 6.0), draw.uniform(1.5, 6.0))),
+        unaligned_after_ms=draw.choice((None, None, 0, 0, 20, 200)) if exactly_once else None,
         bounded=draw.random() < 0.15,
         grow_at=draw.random() if draw.random() < 0.06 else None,
         noisy=draw.random() < 0.3,
         broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         skew_ms=draw.choice((0, 0, 20, 200)),
-        slot_pace=draw.choice((1.0, 1.0, 5.0, 20.0)),
+        slot_pace=draw.choice((1.0, 1.0, 5.0, 20.0, 40.0)),
     )
 
 
