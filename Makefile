@@ -9,7 +9,7 @@ KILLS ?= 40
 SEED ?= 1
 SEEDS ?= 2000
 FIRST ?= 1
-WORKERS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
