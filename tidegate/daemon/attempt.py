@@ -324,9 +324,7 @@ class AttemptRunner:
 
 def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
     """All source subtasks when every source is bounded, else none: an unbounded pipeline never ends by itself."""
-    sources = [
-        node.operator for vertex in plan.vertices for node in vertex.nodes if isinstance(node.operator, SourceOperator)
-    ]
+    sources = plan.operators(SourceOperator)
     if any(source.until == "never" for source in sources):
         return set()
     return {(source.name, SlotIndex(slot)) for source in sources for slot in range(plan.parallelism)}

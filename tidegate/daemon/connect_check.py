@@ -173,7 +173,7 @@ def _read_offsets(
     from kafka.errors import KafkaError
 
     wanted: list[kafka.TopicPartition] = []
-    for source in _operators(plan, SourceOperator):
+    for source in plan.operators(SourceOperator):
         if isinstance(source.start, dict):
             facts = topics[source.topics[0]].facts
             known = range(facts.partitions if facts else 0)
@@ -194,13 +194,13 @@ def _read_offsets(
 def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
     """What is wrong with a pipeline on this cluster."""
     problems: list[Problem] = []
-    for source in _operators(plan, SourceOperator):
+    for source in plan.operators(SourceOperator):
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             path = ("sources", source.name, *words)
             problems += _topic_problems(loaded, path, topic, cluster.topics[topic], "READ")
         problems += _start_problems(loaded, source, cluster)
-    for sink in _operators(plan, SinkOperator):
+    for sink in plan.operators(SinkOperator):
         path = ("sinks", sink.name, "topic")
         problems += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], "WRITE")
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
@@ -214,7 +214,7 @@ def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> lis
 
 
 def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
-    read = [topic for source in _operators(plan, SourceOperator) for topic in source.topics]
+    read = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
     counts = [facts.partitions for topic in read if (facts := cluster.topics[topic].facts) is not None]
     if len(counts) < len(read) or sum(counts) >= plan.parallelism:
         return []
@@ -273,9 +273,5 @@ def _server_path(loaded: LoadedPipeline) -> Path:
 
 
 def _topics(plan: Plan) -> set[str]:
-    sources = {topic for source in _operators(plan, SourceOperator) for topic in source.topics}
-    return sources | {sink.topic for sink in _operators(plan, SinkOperator)}
-
-
-def _operators(plan: Plan, kind: type[T]) -> list[T]:
-    return [node.operator for vertex in plan.vertices for node in vertex.nodes if isinstance(node.operator, kind)]
+    sources = {topic for source in plan.operators(SourceOperator) for topic in source.topics}
+    return sources | {sink.topic for sink in plan.operators(SinkOperator)}

@@ -41,8 +41,7 @@ class Discovery:
         self._services = services
         self._send = send
         self._fail = fail
-        operators = [node.operator for vertex in plan.vertices for node in vertex.nodes]
-        sources = [one for one in operators if isinstance(one, SourceOperator) and one.until == "never"]
+        sources = [source for source in plan.operators(SourceOperator) if source.until == "never"]
         self._topics = {source.name: source.topics for source in sources}
         self._assigned: Assigned = {
             source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources

@@ -138,5 +138,4 @@ def _tell(lost: tuple[LostTransaction, ...], permit: CommitPermit, elapsed_s: fl
 
 
 def _sink_properties(plan: Plan) -> dict[OperatorName, dict[str, str]]:
-    operators = (node.operator for vertex in plan.vertices for node in vertex.nodes)
-    return {operator.name: operator.kafka for operator in operators if isinstance(operator, SinkOperator)}
+    return {sink.name: sink.kafka for sink in plan.operators(SinkOperator)}

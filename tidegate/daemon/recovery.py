@@ -20,7 +20,7 @@ from tidegate.daemon.choosing import Choosing, RestoreOption
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
 from tidegate.errors import TidegateError
-from tidegate.ids import OperatorName, SlotIndex, SubtaskId
+from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
@@ -111,10 +111,9 @@ async def _look_first(
 
 async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
     """The pipeline and the cluster as they are now."""
-    operators = [node.operator for vertex in plan.vertices for node in vertex.nodes]
-    sources = [operator for operator in operators if isinstance(operator, SourceOperator)]
-    sinks = [operator for operator in operators if isinstance(operator, SinkOperator)]
-    wanted = {topic for source in sources for topic in source.topics} | {sink.topic for sink in sinks}
+    sources = plan.operators(SourceOperator)
+    wanted = {topic for source in sources for topic in source.topics}
+    wanted |= {sink.topic for sink in plan.operators(SinkOperator)}
     cluster_id, topics = await services.kafka.cluster_facts(wanted)
     fingerprint = hashlib.sha256(msgspec.json.encode((plan.vertices, plan.edges))).hexdigest()[:16]
     identity = Identity(
@@ -125,10 +124,10 @@ async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
     )
-    stateful: set[OperatorName] = {operator.name for operator in operators if isinstance(operator, AggregateOperator)}
+    stateful = frozenset(operator.name for operator in plan.operators(AggregateOperator))
     partitions = {source.name: {topic: topics[topic].partitions for topic in source.topics} for source in sources}
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
-    return RestoreFacts(identity, partitions, frozenset(stateful), edges)
+    return RestoreFacts(identity, partitions, stateful, edges)
 
 
 async def _tidy(services: Services) -> None:

@@ -7,6 +7,8 @@ with several input channels aligns barriers (F21); everything inside a vertex is
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from tidegate.datatypes import DataType
@@ -14,6 +16,8 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.plan.expression import AggregateCall, Expression
 
 Columns = tuple[tuple[str, DataType], ...]
+
+T = TypeVar("T")
 
 
 class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="source"):
@@ -121,3 +125,7 @@ class Plan(msgspec.Struct, frozen=True):
     def inputs_of(self, vertex: VertexId) -> tuple[Edge, ...]:
         """The edges that end in a vertex, in index order."""
         return tuple(edge for edge in self.edges if edge.downstream == vertex)
+
+    def operators(self, kind: type[T]) -> list[T]:
+        """All operators of a kind, in the order of the vertices."""
+        return [node.operator for vertex in self.vertices for node in vertex.nodes if isinstance(node.operator, kind)]
