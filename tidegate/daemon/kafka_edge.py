@@ -60,8 +60,7 @@ class KafkaEdge:
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
-        client = self._other
-        cluster = await self._on(self._other_thread, client.cluster_id)
+        cluster = await self._ask(lambda client: client.cluster_id())
         found = await self.topic_facts(topics)
         missing = sorted(set(topics) - found.keys())
         if missing:
@@ -74,65 +73,48 @@ class KafkaEdge:
 
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
         """Those topics that exist."""
-        client = self._other
-        return await self._on(self._other_thread, lambda: client.topics(topics))
+        return await self._ask(lambda client: client.topics(topics))
 
     async def commit(self, permit: CommitPermit) -> list[Outcome]:
         """See Committer.commit."""
-        client = self._commit_client
-        assert client is not None
-        return await self._on(self._commit_thread, lambda: self._committer(client).commit(permit))
+        return await self._end(lambda client: self._committer(client).commit(permit))
 
     async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
         """See Committer.settle."""
-        client = self._commit_client
-        assert client is not None
-        return await self._on(self._commit_thread, lambda: self._committer(client).settle(permit, hold=hold))
+        return await self._end(lambda client: self._committer(client).settle(permit, hold=hold))
 
     async def find_fates(self, committables: Sequence[Committable]) -> dict[Key, Fate]:
         """See sinks/fates.py. Raises BrokerUnavailable."""
-        client = self._commit_client
-        assert client is not None
-        return await self._on(self._commit_thread, lambda: find_fates(client, committables))
+        return await self._end(lambda client: find_fates(client, committables))
 
     async def abort(self, committables: Sequence[Committable]) -> None:
         """See sinks/fates.py."""
-        client = self._commit_client
-        assert client is not None
-        await self._on(self._commit_thread, lambda: abort_all(client, committables))
+        await self._end(lambda client: abort_all(client, committables))
 
     async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
         """See Committer.abort_held; only when every record of `order` is in the log. Raises TransactionLost."""
-        client = self._commit_client
-        assert client is not None
 
-        def work() -> None:
+        def work(client: TransactionClient) -> None:
             self._salvager(client, {}, order).check()
             self._committer(client).abort_held(settlement)
 
-        await self._on(self._commit_thread, work)
+        await self._end(work)
 
     async def salvage(
         self, order: SalvageOrder, sinks: Mapping[OperatorName, Mapping[str, str]]
     ) -> tuple[Committable, ...]:
         """See Salvager.prepare; `sinks` are the properties of each sink's producers."""
-        client = self._commit_client
-        assert client is not None
-        return await self._on(self._commit_thread, lambda: self._salvager(client, sinks, order).prepare())
+        return await self._end(lambda client: self._salvager(client, sinks, order).prepare())
 
     async def fence_leftovers(
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
-        client = self._other
-        return await self._on(
-            self._other_thread, lambda: self._committer(client).fence_leftovers(pipeline, keep, current)
-        )
+        return await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""
-        client = self._other
-        return await self._on(self._other_thread, lambda: client.stable_offsets(partitions))
+        return await self._ask(lambda client: client.stable_offsets(partitions))
 
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back.
@@ -161,10 +143,17 @@ class KafkaEdge:
 
         return Salvager(client, self._kafka, sinks, order, self._tools)
 
-    @property
-    def _other(self) -> TransactionClient:
-        assert self._other_client is not None
-        return self._other_client
+    async def _end(self, call: Callable[[TransactionClient], T]) -> T:
+        """What ends transactions, or looks whether they are ended."""
+        client = self._commit_client
+        assert client is not None
+        return await self._on(self._commit_thread, lambda: call(client))
+
+    async def _ask(self, call: Callable[[TransactionClient], T]) -> T:
+        """Everything else."""
+        client = self._other_client
+        assert client is not None
+        return await self._on(self._other_thread, lambda: call(client))
 
     @staticmethod
     async def _on(thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:

@@ -61,12 +61,10 @@ class SavepointDesk:
 
     async def take(self, directory: str) -> SavepointDone:
         """Raises SavepointUnavailable when there will be none, StorageError when `directory` cannot be used."""
-        if self._request is not None:
-            raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
+        self._check_free()
         # What is wrong with it is told now, not behind a checkpoint.
         await asyncio.to_thread(self._services.open_storage, directory)
-        if self._request is not None:
-            raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
+        self._check_free()  # another request may have come meanwhile
         request = _Request(directory, asyncio.get_running_loop().create_future())
         self._request = request
         try:
@@ -112,6 +110,10 @@ class SavepointDesk:
         self._feed(SavepointWritten(checkpoint.id, self._services.clock.now_ms()))
         if not request.answer.done():
             request.answer.set_result(done)
+
+    def _check_free(self) -> None:
+        if self._request is not None:
+            raise SavepointUnavailable(f"no savepoint was taken: {TriggerRefusal.SAVEPOINT_UNDER_WAY.value}")
 
     def _copy(self, checkpoint: CompletedCheckpoint, directory: str) -> SavepointDone:
         identity = self._services.journal.identity

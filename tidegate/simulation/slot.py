@@ -100,15 +100,8 @@ class SimSource(KafkaSource):
         self._port = port
         super().__init__(*arguments)
 
-    def _make_reader(
-        self,
-        operator: SourceOperator,
-        partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
-        group_id: str,  # noqa: ARG002  # as KafkaSource
-        wake: Callable[[], None],
-    ) -> Reader:
-        reader = ModelReader(self._world.broker, self._port, operator, partitions, restored, wake)
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions | None) -> Reader:
+        reader = ModelReader(self._world.broker, self._port, self._operator, partitions, restored, self._wake)
         return cast("Reader", reader)
 
 

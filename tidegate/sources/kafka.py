@@ -69,21 +69,14 @@ class KafkaSource:
         self._reader: Reader | None = None
         self._empty_bounded = not partitions and operator.until != "never"
         if partitions:
-            self._reader = self._make_reader(operator, partitions, restored, group_id, wake)
+            self._reader = self._make_reader(partitions, restored)
             self._reader.start()
         else:
             self._positions = Positions(operator.name, {})
 
-    def _make_reader(
-        self,
-        operator: SourceOperator,
-        partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
-        group_id: str,
-        wake: Callable[[], None],
-    ) -> Reader:
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions | None) -> Reader:
         """The thread that reads. The simulation has another one."""
-        return Reader(operator, partitions, restored, group_id, wake)
+        return Reader(self._operator, partitions, restored, self._group_id, self._wake)
 
     @property
     def ready(self) -> bool:
@@ -110,8 +103,7 @@ class KafkaSource:
         self._positions.add(partitions)
         self._partitions |= self._by_key(partitions)
         if self._reader is None:
-            nothing = SourcePositions(self._operator.name, ())
-            self._reader = self._make_reader(self._operator, (), nothing, self._group_id, self._wake)
+            self._reader = self._make_reader((), SourcePositions(self._operator.name, ()))
             self._reader.start()
         self._reader.add(partitions)
 
