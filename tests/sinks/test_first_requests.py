@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.sinks.driving import Cluster, permit, rows
-from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
+from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict, proxied_broker
 from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import find_free_ports
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.sinks.errors import SinkFailed
@@ -33,18 +32,8 @@ def proxied(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
     """A broker that can only be reached through the proxy."""
-    (port,) = find_free_ports(1)
-    broker = DevelopmentBroker(
-        tmp_path_factory.mktemp("proxied"),
-        transaction_version=request.param,
-        properties={"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"},
-    )
-    with KafkaProxy(port, int(broker.bootstrap.rsplit(":", 1)[1])) as proxy:
-        try:
-            broker.start()
-            yield broker, proxy
-        finally:
-            broker.kill()
+    with proxied_broker(tmp_path_factory.mktemp("proxied"), transaction_version=request.param) as both:
+        yield both
 
 
 def hurt(numbers: set[int], verdict: Verdict) -> Callable[[Request], Verdict]:

@@ -119,14 +119,8 @@ def run(
     observe: Observe | None = None,
 ) -> Traced:
     """Fork, run `work`, trace it, strike. Raises TracingUnavailable."""
-    reader, writer = os.pipe()
+    process, reader = _fork(work)
     os.set_blocking(reader, False)
-    sys.stdout.flush()
-    process = os.fork()
-    if process == 0:
-        os.close(reader)
-        _serve(work, writer)
-    os.close(writer)
     tracer = _Tracer(process, root.resolve(), fault, counted, reader, observe)
     try:
         tracer.follow()
@@ -140,6 +134,17 @@ def run(
 
 def run_free(work: Callable[[Child], None]) -> Traced:
     """Fork and run `work` without tracing; it may kill itself, and may tell as much as it likes."""
+    process, reader = _fork(work)
+    with os.fdopen(reader, "rb") as told:
+        found = Traced(told=told.read().decode())
+    _, status = os.waitpid(process, 0)
+    found.killed = os.WIFSIGNALED(status)
+    found.exit_code = os.waitstatus_to_exitcode(status)
+    return found
+
+
+def _fork(work: Callable[[Child], None]) -> tuple[int, int]:
+    """A child that does `work`, and where what it tells can be read."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     process = os.fork()
@@ -147,12 +152,7 @@ def run_free(work: Callable[[Child], None]) -> Traced:
         os.close(reader)
         _serve(work, writer)
     os.close(writer)
-    with os.fdopen(reader, "rb") as told:
-        found = Traced(told=told.read().decode())
-    _, status = os.waitpid(process, 0)
-    found.killed = os.WIFSIGNALED(status)
-    found.exit_code = os.waitstatus_to_exitcode(status)
-    return found
+    return process, reader
 
 
 def _serve(work: Callable[[Child], None], writer: int) -> None:

@@ -9,11 +9,15 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Final, Self
 
 import msgspec
+
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.ports import find_free_ports
 
 PRODUCE: Final = 0
 NOT_LEADER_OR_FOLLOWER: Final = 6
@@ -174,3 +178,21 @@ def _close(one: socket.socket) -> None:
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
     one.close()
+
+
+@contextlib.contextmanager
+def proxied_broker(
+    directory: Path, properties: Mapping[str, str] | None = None, transaction_version: int = 2
+) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
+    """A real broker that can only be reached through the proxy."""
+    (port,) = find_free_ports(1)
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    broker = DevelopmentBroker(
+        directory, transaction_version=transaction_version, properties={**(properties or {}), **advertised}
+    )
+    with KafkaProxy(port, int(broker.bootstrap.rsplit(":", 1)[1])) as proxy:
+        try:
+            broker.start()
+            yield broker, proxy
+        finally:
+            broker.kill()

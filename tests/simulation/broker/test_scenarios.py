@@ -9,9 +9,8 @@ import pytest
 from tests.simulation.broker import scenarios_of_ids, scenarios_of_logs  # noqa: F401 - they register their scenarios
 from tests.simulation.broker.scenario import SCENARIOS
 from tests.simulation.broker.stages import ModelStage, RealStage, Stage
-from tests.support.kafka_proxy import KafkaProxy
+from tests.support.kafka_proxy import KafkaProxy, proxied_broker
 from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import find_free_ports
 
 FAST_TIME_OUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
@@ -19,15 +18,8 @@ FAST_TIME_OUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms":
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
     """A real broker that can only be reached through the proxy."""
-    (port,) = find_free_ports(1)
-    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    broker = DevelopmentBroker(tmp_path_factory.mktemp("proxied"), properties={**FAST_TIME_OUTS, **advertised})
-    with KafkaProxy(port, int(broker.bootstrap.rsplit(":", 1)[1])) as proxy:
-        try:
-            broker.start()
-            yield broker, proxy
-        finally:
-            broker.kill()
+    with proxied_broker(tmp_path_factory.mktemp("proxied"), FAST_TIME_OUTS) as both:
+        yield both
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
