@@ -78,7 +78,7 @@ class DrivenSink:
                 self.woken.clear()
 
     def write(self, encoded: Encoded) -> None:
-        self.turn_until(self.sink.ready, "room in the sink")
+        self.turn_until(lambda: self.sink.room > 0, "room in the sink")
         self.sink.write(encoded)
         self.sink.turn()
 

@@ -178,6 +178,23 @@ def test_a_full_client_queue_holds_rows_back_in_order(cluster_tv2: Cluster) -> N
     assert cluster_tv2.visible(topic) == {0: list(range(10_000))}
 
 
+def test_a_sink_takes_no_more_than_its_client_has_room_for(cluster_tv2: Cluster) -> None:
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic, kafka={"queue.buffering.max.messages": "300", "linger.ms": "1000"})
+    rooms = [driven.sink.room]
+    driven.write(rows(range(200)))
+    driven.written(200)
+    rooms.append(driven.sink.room)
+    driven.sink.write(rows(range(200, 230)))
+    driven.written(230)
+    rooms.append(driven.sink.room)
+    assert rooms == [300, 100, 0]  # a quarter is not free any more
+    driven.write(rows(range(230, 330)))  # waits for room
+    prepared = driven.prepared(1)
+    cluster_tv2.committer.commit(permit(prepared.committables))
+    assert cluster_tv2.visible(topic) == {0: list(range(330))}
+
+
 def test_a_queue_full_by_size_holds_rows_back_in_order(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic, kafka={"queue.buffering.max.kbytes": "1024"})

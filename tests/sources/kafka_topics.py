@@ -16,6 +16,7 @@ from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.task.elements import ROWS_MAX
 
 SCHEMA = (("id", BIGINT), ("name", STRING))
 
@@ -77,7 +78,7 @@ class Reading:
 
     def poll(self) -> None:
         """Everything that waits now."""
-        while (batch := self.source.poll()) is not None:
+        while (batch := self.source.poll(ROWS_MAX)) is not None:
             self.batches.append(batch)
 
     def read(self, records: int | None = None) -> pl.DataFrame:

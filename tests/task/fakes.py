@@ -18,6 +18,7 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
+from tidegate.task.elements import ROWS_MAX
 from tidegate.task.ports import Capture, Failure, Prepared
 
 ATTEMPT = Attempt(5)
@@ -70,11 +71,14 @@ class FakeSource:
         self.polls = 0
         self.bounded = bounded
 
-    def poll(self) -> pl.DataFrame | None:
+    def poll(self, rows_max: int) -> pl.DataFrame | None:
         self.polls += 1
         if not self.batches:
             return None
         rows = self.batches.popleft()
+        if len(rows) > rows_max:
+            self.batches.appendleft(rows[rows_max:])
+            rows = rows[:rows_max]
         self.returned += rows
         return frame_of(rows).with_columns(
             pl.lit(self.slot).alias("__partition"),
@@ -164,16 +168,13 @@ class FakeSink:
         self.open: list[Row] = []
         self.transactions: dict[int, list[Row]] = {}
         """Rows by producer id, for every transaction ever prepared."""
-        self.is_ready = True
+        self.room = ROWS_MAX
         self.holds_prepares = False
         self.completed_with: list[tuple[int, frozenset[TransactionalId]]] = []
         self.aborted_with: list[int] = []
         self._unconfirmed: dict[int, list[Committable]] = {}
         self._finished: list[Prepared] = []
         self._trace = trace
-
-    def ready(self) -> bool:
-        return self.is_ready
 
     def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
         self.open += frame.select("k", "n").rows()

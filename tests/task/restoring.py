@@ -31,13 +31,13 @@ class PartitionedSource(FakeSource):
         self._size = size
         self._order = deque(sorted(rows))
 
-    def poll(self) -> object:  # type: ignore[override]  # a frame, as in FakeSource
+    def poll(self, rows_max: int) -> object:  # type: ignore[override]  # a frame, as in FakeSource
         self.polls += 1
         for _ in range(len(self._order)):
             partition = self._order[0]
             self._order.rotate(-1)
             start = self._next[partition]
-            rows = self._rows[partition][start : start + self._size]
+            rows = self._rows[partition][start : start + min(rows_max, self._size)]
             if rows:
                 self._next[partition] = start + len(rows)
                 self.returned += rows

@@ -103,6 +103,17 @@ def test_credit_is_granted_anew_from_a_quarter_on() -> None:
     assert [channel.take_credit(), channel.take_credit()] == [quarter, 0]
 
 
+@pytest.mark.parametrize("size", [5, 1000])
+def test_a_batch_taken_in_parts_loses_no_row_and_no_credit(size: int) -> None:
+    channel = InputChannel()
+    channel.push(Batch(numbers(*range(7)), size))
+    channel.push(BARRIER)
+    parts = [channel.pop(3), channel.pop(3), channel.pop(3)]
+    assert [part.frame["n"].to_list() for part in parts if isinstance(part, Batch)] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert sum(part.size_bytes for part in parts if isinstance(part, Batch)) == size
+    assert (channel.queued_bytes, channel.pop(3)) == (0, BARRIER)
+
+
 def test_what_only_waits_gives_no_credit() -> None:
     channel = InputChannel()
     channel.push(Batch(numbers(1), CREDIT_BYTES))

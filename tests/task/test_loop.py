@@ -22,7 +22,7 @@ from tidegate.errors import AttemptFailed
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
-from tidegate.task.elements import CancelMarker
+from tidegate.task.elements import ROWS_MAX, CancelMarker
 from tidegate.task.loop import BadRecord, Uploaded
 from tidegate.task.messages import Acknowledged, AddPartitions, Declined, decode_slot_message, encode_message
 
@@ -257,10 +257,10 @@ def test_an_empty_batch_of_a_source_is_progress_but_goes_nowhere() -> None:
 def test_a_sink_that_is_not_ready_holds_its_source_back() -> None:
     rig = one_chain()
     slot = rig.slots[0]
-    slot.sinks["write"].is_ready = False
+    slot.sinks["write"].room = 0
     assert not slot.loop.turn()
     assert (slot.sources["read"].polls, slot.loop.backpressured) == (0, True)
-    slot.sinks["write"].is_ready = True
+    slot.sinks["write"].room = ROWS_MAX
     assert slot.loop.turn()
     assert not slot.loop.backpressured
 
@@ -268,7 +268,7 @@ def test_a_sink_that_is_not_ready_holds_its_source_back() -> None:
 def test_barriers_pass_a_source_and_a_subtask_that_are_held_back() -> None:
     rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, 1)]])
     slot = rig.slots[0]
-    slot.sinks["write"].is_ready = False
+    slot.sinks["write"].room = 0
     rig.trigger(1)
     rig.settle()
     assert rig.is_complete(1)
@@ -277,7 +277,7 @@ def test_barriers_pass_a_source_and_a_subtask_that_are_held_back() -> None:
 def test_a_batch_in_front_of_a_barrier_is_not_overtaken_when_there_is_no_room() -> None:
     rig = receiver(parallelism=1)
     slot = rig.slots[0]
-    slot.sinks["write"].is_ready = False
+    slot.sinks["write"].room = 0
     slot.inputs[0, 0].push(batch((1, 1)))
     slot.inputs[0, 0].push(barrier(1))
     turn(rig, 3)
@@ -289,11 +289,11 @@ def test_a_full_channel_holds_the_source_back_through_the_subtasks_between() -> 
     rows = [(n % 7, n) for n in range(20_000)]  # 320 KB a batch
     rig = Rig(parallel_plan(1), batches=lambda name, slot: [rows] * 20)
     slot = rig.slots[0]
-    slot.sinks["write"].is_ready = False
+    slot.sinks["write"].room = 0
     rig.settle()
     assert 0 < len(slot.sources["read"].batches) < 20
     assert CREDIT_BYTES <= slot.inputs[0, 0].queued_bytes < CREDIT_BYTES + (1 << 20)
-    slot.sinks["write"].is_ready = True
+    slot.sinks["write"].room = ROWS_MAX
     rig.settle()
     assert not slot.sources["read"].batches
     assert len(slot.sinks["write"].open) == 400_000

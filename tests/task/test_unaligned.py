@@ -30,7 +30,7 @@ from tidegate.task import channels
 from tidegate.task.barriers.handler import Action, Notify
 from tidegate.task.barriers.unaligner import Unaligner
 from tidegate.task.channels import InputChannel, RemoteOutput
-from tidegate.task.elements import Barrier, Batch
+from tidegate.task.elements import ROWS_MAX, Barrier, Batch
 from tidegate.task.inflight import Recording
 from tidegate.task.vertex import VertexTask
 
@@ -92,7 +92,7 @@ class Attempt:
             if randomness.random() < 0.1:
                 slot = randomness.choice(self.rig.slots)
                 for sink in slot.sinks.values():
-                    sink.is_ready = randomness.random() < 0.3
+                    sink.room = randomness.choice([0, 0, 0, 1, 2, ROWS_MAX])
             if randomness.random() < 0.2:
                 self.rig.clock.ms += randomness.randint(1, 40)
 
@@ -120,7 +120,7 @@ class Attempt:
     def open_sinks(self) -> None:
         for slot in self.rig.slots:
             for sink in slot.sinks.values():
-                sink.is_ready = True
+                sink.room = ROWS_MAX
 
 
 def run(make_plan: MakePlan, seed: int, tamper: Callable[[Start], None] = lambda start: None) -> Story:

@@ -9,7 +9,7 @@ from tests.task.topologies import edge, plan_of, shuffle_plan, sink_node, source
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId, VertexId
 from tidegate.task.barriers.handler import AbortReason
-from tidegate.task.elements import Barrier, Batch, CancelMarker, EndOfInput
+from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker, EndOfInput
 from tidegate.task.inflight import read_inflight
 
 UNALIGNED = 0
@@ -35,7 +35,7 @@ def overtaking(checkpoint: int, after_ms: int = UNALIGNED) -> Barrier:
 def receiver() -> Rig:
     """Tests push what they like into the two input channels of slot 0's `total` subtask, whose sink takes nothing."""
     rig = Rig(shuffle_plan(2), unaligned=True)
-    rig.slots[0].sinks["write"].is_ready = False
+    rig.slots[0].sinks["write"].room = 0
     return rig
 
 
@@ -70,9 +70,24 @@ def test_B43_B45_a_barrier_is_passed_on_at_once_and_the_rows_ahead_of_it_are_in_
     uploaded(rig)
     assert inflight(rig, 1) == {StateKind.INPUT: [1, 2, 4]}
     assert not rig.rows_in_state(1)
-    slot.sinks["write"].is_ready = True
+    slot.sinks["write"].room = ROWS_MAX
     rig.settle()
     assert sorted(n for _, n in totals(rig).seen) == [1, 2, 3, 4, 5]
+
+
+def test_B45_what_a_nearly_full_sink_has_no_room_for_stays_where_the_barrier_overtakes_it() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(batch((1, 1), (1, 2), (1, 3), (1, 4), (1, 5)))
+    slot.sinks["write"].room = 2
+    slot.loop.turn()
+    slot.inputs[0, 0].push(overtaking(1))
+    slot.inputs[1, 0].push(overtaking(1))
+    uploaded(rig)
+    assert [n for _, n in totals(rig).seen] == [1, 2]
+    assert inflight(rig, 1) == {StateKind.INPUT: [3, 4, 5]}
+    rig.settle()
+    assert [n for _, n in totals(rig).seen] == [1, 2, 3, 4, 5]
 
 
 def test_B46_the_ack_waits_for_the_last_barrier_and_tells_how_long_that_took() -> None:
@@ -127,7 +142,7 @@ def test_B49_an_alignment_that_takes_too_long_becomes_a_recording() -> None:
     slot.inputs[1, 0].push(overtaking(1))
     uploaded(rig)
     assert inflight(rig, 1) == {StateKind.INPUT: [1]}
-    slot.sinks["write"].is_ready = True
+    slot.sinks["write"].room = ROWS_MAX
     rig.settle()
     assert sorted(n for _, n in totals(rig).seen) == [1, 2]
 

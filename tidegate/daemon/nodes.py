@@ -32,9 +32,9 @@ class SourceNode:
         self._source = source
         self._bad_record = bad_record
 
-    def poll(self) -> pl.DataFrame | None:
+    def poll(self, rows_max: int) -> pl.DataFrame | None:
         """See ports.Source. Raises when a record is unreadable and the policy is to fail."""
-        batch = self._source.poll()
+        batch = self._source.poll(rows_max)
         if batch is None:
             return None
         self.records += batch.records
@@ -76,9 +76,10 @@ class SinkNode:
         self._sink = sink
         self._encoder = RecordEncoder(operator.format, operator.columns, operator.key, operator.timestamp)
 
-    def ready(self) -> bool:
+    @property
+    def room(self) -> int:
         """See ports.Sink."""
-        return self._sink.ready()
+        return self._sink.room
 
     def write(self, frame: pl.DataFrame) -> Sequence[EncodeFailure]:
         """See ports.Sink."""

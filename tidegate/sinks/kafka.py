@@ -33,9 +33,8 @@ from tidegate.task.ports import Prepared
 
 logger = logging.getLogger(__name__)
 
-QUEUED_BATCHES_MAX: Final = 4
 QUEUED_BYTES_MAX: Final = 8 << 20
-"""Together they bound what waits in front of the client's own queue; one batch is always taken."""
+"""Bounds what waits in front of the client's own queue together with that queue's size; one batch is always taken."""
 WARM_AHEAD: Final = 2
 PREPARE_TIMEOUT_S: Final = 120.0
 FLUSH_MARGIN_S: Final = 10.0
@@ -88,8 +87,10 @@ class KafkaSink:
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
         self._queue: deque[Encoded | _Barrier] = deque()
+        self._queued_rows = 0
         self._queued_bytes = 0
         self._place = 0
+        self._blocked = False
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
         self._opening = 0
@@ -103,6 +104,9 @@ class KafkaSink:
         self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
         self._preparing_since_ms: dict[CheckpointId, int] = {}
         self._proven: dict[tuple[int, TopicPartition], float] = {}
+        properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
+        self._queue_max = int(properties["queue.buffering.max.messages"])
+        self._room_min = max(1, self._queue_max // 4)
         title = f"{operator.name}-{subtask}"
         self._openers, self._preparers, self._droppers, self._drainers = (
             tools.helper(f"sink-{role}-{title}", self._fail) for role in ("open", "prepare", "drop", "drain")
@@ -114,19 +118,24 @@ class KafkaSink:
         """Start opening producers in the background."""
         self._open_ahead()
 
-    def ready(self) -> bool:
-        """Whether there is room for another batch.
+    @property
+    def room(self) -> int:
+        """Rows that the client has room for, or the next one while there is none; 0 until a quarter of it is free.
 
-        Several may wait while a flush holds them back, but only one in front of a client that is full: the next barrier
-        would have to wait until they are all sent, and nothing can overtake them here.
+        What a sink was given must be sent before the next barrier, and nothing overtakes it here: so it takes only what
+        fits.
         """
-        most = QUEUED_BATCHES_MAX if self._flushing or self._writer is None else 1
-        return len(self._queue) < most and self._queued_bytes < QUEUED_BYTES_MAX
+        if self._blocked or self._queued_bytes >= QUEUED_BYTES_MAX:
+            return 0
+        client = self._queue_max if self._flushing or self._writer is None else self._writer.room
+        room = client - self._queued_rows
+        return room if room >= self._room_min else 0
 
     def write(self, rows: Encoded) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
         if rows.records:
             self._queue.append(rows)
+            self._queued_rows += len(rows.records)
             self._queued_bytes += rows.size_bytes
 
     def turn(self) -> bool:
@@ -148,15 +157,18 @@ class KafkaSink:
             done = writer.write(head, self._place)
             progressed |= done > self._place
             self.records_written += done - self._place
+            self._queued_rows -= done - self._place
             self._place = done
-            if done < len(head.records):
+            self._blocked = done < len(head.records)
+            if self._blocked:
                 writer.poll()
-                self._watch_drain(writer)
                 break
             self._queue.popleft()
             self._place = 0
             self._queued_bytes -= head.size_bytes
             self.bytes_written += head.size_bytes
+        if self._writer is not None and not self._flushing and not self.room:
+            self._watch_drain(self._writer)
         return progressed
 
     def prepare(self, checkpoint: CheckpointId) -> None:
@@ -376,7 +388,7 @@ class KafkaSink:
         return committable
 
     def _drain(self, writer: Writer, full: int, *, hurried: bool) -> None:
-        """Wake the loop when a quarter of a full queue has gone (or an error may be waiting for its poll).
+        """Wake the loop when a quarter of what is queued has gone (or an error may be waiting for its poll).
 
         When a barrier waits behind the rest of a batch the client sends at once, without gathering (`linger.ms`).
         """

@@ -162,6 +162,11 @@ class Writer:
         producer = getattr(self, "_producer", None)
         return 0 if producer is None else len(producer)
 
+    @property
+    def room(self) -> int:
+        """Records that the client would take now. Safe from any thread."""
+        return self._queue_max - self.queued
+
     def discard(self) -> None:
         """Destroy the producer, which takes 10 to 100 ms; its transaction stays as it is at the broker.
 
@@ -175,8 +180,7 @@ class Writer:
 
     def write(self, rows: Encoded, start: int) -> int:
         """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
-        room = self._queue_max - len(self._producer)
-        end = min(len(rows.records), start + room)
+        end = min(len(rows.records), start + self.room)
         if end <= start:
             return start
         if self.first_record_at_ms is None:

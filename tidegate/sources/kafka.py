@@ -112,11 +112,14 @@ class KafkaSource:
         """A bounded read has returned everything; a subtask without partitions has nothing to wait for."""
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
-    def poll(self) -> SourceBatch | None:
-        """The next batch, None when nothing waits. Raises SourceFailed, SourceUnavailable."""
+    def poll(self, rows_max: int) -> SourceBatch | None:
+        """The next batch of at most so many records, None when nothing waits.
+
+        Raises SourceFailed, SourceUnavailable.
+        """
         if self._reader is None or not self.ready or self.finished:
             return None
-        pending = self._reader.take()
+        pending = self._reader.take(rows_max)
         if pending is None:
             return None
         assert self._positions is not None

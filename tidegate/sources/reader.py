@@ -82,6 +82,14 @@ class Pending(msgspec.Struct):
     ends: dict[TopicPartition, int]
     size_bytes: int = 0
 
+    def split(self, rows: int) -> tuple[Pending, Pending]:
+        """The first `rows` records and what is behind them; ends belong to the very last."""
+        if len(self.messages) <= rows:
+            return self, Pending([], {})
+        first = self.messages[:rows]
+        size_bytes = sum(map(len, first))
+        return Pending(first, {}, size_bytes), Pending(self.messages[rows:], self.ends, self.size_bytes - size_bytes)
+
 
 class Reader:
     """Started once; `take` and `positions` are for the loop, everything else happens in the thread."""
@@ -135,13 +143,16 @@ class Reader:
                 )
             return self._initial
 
-    def take(self) -> Pending | None:
-        """All that is pending, None when nothing is. Raises what made the reader end, after the records before it."""
+    def take(self, rows_max: int) -> Pending | None:
+        """What is pending, at most so many records; None when nothing is.
+
+        Raises what made the reader end, after the records before it.
+        """
         with self._changed:
             if not self._pending.messages and not self._pending.ends:
                 self._raise_failure()
                 return None
-            taken, self._pending = self._pending, Pending([], {})
+            taken, self._pending = self._pending.split(rows_max)
             self._changed.notify_all()
             return taken
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SYSTEM_PREFIX: Final = "__"
 """Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
 
+ROWS_MAX: Final = 1 << 31
+"""More than any batch has: no limit."""
+
 
 class Batch:
     """Rows that travel together: user columns plus system columns, in order. Never changed after it was made."""
@@ -27,6 +30,11 @@ class Batch:
     def __init__(self, frame: pl.DataFrame, size_bytes: int) -> None:
         self.frame = frame
         self.size_bytes = size_bytes
+
+    def split(self, rows: int) -> tuple[Batch, Batch]:
+        """The first `rows` (at least one, not all) and the others, with their shares of the size."""
+        share = self.size_bytes * rows // self.frame.height
+        return Batch(self.frame.head(rows), share), Batch(self.frame.slice(rows), self.size_bytes - share)
 
     def __repr__(self) -> str:
         return f"Batch({self.frame.height} rows, {self.size_bytes} bytes)"

@@ -200,7 +200,7 @@ class SlotLoop:
     @property
     def backpressured(self) -> bool:
         """Whether some subtask has no room for what it would process next; asked when a turn moved nothing."""
-        return any(not task.writable for task in self.tasks)
+        return any(not task.room for task in self.tasks)
 
     def _report_finished(self) -> None:
         for task in self.tasks:

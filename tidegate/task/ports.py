@@ -53,8 +53,8 @@ class Operator(Protocol):
 class Source(Protocol):
     """A rewindable source (F04)."""
 
-    def poll(self) -> pl.DataFrame | None:
-        """The next decoded batch, None when nothing is waiting."""
+    def poll(self, rows_max: int) -> pl.DataFrame | None:
+        """The next decoded batch of at most so many records, None when nothing is waiting."""
 
     def positions(self) -> SourcePositions:
         """Where to continue behind everything that `poll` has returned (F08)."""
@@ -81,8 +81,9 @@ class Prepared(msgspec.Struct, frozen=True):
 class Sink(Protocol):
     """A transactional (or at-least-once) sink."""
 
-    def ready(self) -> bool:
-        """Whether there is room for another batch."""
+    @property
+    def room(self) -> int:
+        """Rows that it takes without having to keep them waiting itself; 0 while it is full."""
 
     def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
         """Encode and queue rows; those that Kafka cannot store are left out and returned. Never blocks."""

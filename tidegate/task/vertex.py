@@ -26,7 +26,7 @@ from tidegate.task.barriers.handler import (
     start_delay_ms,
 )
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element, EndOfInput
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Capture, Failure, Operator, Sink, Source
@@ -105,9 +105,15 @@ class VertexTask:
                 channel.watch(partial(self._on_arrival, index))
 
     @property
-    def writable(self) -> bool:
-        """Whether every way out has room for the rows of one more batch."""
-        return all(sink.ready() for sink in self.sinks.values()) and all(o.writable for o in self.outputs.values())
+    def room(self) -> int:
+        """Rows that may be processed next; 0 while a way out is full.
+
+        Towards a sink that is nearly full a batch is taken in parts: what waits in a channel a barrier can overtake,
+        what a sink was given it has to send first.
+        """
+        if not all(output.writable for output in self.outputs.values()):
+            return 0
+        return min((sink.room for sink in self.sinks.values()), default=ROWS_MAX)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -140,10 +146,11 @@ class VertexTask:
             channel = self.inputs[index]
             if not len(channel) or self._handler.is_blocked(index):
                 continue
-            if channel.next_is_batch and not self.writable:
+            rows = self.room if channel.next_is_batch else ROWS_MAX
+            if not rows:
                 continue
             self._turn_of = (index + 1) % count
-            element = channel.pop()
+            element = channel.pop(rows)
             if isinstance(element, Batch):
                 self._push(0, element.frame)
             else:
@@ -165,9 +172,10 @@ class VertexTask:
             sink.aborted(checkpoint)
 
     def _poll_source(self, source: Source) -> bool:
-        if self.source_stopped or not self.writable:
+        rows = 0 if self.source_stopped else self.room
+        if not rows:
             return False
-        frame = source.poll()
+        frame = source.poll(rows)
         if frame is None:
             return False
         if frame.height:
@@ -176,9 +184,13 @@ class VertexTask:
 
     def _replay_next(self) -> bool:
         """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
-        if not self.writable:
+        rows = self.room
+        if not rows:
             return False
-        _, batch = self._replay.popleft()
+        edge, batch = self._replay.popleft()
+        if batch.frame.height > rows:
+            batch, rest = batch.split(rows)
+            self._replay.appendleft((edge, rest))
         self._push(0, batch.frame)
         return True
 

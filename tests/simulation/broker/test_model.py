@@ -18,6 +18,7 @@ from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.sinks.errors import BrokerUnavailable, SinkFailed
 from tidegate.sinks.facts import EndAnswer, Marker
 from tidegate.sources.errors import SourceFailed
+from tidegate.task.elements import ROWS_MAX
 
 ALL_FATES = [Fate.REFUSE, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]
 
@@ -204,7 +205,7 @@ def _drain(stage: ModelStage, reader: ModelReader) -> tuple[list[int], dict[Topi
     ends: dict[TopicPartition, int] = {}
     for _ in range(20):
         stage.clock.sleep(0.1)
-        pending = reader.take()
+        pending = reader.take(ROWS_MAX)
         if pending is not None:
             numbers += [int(message.value() or b"") for message in pending.messages]
             ends.update(pending.ends)

@@ -89,14 +89,15 @@ class ModelReader:
                 raise SourceUnavailable(f"source {self._operator.name}: no answer in {seconds:g} s")
             self._link.clock.sleep(IDLE_S)
 
-    def take(self) -> Pending | None:
-        """The next records; the ends of partitions behind the last of them; None when nothing is pending."""
+    def take(self, rows_max: int) -> Pending | None:
+        """The next records, with the ends of partitions behind the last of them; None when nothing is pending."""
         from tidegate.sources.reader import Pending
 
         if not self._messages and not self._ends:
             self._raise_failure()
             return None
-        messages, self._messages = self._messages[:TAKEN_RECORDS_MAX], self._messages[TAKEN_RECORDS_MAX:]
+        count = min(rows_max, TAKEN_RECORDS_MAX)
+        messages, self._messages = self._messages[:count], self._messages[count:]
         ends: dict[TopicPartition, int] = {}
         if not self._messages:
             ends, self._ends = self._ends, ends

@@ -115,6 +115,11 @@ class ModelWriter:
             raise SinkRefused(f"sink {self._sink}: topic {self._topic}: unknown; create it", sink=self._sink)
         self.partitions = found[self._topic].partitions
 
+    @property
+    def room(self) -> int:
+        """Records that would be taken now."""
+        return self._queue_max - self.queued
+
     def discard(self) -> None:
         """Give up what is queued; what is on its way arrives, and the transaction stays as it is."""
         self._discarded = True
@@ -124,7 +129,7 @@ class ModelWriter:
     def write(self, rows: Encoded, start: int) -> int:
         """Hand over rows from `start` on; index of the first that found no room. Raises SinkFailed."""
         self._raise_fatal()
-        end = min(len(rows.records), start + self._queue_max - self.queued)
+        end = min(len(rows.records), start + self.room)
         now_ms = self._link.clock.now_ms()
         for index in range(start, end):
             record = rows.records[index]
