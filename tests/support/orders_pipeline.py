@@ -33,12 +33,15 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Producer properties of the sink behind the exchange."""
     interval: str = "300ms"
     mode: str = "exactly-once"
+    start: str = "earliest"
     until: str = "never"
     checkpoint_timeout: str = "60s"
     transaction_timeout: str = "10m"
     heartbeat_timeout: str = "10s"
     shutdown_grace: str = "30s"
     restart_max: str = "2s"
+    kafka: dict[str, str] = {}
+    """Over the address: how the pipeline logs in."""
     keyed: bool = True
     """With the running totals; without them the pipeline has no exchange and no state."""
     spark: dict[str, str] = {}
@@ -75,7 +78,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
         return {
             "version": 1,
             "name": self.name,
-            "kafka": {"bootstrap.servers": self.bootstrap},
+            "kafka": {"bootstrap.servers": self.bootstrap, **self.kafka},
             "spark": {"master": self.master, **self.spark},
             "parallelism": self.parallelism,
             "checkpoints": {
@@ -99,7 +102,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
                     "topic": self.prefix + "orders",
                     "format": "json",
                     "schema": SCHEMA,
-                    "start": "earliest",
+                    "start": self.start,
                     "until": self.until,
                 }
             },

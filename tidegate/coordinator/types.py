@@ -114,6 +114,8 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     """All that is not known to be ended, carried ones included."""
     final: bool = False
     """A bounded pipeline is finished, or the daemon was asked to stop, at this checkpoint."""
+    starts: tuple[tuple[OperatorName, str], ...] = ()
+    """Sources that begin at it, and the `start` that their positions were looked up by (ADR 17): no attempt made it."""
 
     @property
     def size_bytes(self) -> int:

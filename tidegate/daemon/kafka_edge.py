@@ -6,17 +6,20 @@ Commits have a client and a thread of their own, so that nothing else ever waits
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import Committable
+from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
+from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
@@ -24,6 +27,7 @@ from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sinks.transactions import TransactionClient
+from tidegate.sources.beginning import read_beginning
 
 if TYPE_CHECKING:
     from tidegate.sinks.salvager import Salvager
@@ -115,6 +119,12 @@ class KafkaEdge:
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""
         return await self._ask(lambda client: client.stable_offsets(partitions))
+
+    async def read_beginnings(
+        self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime
+    ) -> list[SourcePositions]:
+        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, SinkRefused."""
+        return await self._ask(lambda client: [read_beginning(client, source, one, now) for source, one in wanted])
 
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back.

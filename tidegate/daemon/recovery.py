@@ -1,7 +1,8 @@
 """What happens between the end of one attempt and the start of the next, in this order and no other.
 
 Take over by the journal (after that nobody older decides anything), end the transactions that the newest checkpoint
-lists, and only then abort whatever else is open under our name; decide what every slot restores.
+lists, fix where sources begin that have no position yet, and only then abort whatever else is open under our name;
+decide what every slot restores.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.choosing import Choosing, RestoreOption
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
@@ -62,6 +64,7 @@ async def recover(
     restore = await choosing.settle(restore) or restore
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     restore = await choosing.go_back(restore) or restore
+    restore = await fix_beginnings(plan, services, restore, choosing.facts)
     state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, frozenset(), restore.attempt)
@@ -147,12 +150,12 @@ def _is_source(plan: Plan, subtask: SubtaskId) -> bool:
 
 
 def _log_restore(restore: RestorePlan) -> None:
-    if restore.checkpoint is None:
-        logger.info("attempt %d starts without a checkpoint: sources begin as `start` says", restore.attempt)
-    else:
-        logger.info(
-            "attempt %d restores checkpoint %d (attempt %d)",
-            restore.attempt,
-            restore.checkpoint.id,
-            restore.checkpoint.attempt,
-        )
+    checkpoint = restore.checkpoint
+    assert checkpoint is not None, "where the sources begin is a checkpoint"
+    logger.info(
+        "attempt %d restores checkpoint %d (attempt %d)%s",
+        restore.attempt,
+        checkpoint.id,
+        checkpoint.attempt,
+        ": the begin" if checkpoint.starts and not checkpoint.states else "",
+    )

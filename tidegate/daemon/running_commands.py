@@ -144,7 +144,8 @@ def _row(state: JournalState, entry: CheckpointEntry) -> Row:
     listed = {key_of(committable) for committable in state.committables}
     waiting = sum(key_of(committable) in listed for committable in one.committables)
     output = f"decided, {waiting} transactions not confirmed yet" if waiting else "committed"
-    return Row(one.id, one.completed_at_ms, one.size_bytes, "final" if one.final else "checkpoint", output)
+    kind = "final" if one.final else "begin" if one.starts else "checkpoint"
+    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, output)
 
 
 def _address(settings: PipelineSettings, given: str | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import TopicPartition
@@ -54,8 +54,14 @@ def topic_setting_request(topic: str, setting: str) -> Any:
     )
 
 
-def offsets_request(partitions: Iterable[TopicPartition], committed: bool) -> Any:
-    """ListOffsets of the latest offset: the last stable one, or the high watermark."""
+LATEST_OFFSET: Final = -1
+FIRST_OFFSET: Final = -2
+
+
+def offsets_request(partitions: Iterable[TopicPartition], committed: bool, moment: int = LATEST_OFFSET) -> Any:
+    """ListOffsets: of the latest offset (the last stable one, or the high watermark), of the first one, or of the
+    first record that is not older than `moment`, ms since 1970 (-1 where there is none).
+    """
     from kafka.protocol.consumer import ListOffsetsRequest
 
     topic = ListOffsetsRequest.ListOffsetsTopic
@@ -63,7 +69,7 @@ def offsets_request(partitions: Iterable[TopicPartition], committed: bool) -> An
     return ListOffsetsRequest(
         isolation_level=int(committed),
         topics=[
-            topic(name=name, partitions=[part(partition_index=index, timestamp=-1) for index in parts])
+            topic(name=name, partitions=[part(partition_index=index, timestamp=moment) for index in parts])
             for name, parts in _by_topic(partitions).items()
         ],
         min_version=2,

@@ -34,6 +34,8 @@ from tidegate.sinks.facts import (
     TransactionListing,
 )
 from tidegate.sinks.requests import (
+    FIRST_OFFSET,
+    LATEST_OFFSET,
     end_request,
     fetch_request,
     offsets_request,
@@ -241,15 +243,19 @@ class TransactionClient:
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
         """Last stable offsets: where read-committed readers end."""
-        wanted = list(partitions)
+        return self._list_offsets(partitions, LATEST_OFFSET, timeout_s, "reading last stable offsets")
 
-        def attempt(remaining_s: float) -> dict[TopicPartition, int]:
-            groups = self._broker.by_leader(wanted, remaining_s)
-            requests = [(offsets_request(group, committed=True), node) for node, group in groups.items()]
-            with self._fresh_leaders(wanted):
-                return self._offsets(self._broker.send_all(requests, remaining_s))
+    def first_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Where the logs begin."""
+        return self._list_offsets(partitions, FIRST_OFFSET, timeout_s, "reading first offsets")
 
-        return self._broker.until(attempt, timeout_s, "reading last stable offsets")
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], at_ms: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Of the first records that are not older than `at_ms` (since 1970); -1 where there is none."""
+        return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -287,6 +293,19 @@ class TransactionClient:
         return self._largest_batches[topic]
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], moment: int, timeout_s: float, what: str
+    ) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+
+        def attempt(remaining_s: float) -> dict[TopicPartition, int]:
+            groups = self._broker.by_leader(wanted, remaining_s)
+            requests = [(offsets_request(group, committed=True, moment=moment), node) for node, group in groups.items()]
+            with self._fresh_leaders(wanted):
+                return self._offsets(self._broker.send_all(requests, remaining_s))
+
+        return self._broker.until(attempt, timeout_s, what)
 
     def _progress_and_ends(
         self, partitions: Sequence[TopicPartition], producer_id: int, epoch: int, timeout_s: float

@@ -168,6 +168,15 @@ class ModelClient:
             "stable", lambda now_ms: {part: self._broker.offsets(now_ms, part).stable for part in wanted}, timeout_s
         )
 
+    def first_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """See TransactionClient."""
+        wanted = list(partitions)
+        return self._ask(
+            "first", lambda now_ms: {part: self._broker.offsets(now_ms, part).start for part in wanted}, timeout_s
+        )
+
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     def cluster_id(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:

@@ -1,0 +1,73 @@
+"""Fixes where sources begin, before an attempt reads anything: looked up once, appended to the journal, restored.
+
+The decisions are in `coordinator/beginning.py`, the questions in `sources/beginning.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import Final
+
+from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.daemon.decisions import Services
+from tidegate.ids import OperatorName
+from tidegate.plan.graph import Plan, SourceOperator
+
+logger = logging.getLogger(__name__)
+
+SHOWN: Final = 8
+
+
+async def fix_beginnings(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
+    """The plan to go on with, which has a position for every partition, and an end for every one of a bounded source.
+
+    Behind the end of all listed transactions. Raises SourceFailed, BrokerUnavailable, and what the journal raises.
+    """
+    sources = {source.name: source for source in plan.operators(SourceOperator)}
+    starts = {name: str(source.start) for name, source in sources.items()}
+    if restore.checkpoint is not None:
+        _tell_moved(restore.checkpoint, starts)
+    bounded = {name for name, source in sources.items() if source.until != "never"}
+    unplaced = derive_unplaced(restore, bounded)
+    if not unplaced:
+        return restore
+    now_ms = services.clock.now_ms()
+    now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
+    begin = {one.source: starts[one.source] for one in unplaced if one.next_offsets is None}
+    journal = services.journal
+    begun = derive_begun(journal.state, facts.identity, placed, begin)
+    await services.in_journal_thread(lambda: journal.append_restored(restore, begun, now_ms))
+    fixed = journal.state.newest_checkpoint
+    assert fixed is not None
+    _tell_fixed(fixed, unplaced, placed, starts)
+    return decide_restore(journal.state, facts)
+
+
+def _tell_fixed(
+    fixed: CompletedCheckpoint,
+    unplaced: tuple[Unplaced, ...],
+    placed: list[SourcePositions],
+    starts: dict[OperatorName, str],
+) -> None:
+    for one, positions in zip(unplaced, placed, strict=True):
+        offsets, why = positions.next_offsets, f"`start: {starts[one.source]}`"
+        if one.next_offsets is not None:
+            offsets, why = positions.end_offsets, "its end, looked up anew"
+        shown = ", ".join(f"{part} {offset}" for part, offset in offsets[:SHOWN])
+        more = f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
+        logger.info("source %s: %s is fixed by checkpoint %d: %s%s", one.source, why, fixed.id, shown, more)
+
+
+def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]) -> None:
+    for source, fixed, now in derive_moved_starts(checkpoint, starts):
+        logger.warning(
+            "source %s: `start` is now %s, but its positions were fixed by `start: %s` when the pipeline was first "
+            "started, and it goes on there; to begin elsewhere use a new `checkpoints.directory`",
+            source,
+            now,
+            fixed,
+        )
