@@ -52,7 +52,8 @@ class DevelopmentBroker:
     `directory` holds data, settings, ports and logs; a second object on the same directory (after the first has
     stopped) goes on with its ports and data. `port` 0 takes a free one. `transaction_version` 1 or 2 is the cluster
     feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
-    added to `server.properties`. `heap_mib` is the limit of the Java heap. As a context manager it starts and stops.
+    added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
+    cluster (None: one of its own). As a context manager it starts and stops.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class DevelopmentBroker:
         *,
         heap_mib: int = 256,
         nice: int = 0,
+        cluster_id: str | None = None,
     ) -> None:
         if "," in str(directory):
             raise BrokerFailed(
@@ -74,6 +76,7 @@ class DevelopmentBroker:
         self.properties = dict(properties or {})
         self.heap_mib = heap_mib
         self.nice = nice
+        self.cluster_id = cluster_id
         self._ports = self._resolve_ports(port)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -201,7 +204,7 @@ class DevelopmentBroker:
         if (self.directory / "data" / "meta.properties").exists():
             return
         command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-        command += ["-t", make_cluster_id(), "-c", str(self.directory / "server.properties")]
+        command += ["-t", self.cluster_id or make_cluster_id(), "-c", str(self.directory / "server.properties")]
         if self.transaction_version is not None:
             command += ["--feature", f"transaction.version={self.transaction_version}"]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_S_MAX, check=False)

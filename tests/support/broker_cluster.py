@@ -1,0 +1,124 @@
+"""Three development brokers that are one cluster: every partition has three copies and needs two of them.
+
+Each broker is a controller as well. A test kills, stops and restarts them one by one, and asks who leads what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.ports import find_free_ports
+from tidegate.daemon.broker.server import create_topics, make_cluster_id
+
+SIZE: Final = 3
+_COPIES: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "3",
+}
+START_S: Final = 90.0
+ADMIN_S: Final = 30.0
+
+
+class BrokerCluster:
+    """Brokers 1 to 3, as a context manager started and killed together."""
+
+    def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
+        cluster_id = make_cluster_id()
+        self.brokers = {
+            node: DevelopmentBroker(directory / f"broker-{node}", cluster_id=cluster_id) for node in range(1, SIZE + 1)
+        }
+        controllers = find_free_ports(SIZE)
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(self.brokers, controllers, strict=True))
+        for (node, broker), port in zip(self.brokers.items(), controllers, strict=True):
+            broker.properties |= {
+                **_COPIES,
+                "node.id": str(node),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{broker.bootstrap},CONTROLLER://127.0.0.1:{port}",
+                **(properties or {}),
+            }
+
+    @property
+    def bootstrap(self) -> str:
+        """All addresses."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def start(self) -> Self:
+        """All at once: one alone has no majority."""
+        with ThreadPoolExecutor(SIZE) as threads:
+            list(threads.map(lambda broker: broker.start(START_S), self.brokers.values()))
+        return self
+
+    def kill(self) -> None:
+        """All of them."""
+        for broker in self.brokers.values():
+            broker.kill()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+        """Create topics with so many partitions each and wait for their leaders."""
+        create_topics(self.bootstrap, topics, config)
+
+    # -- who is who --------------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads a partition."""
+        found = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions[partition].leader
+        assert found in self.brokers, f"{topic}[{partition}] has no leader"
+        return found
+
+    def in_sync(self, topic: str) -> int:
+        """The fewest copies in sync that a partition of a topic has."""
+        partitions = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions
+        return min(len(partition.isrs) for partition in partitions.values())
+
+    def coordinator(self, transactional_id: str) -> int:
+        """The broker that leads the partition in which the state of a transactional id is kept."""
+        return self.leader("__transaction_state", java_hash(transactional_id) % self._transaction_partitions())
+
+    def controller(self) -> int:
+        """The active controller."""
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        try:
+            return int(client.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"])
+        finally:
+            client.close()
+
+    def _transaction_partitions(self) -> int:
+        return len(
+            self._admin().list_topics("__transaction_state", timeout=ADMIN_S).topics["__transaction_state"].partitions
+        )
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+
+def java_hash(text: str) -> int:
+    """`Utils.abs(text.hashCode())` of Java, for texts in ASCII."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF

@@ -1,0 +1,56 @@
+"""Certificates of a test: an authority of its own, made by `openssl`, and what it signs. All files are PEM."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A certificate with its key."""
+
+    certificate: Path
+    key: Path
+
+    def text(self) -> str:
+        """Key and certificate, as a broker's PEM key store wants them."""
+        return self.key.read_text("ascii") + self.certificate.read_text("ascii")
+
+
+class Authority:
+    """A certificate authority in a directory. Elliptic curves, because RSA keys take long to make."""
+
+    def __init__(self, directory: Path, name: str = "test authority") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._own = Identity(directory / "ca.pem", directory / "ca-key.pem")
+        self._openssl("req", "-x509", *_NEW_KEY, str(self._own.key), "-subj", f"/CN={name}", "-out", str(self.file))
+
+    @property
+    def file(self) -> Path:
+        """The authority's own certificate: what `ssl.ca.location` names."""
+        return self._own.certificate
+
+    def sign(self, name: str, subject_alternatives: str = "IP:127.0.0.1,DNS:localhost", password: str = "") -> Identity:
+        """A new key and a certificate for it, for servers and clients alike; a password encrypts the key."""
+        made = Identity(self._directory / f"{name}.pem", self._directory / f"{name}-key.pem")
+        signed = ["-CA", str(self.file), "-CAkey", str(self._own.key), "-subj", f"/CN={name}"]
+        extension = ["-addext", f"subjectAltName={subject_alternatives}", "-addext", "basicConstraints=CA:FALSE"]
+        self._openssl("req", "-x509", *_NEW_KEY, str(made.key), *signed, *extension, "-out", str(made.certificate))
+        if password:
+            locked = self._directory / f"{name}-locked-key.pem"
+            self._openssl("pkcs8", "-topk8", "-in", str(made.key), "-passout", f"pass:{password}", "-out", str(locked))
+            return Identity(made.certificate, locked)
+        return made
+
+    @staticmethod
+    def _openssl(*arguments: str) -> None:
+        ran = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+
+
+_NEW_KEY = (
+    "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "2", "-sha256", "-keyout",
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""A development broker as companies run theirs: TLS by an authority of their own, passwords, access lists.
+
+Beside its plain listener, whose user may do everything (the test's own eyes and hands), it has `SECURED` (SASL over
+TLS: PLAIN and SCRAM-SHA-512) and `MUTUAL` (TLS with client certificates).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library's stubs forget to export them
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tests.support.certificates import Authority
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.ports import find_free_ports
+
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+ADMIN_S: Final = 30.0
+
+
+class Right(msgspec.Struct, frozen=True):
+    """One entry of an access list, in Kafka's words: `Right("TOPIC", "orders", "READ")`."""
+
+    resource: str
+    name: str
+    operation: str
+    prefixed: bool = False
+
+    def binding(self, user: str) -> AclBinding:
+        """For this user, from everywhere."""
+        pattern = ResourcePatternType.PREFIXED if self.prefixed else ResourcePatternType.LITERAL
+        return AclBinding(
+            ResourceType[self.resource],
+            self.name,
+            pattern,
+            f"User:{user}",
+            "*",
+            AclOperation[self.operation],
+            AclPermissionType.ALLOW,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
+
+
+class SecuredBroker(DevelopmentBroker):
+    """`plain` are the users of SASL PLAIN with their passwords; those of SCRAM are added by `add_scram_user`."""
+
+    def __init__(
+        self, directory: Path, plain: Mapping[str, str] | None = None, properties: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(directory)
+        self.authority = Authority(self.directory / "authority")
+        self._secured, self._mutual = find_free_ports(2)
+        store = self.directory / "broker-store.pem"
+        store.write_text(self.authority.sign("broker").text(), encoding="ascii")
+        users = "".join(f' user_{name}="{password}"' for name, password in (plain or {}).items())
+        self.properties |= {
+            **self._listeners(),
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.file),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/",
+            "listener.name.secured.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.secured.plain.sasl.jaas.config": f"{_PLAIN}{users};",
+            "listener.name.secured.scram-sha-512.sasl.jaas.config": _SCRAM,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            **(properties or {}),
+        }
+
+    def _listeners(self) -> dict[str, str]:
+        clients = {
+            "PLAINTEXT": self._ports.client,
+            "SECURED": self._secured,
+            "MUTUAL": self._mutual,
+        }
+        addresses = [f"{name}://127.0.0.1:{port}" for name, port in clients.items()]
+        protocols = {
+            "CONTROLLER": "PLAINTEXT",
+            "PLAINTEXT": "PLAINTEXT",
+            "SECURED": "SASL_SSL",
+            "MUTUAL": "SSL",
+        }
+        return {
+            "listeners": ",".join([*addresses, f"CONTROLLER://127.0.0.1:{self._ports.controller}"]),
+            "advertised.listeners": ",".join(addresses),
+            "listener.security.protocol.map": ",".join(f"{name}:{kind}" for name, kind in protocols.items()),
+        }
+
+    @property
+    def secured(self) -> str:
+        """The address of SASL over TLS."""
+        return f"127.0.0.1:{self._secured}"
+
+    @property
+    def mutual(self) -> str:
+        """The address of TLS with client certificates; the common name is the user."""
+        return f"127.0.0.1:{self._mutual}"
+
+    def start(self, timeout_s: float = 60) -> Self:
+        """As DevelopmentBroker."""
+        super().start(timeout_s)
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return self
+
+    def add_scram_user(self, user: str, password: str) -> None:
+        """Or change the password."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(user, info, password.encode())
+        for future in self._admin.alter_user_scram_credentials([change]).values():
+            future.result(ADMIN_S)
+
+    def grant(self, user: str, rights: Iterable[Right]) -> None:
+        """Add entries to the access lists."""
+        for future in self._admin.create_acls([right.binding(user) for right in rights]).values():
+            future.result(ADMIN_S)
+
+    def revoke(self, user: str, right: Right) -> None:
+        """Take one entry away."""
+        binding = right.binding(user)
+        same = AclBindingFilter(
+            binding.restype,
+            binding.name,
+            binding.resource_pattern_type,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission_type,
+        )
+        for future in self._admin.delete_acls([same]).values():
+            assert future.result(ADMIN_S), f"{right} was not granted to {user}"
