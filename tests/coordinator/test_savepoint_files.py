@@ -14,6 +14,7 @@ from tests.coordinator.values import IDENTITY, committable, completed, handle, p
 from tidegate.coordinator.savepoint import (
     METADATA,
     SavepointRefused,
+    check_whole,
     import_states,
     read_savepoint,
     savepoint_folder,
@@ -138,6 +139,33 @@ def test_what_is_no_savepoint_is_refused_with_the_path(tmp_path: Path) -> None:
             read_savepoint(LocalStorage(str(path), create=False))
         assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_savepoint_that_was_killed_half_way_is_told_as_what_it_is(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
+) -> None:
+    path = write(origin, tmp_path, checkpoint)
+    (path / METADATA).unlink()
+    (path / "state" / "00002-totals-1.state").unlink()
+    with pytest.raises(SavepointRefused, match=r"was not finished \(it has 2 pieces of state.*can be deleted"):
+        read_savepoint(LocalStorage(str(path), create=False))
+
+
+def test_a_checkpoint_directory_is_told_as_what_it_is(tmp_path: Path) -> None:
+    LocalStorage(str(tmp_path)).put("journal/000000000000.json", b"entry")
+    with pytest.raises(SavepointRefused, match=r"is a checkpoint directory.* by number"):
+        read_savepoint(LocalStorage(str(tmp_path), create=False))
+
+
+def test_a_savepoint_that_was_copied_in_parts_is_found_before_anything_is_restored(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
+) -> None:
+    path = write(origin, tmp_path, checkpoint)
+    folder = LocalStorage(str(path), create=False)
+    check_whole(read_savepoint(folder), folder)
+    (path / "state" / "00001-totals-0.state").unlink()
+    with pytest.raises(ObjectCorrupt, match=r"is damaged: .* there is no state/00001-totals-0.state. Copy the whole"):
+        check_whole(read_savepoint(folder), folder)
 
 
 @pytest.mark.parametrize(

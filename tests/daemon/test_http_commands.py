@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp.test_utils import make_mocked_request
 from click.testing import CliRunner
@@ -23,7 +24,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.running_commands import checkpoints, read_rows, savepoint, stop
 from tidegate.daemon.savepoints import SavepointDone, SavepointUnavailable
 from tidegate.errors import TidegateError
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
 
 PIPELINE = """
@@ -228,3 +229,16 @@ def test_the_list_tells_what_is_committed_and_what_is_only_decided(file: Path, t
     assert "1970-01-01 00:00:01" in result.output
     listed = CliRunner().invoke(checkpoints, [str(file), "--format", "json"], catch_exceptions=False)
     assert [row["id"] for row in json.loads(listed.output)] == [1, 2]
+
+
+def test_the_list_tells_the_begin_and_a_savepoint_that_was_not_finished(file: Path, tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    journal = Journal(storage, ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    begin = msgspec.structs.replace(completed(1), starts=((OperatorName("orders"), "latest"),))
+    journal.append_checkpoint(begin)
+    storage.put("savepoints/savepoint-shop-2-0123/state/00000-totals-0.state", b"state")
+    rows = read_rows(str(tmp_path / "checkpoints"))
+    assert [(row.id, row.kind) for row in rows] == [(1, "begin"), (None, "unfinished")]
+    result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
+    assert "/savepoints/savepoint-shop-2-0123 (can be deleted" in result.output

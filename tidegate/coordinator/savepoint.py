@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import find_damage, read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.errors import PipelineStopped
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import seal, unseal
-from tidegate.storage.names import STATE_PREFIX
+from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -95,11 +95,8 @@ def read_savepoint(folder: Storage) -> Savepoint:
     try:
         body = unseal(METADATA, folder.get(METADATA))
     except ObjectMissing as missing:
-        raise SavepointRefused(
-            f"{folder.location} is no savepoint: it has no {METADATA} (a savepoint that was not finished has none "
-            "either); give the path that `tidegate savepoint` has printed",
-            location=folder.location,
-        ) from missing
+        text = f"{folder.location} is no savepoint: {_what_it_is(folder)}"
+        raise SavepointRefused(text, location=folder.location) from missing
     try:
         version = msgspec.json.decode(body, type=_Version).format_version
         if version != FORMAT_VERSION:
@@ -114,6 +111,36 @@ def read_savepoint(folder: Storage) -> Savepoint:
             f"{folder.location}/{METADATA} is sound but is no savepoint: {failure}; restore the folder from a backup",
             location=folder.location,
         ) from failure
+
+
+def _what_it_is(folder: Storage) -> str:
+    """A folder without metadata, for people."""
+    if folder.list(JOURNAL_PREFIX):
+        return (
+            "it is a checkpoint directory; name it as `checkpoints.directory`, and restore one of its checkpoints by "
+            "number or one of its savepoints by path (`tidegate checkpoints FILE` lists both)"
+        )
+    pieces = len(folder.list(STATE_PREFIX))
+    if pieces:
+        return (
+            f"it was not finished (it has {pieces} pieces of state and no {METADATA}, which is written last): the "
+            "daemon ended while it was written. Restore another one; this one can be deleted"
+        )
+    return (
+        f"it has no {METADATA}; give the folder that `tidegate savepoint` has printed "
+        "(its name begins with `savepoint-`)"
+    )
+
+
+def check_whole(savepoint: Savepoint, folder: Storage) -> None:
+    """Read all of its state, before anything is restored. Raises ObjectCorrupt, StorageError."""
+    damage = find_damage(folder, savepoint.checkpoint.states)
+    if damage:
+        raise ObjectCorrupt(
+            f"savepoint {folder.location} is damaged: {damage}. Copy the whole folder again from where it was taken, "
+            "or restore another savepoint",
+            location=folder.location,
+        )
 
 
 def import_states(

@@ -28,7 +28,7 @@ from tidegate.coordinator.journal import NOTHING_USED, Used
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
-from tidegate.coordinator.savepoint import Savepoint, import_states, read_savepoint
+from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states, read_savepoint
 from tidegate.coordinator.stored_state import find_damage
 from tidegate.daemon.decisions import Services
 from tidegate.ids import CheckpointId
@@ -141,7 +141,9 @@ class Choosing:
             services = self._services
             folder = await services.in_journal_thread(lambda: services.open_storage(target, create=False))
             self._folder = folder
-            self._savepoint = await services.in_journal_thread(lambda: read_savepoint(folder))
+            found = await services.in_journal_thread(lambda: read_savepoint(folder))
+            await services.in_journal_thread(lambda: check_whole(found, folder))
+            self._savepoint = found
         savepoint = self._savepoint
         identity = msgspec.structs.replace(savepoint.identity, pipeline=self.facts.identity.pipeline)
         title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"

@@ -110,17 +110,25 @@ def checkpoints(file: Path, style: str) -> None:
         return
     click.echo(f"{'id':>10}  {'completed (UTC)':<19}  {'bytes':>15}  {'kind':<10}  output")
     for row in rows:
-        at = datetime.fromtimestamp(row.completed_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        click.echo(f"{row.id:>10}  {at}  {row.size_bytes:>15,}  {row.kind:<10}  {row.output}")
+        click.echo(_line(row))
+
+
+def _line(row: Row) -> str:
+    if row.id is None or row.completed_at_ms is None or row.size_bytes is None:
+        return f"{'-':>10}  {'-':<19}  {'-':>15}  {row.kind:<10}  {row.output}"
+    at = datetime.fromtimestamp(row.completed_at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{row.id:>10}  {at}  {row.size_bytes:>15,}  {row.kind:<10}  {row.output}"
 
 
 class Row(msgspec.Struct, frozen=True):
     """One line of the list."""
 
-    id: int
-    completed_at_ms: int
-    size_bytes: int
+    id: int | None
+    completed_at_ms: int | None
+    size_bytes: int | None
+    """None of a savepoint that is not finished."""
     kind: str
+    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished`."""
     output: str
     """`committed`; for the newest what is known; a savepoint's path."""
 
@@ -130,12 +138,19 @@ def read_rows(directory: str) -> list[Row]:
     storage = open_storage(directory, create=False)
     state = Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1).read()
     rows = [_row(state, entry) for entry in state.retained]
-    names = [name.rpartition("/")[0] for name in storage.list(f"{SAVEPOINTS}/") if name.endswith(f"/{METADATA}")]
-    for name in names:
-        path = f"{directory.rstrip('/')}/{name}"
-        found = read_savepoint(open_storage(path, create=False)).checkpoint
-        rows.append(Row(found.id, found.completed_at_ms, found.size_bytes, "savepoint", path))
-    return rows
+    files: dict[str, list[str]] = {}
+    for name in storage.list(f"{SAVEPOINTS}/"):
+        folder, _, file = name.removeprefix(f"{SAVEPOINTS}/").partition("/")
+        files.setdefault(folder, []).append(file)
+    return [*rows, *(_savepoint_row(f"{directory.rstrip('/')}/{SAVEPOINTS}/{name}", files[name]) for name in files)]
+
+
+def _savepoint_row(path: str, files: list[str]) -> Row:
+    """One that is being written looks like one that was given up: both have no metadata."""
+    if METADATA not in files:
+        return Row(None, None, None, "unfinished", f"{path} (can be deleted, unless it is being written now)")
+    found = read_savepoint(open_storage(path, create=False)).checkpoint
+    return Row(found.id, found.completed_at_ms, found.size_bytes, "savepoint", path)
 
 
 def _row(state: JournalState, entry: CheckpointEntry) -> Row:
