@@ -30,7 +30,6 @@ CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
 """REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
-_LEADER_MOVED: Final = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 100})
 _NOT_AUTHORIZED: Final = frozenset({29, 31, 53})
 
 
@@ -211,8 +210,8 @@ class BrokerConnection:
         return groups
 
     def check_leader(self, code: int, partition: TopicPartition, what: str) -> None:
-        """Raise for an error of a partition; AskAgain when its leader has moved."""
-        if code in _LEADER_MOVED:
+        """Raise for an error of a partition; AskAgain when it will pass."""
+        if is_passing(code):
             self._leaders.pop(partition, None)
             raise AskAgain(f"{partition}: {error_name(code)}")
         self.refuse(code, f"{what} of {partition}")
@@ -270,6 +269,13 @@ def _closing_sockets() -> str:
                 raise
 
     return f"{ClosingSocket.SCHEMES[0]}://"
+
+
+def is_passing(code: int) -> bool:
+    """Whether the broker will answer otherwise a little later, by Kafka's own word: leaders move, copies catch up."""
+    from kafka.errors import for_code
+
+    return code != 0 and bool(for_code(code).retriable)
 
 
 def error_name(code: int) -> str:
