@@ -171,6 +171,15 @@ def test_libraries_are_quiet_and_warnings_arrive(json_log: LogSetup, stream: io.
     assert [line["logger"] for line in lines(stream)] == ["py4j.clientserver", "py.warnings"]
 
 
+def test_what_py4j_tells_of_a_dead_jvm_through_the_root_logger_is_not_logged(
+    json_log: LogSetup, stream: io.StringIO
+) -> None:
+    """A traceback per call, at INFO, although whoever called tells it, too."""
+    logging.getLogger().info("Exception while sending command.")
+    logging.getLogger().warning("but this")
+    assert [line["message"] for line in lines(stream)] == ["but this"]
+
+
 def test_close_gives_the_process_back() -> None:
     root = logging.getLogger()
     before = (root.level, root.handlers[:])

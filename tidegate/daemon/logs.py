@@ -37,6 +37,11 @@ _SHORT_SECRET: Final = 4
 _EXTRAS: Final = ("attempt", "checkpoint", "subtask")
 
 
+def _matters(record: logging.LogRecord) -> bool:
+    """Not what goes through the root logger below WARNING: py4j does so, with a traceback, when a JVM has died."""
+    return record.name != "root" or record.levelno >= logging.WARNING
+
+
 class _Redactor:
     """The secrets of this process. A process has one set of them, whatever logger prints them."""
 
@@ -220,6 +225,7 @@ def configure_logging(
     text = style == "text" or (style == "auto" and (terminal is not None or stream.isatty()))
     handler = terminal if terminal is not None and text else logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter(context) if text else JsonFormatter(context))
+    handler.addFilter(_matters)
     setup = LogSetup(context, handler)
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -85,9 +85,10 @@ class NotEnoughSlots(PipelineStopped):
 
 
 class SparkUnavailable(PipelineStopped):
-    """The Spark session could not be started."""
+    """The Spark session could not be started. Nothing was touched yet, so a supervisor may start the daemon again."""
 
     code = "spark-unavailable"
+    exit_code = 1
 
 
 class SparkJobEnded(AttemptFailed):
@@ -152,11 +153,19 @@ class SparkHost:
         return SparkJob(self._context, bootstrap, parallelism, ended)
 
     def stop(self) -> None:
-        """Close the session; the JVM goes with the process."""
-        if self._context is not None:
-            self._output.session_ends()
-            self._context.stop()
-            self._context = None
+        """Close the session; the JVM goes with the process. One that is dead already leaves nothing to close."""
+        if self._context is None:
+            return
+        from py4j.protocol import Py4JError
+
+        context, alive, self._context = self._context, self.jvm_alive, None
+        self._output.session_ends()
+        if not alive:
+            return
+        try:
+            context.stop()
+        except (OSError, Py4JError) as error:  # what ended the daemon must be told, not that its JVM went first
+            logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
 
     @property
     def jvm_alive(self) -> bool:

@@ -1,0 +1,58 @@
+"""The Spark session's end when its JVM is gone already."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from tidegate.daemon.spark import SparkHost, SparkUnavailable
+
+
+class Jvm:
+    """A session's context, and its gateway and process in one."""
+
+    def __init__(self, code: int | None, error: Exception) -> None:
+        self._gateway = self
+        self.proc = self
+        self._code, self._error = code, error
+        self.asked = False
+
+    def poll(self) -> int | None:
+        return self._code
+
+    def stop(self) -> None:
+        self.asked = True
+        raise self._error
+
+
+def host(tmp_path: Path, jvm: Any) -> SparkHost:
+    made = SparkHost("shop", "local[2]", {}, tmp_path)
+    made._context = jvm
+    return made
+
+
+def test_a_session_whose_jvm_was_killed_closes_without_asking_it(tmp_path: Path) -> None:
+    """Else the refused connection is raised in place of the error that tells why the daemon ends."""
+    jvm = Jvm(-9, ConnectionRefusedError(111, "Connection refused"))
+    made = host(tmp_path, jvm)
+    assert not made.jvm_alive
+    made.stop()
+    assert not jvm.asked
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])
+def test_a_jvm_that_dies_while_its_session_is_closed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    caplog.set_level(logging.WARNING)
+    host(tmp_path, Jvm(None, error)).stop()
+    assert "could not be closed" in caplog.text
+
+
+def test_a_session_that_did_not_start_may_be_started_again_by_a_supervisor() -> None:
+    """The JVM was killed, the master is away: a new start meets something else."""
+    assert SparkUnavailable.exit_code == 1
