@@ -55,12 +55,7 @@ async def _commit(services: Services, permit: CommitPermit) -> None:
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
-    logger.info(
-        "checkpoint %d: %d transactions are committed (%d had been before)",
-        permit.checkpoint,
-        len(outcomes),
-        len(outcomes) - now,
-    )
+    logger.info("checkpoint %d: its %d transactions are committed", permit.checkpoint, len(outcomes))
 
 
 async def _salvage(
