@@ -86,6 +86,14 @@ def test_another_shape_is_refused_with_both() -> None:
         read(snapshot(), shape=other)
 
 
+def test_the_remedy_for_another_shape_does_not_end_in_the_next_refusal() -> None:
+    """A new name for the step is refused, too, for the state that the checkpoint holds under the old one."""
+    other = StateShape(SHAPE.keys, SHAPE.values[:1], SHAPE.key_hash, SHAPE.max_parallelism)
+    with pytest.raises(StateUnreadable, match=r"begin anew with a new `checkpoints\.directory`") as raised:
+        read(snapshot(), shape=other)
+    assert "new name" not in raised.value.message
+
+
 def test_a_value_of_the_wrong_type_is_damage() -> None:
     wrong: dict[int, list[Entry]] = {0: [(("ann", True), ("one", None, None))]}
     with pytest.raises(StateUnreadable, match="key group 0 is damaged"):

@@ -136,7 +136,8 @@ def _check(header: SnapshotHeader, operator: str, state: str, shape: StateShape)
     if header.shape != shape:
         raise StateUnreadable(
             f"state of {operator} was written as {_describe(header.shape)}, the pipeline now needs {_describe(shape)}: "
-            "restore the old definition of the step, or give the step a new name to begin with empty state",
+            "put the old definition of the step back, or begin anew with a new `checkpoints.directory` (all state "
+            "empty, sources at their `start`)",
             operator=operator,
         )
 
