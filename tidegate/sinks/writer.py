@@ -35,7 +35,7 @@ ROOM_TIMEOUT_S: Final = 120.0
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
 _CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
-_CLIENT_LOG.addFilter(lambda record: not _is_told_by_delivery(record.getMessage()))
+_CLIENT_LOG.addFilter(lambda record: not _is_told_elsewhere(record.getMessage()))
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
 
@@ -74,9 +74,12 @@ _REMEDIES: Final[Mapping[int, str]] = {
 }
 
 
-def _is_told_by_delivery(line: str) -> bool:
-    """A refused batch fails the transaction, and also the delivery of its records: there we tell it, with remedy."""
-    return line.startswith("TXNERR ") and ": ProduceRequest for " in line
+def _is_told_elsewhere(line: str) -> bool:
+    """A refused batch fails the transaction, and also the delivery of its records: there we tell it, with remedy.
+
+    Failed connections are told by the daemon, once: the client has hundreds of lines about them, all at once behind it.
+    """
+    return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
 
 
 class Writer:

@@ -26,7 +26,7 @@ from tidegate.sources.positions import Positions, derive_restored, describe_out_
 
 _LOG = logging.getLogger("tidegate.sources")
 _CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # it repeats every failed connection; `_Outage` tells once in a while
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # it repeats every failed connection; `_Outage` tells once
 
 MAX_RECORDS = 5_000
 """Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
@@ -38,7 +38,8 @@ FEW_RECORDS = 256
 """A round of fewer records is a low rate; the first record after a pause is never held back."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
-_OUTAGE_REPORT_SECONDS = 10.0
+_OUTAGE_REPORT_SECONDS = 4.0
+_LOOK_SECONDS = 1.0
 _NEW_TOPIC_SECONDS = 5.0
 
 ENGINE_DEFAULTS: Mapping[str, str] = {
@@ -267,6 +268,7 @@ class Reader:
             return
         messages = consumer.consume(1, _IDLE_SECONDS)
         if not messages:
+            self._look_for_brokers(consumer)
             return
         self._linger()
         if room > 1:
@@ -277,6 +279,17 @@ class Reader:
             ends = self._take_events(consumer, messages)
             records = [message for message in messages if message.error() is None]
         self._hand_over(records, ends)
+
+    def _look_for_brokers(self, consumer: ck.Consumer) -> None:
+        """Behind an error and without records only a question tells whether the brokers are back."""
+        if not self._outage.due(time.monotonic()):
+            return
+        try:
+            consumer.list_topics(self._operator.topics[0], timeout=_LOOK_SECONDS)
+        except ck.KafkaException as error:
+            self._outage.on_error(error.args[0])
+        else:
+            self._outage.end()
 
     def _linger(self) -> None:
         pause = derive_linger_seconds(self._handed_records, time.monotonic() - self._handed_at)
@@ -367,24 +380,38 @@ class Reader:
 
 
 class _Outage:
-    """Tells once in a while that the brokers do not answer; librdkafka itself goes on trying for ever."""
+    """Tells once that the brokers do not answer, and once that they do again; librdkafka goes on trying for ever.
+
+    Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._since: float | None = None
+        self._told = False
+        self._looked = 0.0
         self.last = "no error was told"
-        self._reported = 0.0
+
+    def due(self, now: float) -> bool:
+        """Whether to look again whether somebody answers."""
+        if self._since is None or now - self._looked < _LOOK_SECONDS:
+            return False
+        self._looked = now
+        return True
 
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
         now = time.monotonic()
         self.last = error.str()
         if self._since is None:
-            self._since = self._reported = now
-        if now - self._reported >= _OUTAGE_REPORT_SECONDS:
-            self._reported = now
-            _LOG.warning("source %s: no data for %.0f s: %s", self._source, now - self._since, error)
+            self._since = now
+        if not self._told and now - self._since >= _OUTAGE_REPORT_SECONDS:
+            self._told = True
+            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, now - self._since, error)
 
     def end(self) -> None:
-        """Something arrived."""
-        self._since = None
+        """Somebody answers, or a record came."""
+        if self._told and self._since is not None:
+            away = time.monotonic() - self._since
+            _LOG.warning("source %s: its brokers answer again, after %.0f s", self._source, away)
+        self._since, self._told = None, False
