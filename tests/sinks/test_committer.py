@@ -116,7 +116,7 @@ def test_contradicting_markers_stop_with_what_was_found() -> None:
 @pytest.mark.parametrize("state", list(CoordinatorState))
 def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
     client = ScriptedClient({})
-    client.listed = [TransactionListing(TransactionalId("p.totals.0.1.0"), state)]
+    client.listed = [TransactionListing(TransactionalId("p.totals.0.1.0"), 1, state)]
     fenced = Committer(client).fence_leftovers("p", [], Attempt(2))
     assert bool(fenced) == (state is CoordinatorState.ONGOING)
     assert client.fenced == fenced
@@ -127,12 +127,12 @@ def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
 )
 def test_newer_attempts_and_other_peoples_ids_are_left_alone(identity: str) -> None:
     client = ScriptedClient({})
-    client.listed = [TransactionListing(TransactionalId(identity), CoordinatorState.ONGOING)]
+    client.listed = [TransactionListing(TransactionalId(identity), 1, CoordinatorState.ONGOING)]
     assert Committer(client).fence_leftovers("p", [], Attempt(2)) == []
 
 
 def test_ids_of_unfinished_committables_are_kept() -> None:
     client = ScriptedClient({})
     one = committable(1).transactional_id
-    client.listed = [TransactionListing(one, CoordinatorState.ONGOING)]
+    client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING)]
     assert Committer(client).fence_leftovers("p", {one}, Attempt(2)) == []

@@ -1,4 +1,4 @@
-"""What runs beside the attempts, now and then: lag, mirrored offsets, and the janitor. Nothing here decides anything.
+"""What runs beside the attempts, now and then: lag, mirrored offsets, janitors. Nothing here decides anything.
 
 A failure of one of these is logged and tried again at its next turn; the pipeline does not stop for it.
 """
@@ -13,6 +13,7 @@ from typing import Final
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.decisions import Services
+from tidegate.daemon.hanging import HangingCheck
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.plan.graph import Plan
@@ -25,11 +26,12 @@ JANITOR_S: Final = 15.0
 
 
 class Housekeeping:
-    """Three periodic tasks that run while an attempt does."""
+    """Periodic tasks that run while an attempt does."""
 
     def __init__(self, plan: Plan, services: Services) -> None:
         self._plan = plan
         self._services = services
+        self._hanging = HangingCheck(plan, services)
         self._positions: dict[TopicPartition, int] = {}
         self._mirrored: dict[TopicPartition, int] = {}
         self._attempt = Attempt(0)
@@ -41,7 +43,7 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
         if self._plan.exactly_once:
-            jobs.append((JANITOR_S, self._fence))
+            jobs += [(JANITOR_S, self._fence), (LAG_S, self._hanging.look_if_due)]
         self._tasks = [loop.create_task(self._every(period, job)) for period, job in jobs]
 
     def completed(self, checkpoint: CompletedCheckpoint) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,8 +22,10 @@ from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.facts import OpenTransaction, TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
+from tidegate.sinks.hanging import MendReport
+from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
@@ -37,6 +40,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
+FENCED_MAX: Final = 10_000
+"""Fenced ids that are remembered: a marker of theirs that was lost may be written."""
 
 
 class TopicMissing(PipelineStopped):
@@ -56,6 +61,17 @@ class KafkaEdge:
         self._other_thread = ThreadPoolExecutor(1, "kafka")
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
+        self._fenced: deque[TransactionalId] = deque(maxlen=FENCED_MAX)
+
+    @property
+    def bootstrap(self) -> str:
+        """The cluster's address, for people."""
+        return self._kafka.get("bootstrap.servers", "")
+
+    @property
+    def interruptions(self) -> int:
+        """Grows with every outage and reconnection of either client."""
+        return sum(client.interruptions for client in (self._commit_client, self._other_client) if client is not None)
 
     async def open(self) -> None:
         """Connect both clients. Raises BrokerUnavailable."""
@@ -69,7 +85,7 @@ class KafkaEdge:
         missing = sorted(set(topics) - found.keys())
         if missing:
             raise TopicMissing(
-                f"topic {', '.join(missing)} does not exist on {self._kafka.get('bootstrap.servers')}; create it (the "
+                f"topic {', '.join(missing)} does not exist on {self.bootstrap}; create it (the "
                 f"pipeline never creates topics), or correct the name",
                 topics=missing,
             )
@@ -114,7 +130,13 @@ class KafkaEdge:
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
-        return await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
+        fenced = await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
+        self._fenced.extend(fenced)
+        return fenced
+
+    async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
+        """See Mender.mend."""
+        return await self._ask(lambda client: Mender(client, pipeline, self._fenced).mend(topics, seen))
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""

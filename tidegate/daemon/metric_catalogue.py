@@ -128,6 +128,18 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "Age of the oldest transaction that is not ended, 0 when there is none.",
         ),
         MetricSpec(
+            "tidegate_hanging_transactions",
+            _G,
+            "Transactions that nobody will end, in front of readers of committed records, by owner (own, foreign).",
+            ("owner",),
+        ),
+        MetricSpec(
+            "tidegate_missing_markers_written_total",
+            _C,
+            "Markers that Kafka had lost and the daemon has written, by end (commit, abort).",
+            ("end",),
+        ),
+        MetricSpec(
             "tidegate_restarts_total", _C, "Attempts that failed and were followed by another, by cause.", ("cause",)
         ),
         MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),

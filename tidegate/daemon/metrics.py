@@ -29,6 +29,7 @@ RATE_WINDOW_SECONDS: Final = 5.0
 STEPS_MAX: Final = 1000
 REASONS_MAX: Final = 50
 PARTITIONS_MAX: Final = 20_000
+MARKER_ENDS: Final = ("commit", "abort")
 
 
 class TransactionResult(StrEnum):
@@ -102,6 +103,9 @@ class PipelineMetrics:
             self._counter("tidegate_checkpoints_total", result).inc(0)
         for transaction_result in TransactionResult:
             self._counter("tidegate_transactions_total", transaction_result.value).inc(0)
+        for end in MARKER_ENDS:
+            self._counter("tidegate_missing_markers_written_total", end).inc(0)
+        self.hanging_transactions(0, 0)
         self.state(PipelineState.STARTING)
 
     # -- what slots report -----------------------------------------------------------------------------------------
@@ -191,6 +195,14 @@ class PipelineMetrics:
             for each in PipelineState:
                 self._gauge("tidegate_pipeline_state", each.value).set(each is state)
 
+    def degraded(self, reason: str) -> None:
+        """While records flow: readers of an output do not see them, or (without a reason) do again."""
+        state, _ = self.current_state
+        if state is PipelineState.RUNNING and reason:
+            self.state(PipelineState.DEGRADED, reason)
+        elif state is PipelineState.DEGRADED:
+            self.state(PipelineState.DEGRADED if reason else PipelineState.RUNNING, reason)
+
     def restarted(self, cause: str) -> None:
         """An attempt has failed and another follows; `cause` is the code of the error."""
         with self._lock:
@@ -239,6 +251,15 @@ class PipelineMetrics:
             if result is TransactionResult.COMMITTED:
                 for each in seconds:
                     self._histogram("tidegate_transaction_commit_seconds").observe(each)
+
+    def hanging_transactions(self, own: int, foreign: int) -> None:
+        """So many stand in front of readers of the outputs now."""
+        self._gauge("tidegate_hanging_transactions", "own").set(own)
+        self._gauge("tidegate_hanging_transactions", "foreign").set(foreign)
+
+    def marker_written(self, end: str) -> None:
+        """A lost marker was written; `end` is one of MARKER_ENDS."""
+        self._counter("tidegate_missing_markers_written_total", end).inc()
 
     def oldest_transaction(self, opened_at_ms: int | None) -> None:
         """When the oldest transaction that is not ended was opened (Unix ms); None when there is none."""

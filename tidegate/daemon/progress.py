@@ -26,6 +26,7 @@ STATE_STYLES: Final = {
     PipelineState.STARTING: "cyan",
     PipelineState.RESTORING: "cyan",
     PipelineState.RUNNING: "green",
+    PipelineState.DEGRADED: "red",
     PipelineState.RESTARTING: "yellow",
     PipelineState.STOPPING: "cyan",
     PipelineState.FINISHED: "green",

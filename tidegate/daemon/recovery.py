@@ -21,6 +21,7 @@ from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.choosing import Choosing, RestoreOption
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
+from tidegate.daemon.hanging import HangingCheck
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
@@ -62,12 +63,16 @@ async def recover(
         choosing.facts = facts = await read_facts(plan, services)
     restore = decide_restore(state, facts)
     restore = await choosing.settle(restore) or restore
+    hanging = HangingCheck(plan, services)
+    if plan.exactly_once:  # before: where the marker of an abort is missing, nothing would say that it was one
+        await hanging.look()
     restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     restore = await choosing.go_back(restore) or restore
     restore = await fix_beginnings(plan, services, restore, choosing.facts)
     state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, frozenset(), restore.attempt)
+        await hanging.look()
     await _tidy(services)
     _log_restore(restore)
     subtasks = frozenset(

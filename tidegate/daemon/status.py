@@ -21,6 +21,8 @@ class PipelineState(StrEnum):
     """Transactions of the past are ended, state and positions are restored, slots are deployed."""
     RUNNING = "running"
     """Records flow."""
+    DEGRADED = "degraded"
+    """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them."""
     RESTARTING = "restarting"
     """An attempt has failed; the restart strategy waits before the next."""
     STOPPING = "stopping"

@@ -330,7 +330,9 @@ class World:
                 if offsets.stable != offsets.end:
                     problems.append(f"{topic}[{number}]: an open transaction holds readers at {offsets.stable}")
         hanging = [
-            known for known, state in self.broker.list_transactions(later_ms) if state is CoordinatorState.ONGOING
+            one.transactional_id
+            for one in self.broker.list_transactions(later_ms)
+            if one.state is CoordinatorState.ONGOING
         ]
         if hanging:
             problems.append(f"open transactions: {hanging}")

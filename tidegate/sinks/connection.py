@@ -50,6 +50,8 @@ class BrokerConnection:
         self._coordinators: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._closed = False
+        self.interruptions = 0
+        """Requests without a final answer: connections that broke, brokers and leaders that were away."""
 
     def close(self) -> None:
         """Close the connections and end the client's thread."""
@@ -82,15 +84,18 @@ class BrokerConnection:
                 if remaining > 0:
                     return attempt(min(remaining, REQUEST_TIMEOUT_S))
             except AskAgain as again:
+                self.interruptions += 1
                 last = str(again)
             except errors.AuthorizationError as error:
                 raise SinkRefused(
                     f"{what} at {self._bootstrap}: not authorized ({error}); grant it to this user"
                 ) from error
             except errors.UnknownBrokerIdError as error:
+                self.interruptions += 1
                 last = repr(error)
                 self._manager.cluster.request_update()
             except errors.KafkaError as error:
+                self.interruptions += 1
                 if not error.retriable:
                     raise BrokerUnavailable(f"{what} at {self._bootstrap}: {error!r}") from error
                 last = repr(error)
@@ -128,6 +133,7 @@ class BrokerConnection:
             return answers
 
         answers: list[Any] = self._manager.run(call)
+        self.interruptions += sum(isinstance(answer, KafkaError) for answer in answers)
         return answers
 
     def send(self, request: Any, node: int | None, timeout_s: float) -> Any:

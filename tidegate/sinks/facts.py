@@ -68,6 +68,7 @@ class TransactionListing(msgspec.Struct, frozen=True):
     """A transactional id and its state."""
 
     transactional_id: TransactionalId
+    producer_id: int
     state: CoordinatorState
 
 
@@ -78,6 +79,21 @@ class ProducerProgress(msgspec.Struct, frozen=True):
     """First offset of the open transaction; -1 when none is open."""
     records: int
     """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps behind the first."""
+
+
+class OpenTransaction(msgspec.Struct, frozen=True):
+    """A transaction that has no marker in a partition, by the partition's leader; whose it is, only its producer says.
+
+    When the epoch was raised while it was open, the epoch is the newer one.
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    """Of its first record: read-committed readers do not come behind it."""
+    coordinator_epoch: int
+    """Of the last marker of this producer here; -1 without one."""
 
 
 class LoggedRange(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from tidegate.formats.records import Encoded
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator
 from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.hanging import find_unended
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.producer_properties import derive_producer_properties
@@ -43,6 +44,11 @@ DRAIN_POLL_S: Final = 0.002
 DRAIN_S_MAX: Final = 1.0
 PROOF_AGE_S_MAX: Final = 600.0
 """A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
+
+ENDED_TIMEOUT_S: Final = 30.0
+"""For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
+longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
+ENDED_PAUSE_S: Final = 0.1
 
 
 class _Barrier(msgspec.Struct, frozen=True):
@@ -104,6 +110,7 @@ class KafkaSink:
         self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
         self._preparing_since_ms: dict[CheckpointId, int] = {}
         self._proven: dict[tuple[int, TopicPartition], float] = {}
+        self._last: dict[TransactionalId, Committable] = {}
         properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
         self._queue_max = int(properties["queue.buffering.max.messages"])
         self._room_min = max(1, self._queue_max // 4)
@@ -328,11 +335,36 @@ class KafkaSink:
             return
         if self._exactly_once and self._client is None:
             self._client = self._tools.connect(self._operator.kafka, OPEN_TIMEOUT_S)
+        last = self._last.get(transactional_id) if transactional_id is not None else None
+        if last is not None and self._client is not None:
+            self._wait_ended(last, self._client)
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
         writer.open(self._client, self._stopping)
         self._opened.append(writer)
         self._wake()
+
+    def _wait_ended(self, last: Committable, client: TransactionClient) -> None:
+        """Until the last transaction of an id has its marker in every partition. Raises SinkFailed.
+
+        Its coordinator may have left a partition out (`hanging.py`). The next transaction of the id would become one
+        with it there, and take its committed records away when it is aborted.
+        """
+        deadline = self._clock.monotonic() + ENDED_TIMEOUT_S
+        while not self._closing:
+            opened = client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)
+            unended = find_unended(last, opened)
+            if not unended:
+                return
+            if self._clock.monotonic() > deadline:
+                raise SinkFailed(
+                    f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint "
+                    f"{last.checkpoint}, but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s "
+                    f"later; its id cannot be used again, so another attempt goes on with new ones",
+                    sink=self._operator.name,
+                    transactional_id=last.transactional_id,
+                )
+            self._clock.sleep(ENDED_PAUSE_S)
 
     def _prepare(self, writer: Writer, barrier: _Barrier) -> None:
         properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)
@@ -356,6 +388,7 @@ class KafkaSink:
         self._flushed.append(writer)
         self._wake()
         committables = () if self._client is None else (self._prove(flushed, self._client),)
+        self._last.update({one.transactional_id: one for one in committables})
         self._answer(barrier, committables)
         if self._exactly_once:
             self._drop(writer)

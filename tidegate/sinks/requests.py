@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import TopicPartition
+from tidegate.sinks.facts import OpenTransaction
 
 
 def end_request(committable: Committable, commit: bool) -> Any:
@@ -37,6 +38,32 @@ def producers_request(partitions: Iterable[TopicPartition]) -> Any:
     topic = DescribeProducersRequest.TopicRequest
     return DescribeProducersRequest(
         topics=[topic(name=name, partition_indexes=parts) for name, parts in _by_topic(partitions).items()]
+    )
+
+
+def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
+    """WriteTxnMarkers for one transaction in one partition, as `kafka-transactions.sh` sends it to abort.
+
+    The marker is of transaction version 0, as all of librdkafka's: 2 would have to carry a higher epoch than the data.
+    """
+    from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    partition = opened.partition
+    topic = marker.WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])
+    return WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=opened.producer_id,
+                producer_epoch=epoch,
+                transaction_result=commit,
+                topics=[topic],
+                coordinator_epoch=max(0, opened.coordinator_epoch),
+                transaction_version=0,
+            )
+        ],
+        min_version=1,
+        max_version=2,
     )
 
 

@@ -27,6 +27,7 @@ from tidegate.sinks.facts import (
     EndAnswer,
     LoggedRange,
     Marker,
+    OpenTransaction,
     PreparedView,
     ProducerProgress,
     TopicFacts,
@@ -38,6 +39,7 @@ from tidegate.sinks.requests import (
     LATEST_OFFSET,
     end_request,
     fetch_request,
+    marker_request,
     offsets_request,
     producers_request,
     topic_setting_request,
@@ -77,6 +79,11 @@ class TransactionClient:
     def close(self) -> None:
         """Close the connections and end the client's thread."""
         self._broker.close()
+
+    @property
+    def interruptions(self) -> int:
+        """How often a request had no final answer: it grows with every outage and reconnection."""
+        return self._broker.interruptions
 
     # -- the coordinator of an id ------------------------------------------------------------------------------------
 
@@ -171,7 +178,9 @@ class TransactionClient:
                 self._broker.refuse(answer.error_code, "listing transactions")
                 found += answer.transaction_states
             return [
-                TransactionListing(TransactionalId(t.transactional_id), CoordinatorState(t.transaction_state))
+                TransactionListing(
+                    TransactionalId(t.transactional_id), t.producer_id, CoordinatorState(t.transaction_state)
+                )
                 for t in found
                 if t.transactional_id.startswith(prefix)
             ]
@@ -190,6 +199,48 @@ class TransactionClient:
             timeout_s,
             "reading producer states",
         )
+
+    def open_transactions(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> set[OpenTransaction]:
+        """Every transaction, of whomever, that has records and no marker in one of the partitions."""
+        wanted = list(partitions)
+
+        def attempt(remaining_s: float) -> set[OpenTransaction]:
+            groups = self._broker.by_leader(wanted, remaining_s)
+            requests = [(producers_request(group), node) for node, group in groups.items()]
+            with self._fresh_leaders(wanted):
+                return {
+                    OpenTransaction(
+                        partition,
+                        one.producer_id,
+                        one.producer_epoch,
+                        one.current_txn_start_offset,
+                        one.coordinator_epoch,
+                    )
+                    for partition, one in self._producers(self._broker.send_all(requests, remaining_s))
+                    if one.current_txn_start_offset >= 0
+                }
+
+        return self._broker.until(attempt, timeout_s, "reading open transactions")
+
+    def write_marker(
+        self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
+        """End a transaction in one partition, behind its coordinator's back: only what the coordinator has decided.
+
+        `epoch` is the coordinator's. Idempotent; BrokerUnavailable when the producer has gone on with a newer epoch.
+        """
+        partition = opened.partition
+
+        def attempt(remaining_s: float) -> None:
+            node = next(iter(self._broker.by_leader([partition], remaining_s)))
+            with self._fresh_leaders([partition]):
+                answer = self._broker.send(marker_request(opened, epoch, commit), node, remaining_s)
+            code = answer.markers[0].topics[0].partitions[0].error_code
+            self._broker.check_leader(code, partition, "writing the missing marker of a transaction")
+
+        self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
 
     def prepared_view(
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
@@ -327,14 +378,18 @@ class TransactionClient:
             raise
 
     def _progress(self, answers: list[Any], producer_id: int, epoch: int) -> dict[TopicPartition, ProducerProgress]:
-        found = {}
+        return {
+            partition: ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
+            for partition, producer in self._producers(answers)
+            if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch)
+        }
+
+    def _producers(self, answers: list[Any]) -> Iterator[tuple[TopicPartition, Any]]:
         for topic, entry in self._entries(answers):
             partition = TopicPartition(topic, entry.partition_index)
             self._broker.check_leader(entry.error_code, partition, "reading the producers")
             for producer in entry.active_producers:
-                if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch):
-                    found[partition] = ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
-        return found
+                yield partition, producer
 
     def _offsets(self, answers: list[Any]) -> dict[TopicPartition, int]:
         found = {}

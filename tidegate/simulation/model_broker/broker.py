@@ -16,7 +16,14 @@ from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
 from tidegate.simulation.model_broker.log import Fetched, PartitionLog, Record, Stamp
 from tidegate.sinks.batches import BatchHeader
-from tidegate.sinks.facts import CoordinatorState, ProducerProgress, TopicFacts, TransactionDescription
+from tidegate.sinks.facts import (
+    CoordinatorState,
+    OpenTransaction,
+    ProducerProgress,
+    TopicFacts,
+    TransactionDescription,
+    TransactionListing,
+)
 
 ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
 
@@ -133,10 +140,13 @@ class ModelBroker:
         self._enter(now_ms)
         return self._coordinator.describe(transactional_id)
 
-    def list_transactions(self, now_ms: int) -> list[tuple[TransactionalId, CoordinatorState]]:
+    def list_transactions(self, now_ms: int) -> list[TransactionListing]:
         """All ids and their states."""
         self._enter(now_ms)
-        return sorted((known, entry.state) for known, entry in self._coordinator.entries.items())
+        return [
+            TransactionListing(known, entry.producer_id, entry.state)
+            for known, entry in sorted(self._coordinator.entries.items())
+        ]
 
     # -- leaders of partitions ---------------------------------------------------------------------------------------
 
@@ -164,6 +174,22 @@ class ModelBroker:
         if entry is None or entry.epoch != epoch:
             return None
         return ProducerProgress(-1 if entry.open_since is None else entry.open_since, entry.last_sequence + 1)
+
+    def open_transactions(self, now_ms: int, partition: TopicPartition) -> list[OpenTransaction]:
+        """Everything open in a partition (DescribeProducers)."""
+        return [
+            OpenTransaction(partition, producer_id, entry.epoch, entry.open_since, -1)
+            for producer_id, entry in sorted(self._lead(now_ms, partition).producers.items())
+            if entry.open_since is not None
+        ]
+
+    def write_marker(self, now_ms: int, opened: OpenTransaction, epoch: int, commit: bool) -> None:
+        """End a transaction in one partition (WriteTxnMarkers)."""
+        log = self._lead(now_ms, opened.partition)
+        known = log.producers.get(opened.producer_id)
+        if known is not None and epoch < known.epoch:
+            raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
+        log.append_marker(opened.producer_id, epoch, commit)
 
     def end_offset(self, partition: TopicPartition) -> int:
         """Behind the last batch, for an observer: nothing is asked."""

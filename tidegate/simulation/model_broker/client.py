@@ -20,6 +20,7 @@ from tidegate.sinks.facts import (
     EndAnswer,
     LoggedRange,
     Marker,
+    OpenTransaction,
     PreparedView,
     ProducerProgress,
     TopicFacts,
@@ -44,6 +45,7 @@ class ModelClient:
     def __init__(self, broker: ModelBroker, link: Link) -> None:
         self._broker = broker
         self._link = link
+        self.interruptions = 0
 
     def close(self) -> None:
         """Nothing is held."""
@@ -98,9 +100,9 @@ class ModelClient:
     def list_transactions(self, prefix: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[TransactionListing]:
         """See TransactionClient."""
         return [
-            TransactionListing(transactional_id, state)
-            for transactional_id, state in self._ask("list", self._broker.list_transactions, timeout_s)
-            if transactional_id.startswith(prefix)
+            listing
+            for listing in self._ask("list", self._broker.list_transactions, timeout_s)
+            if listing.transactional_id.startswith(prefix)
         ]
 
     # -- the leaders of partitions -----------------------------------------------------------------------------------
@@ -116,6 +118,28 @@ class ModelClient:
             return {part: progress for part, progress in found.items() if progress is not None}
 
         return self._ask("producers", request, timeout_s)
+
+    def open_transactions(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> set[OpenTransaction]:
+        """See TransactionClient."""
+        wanted = list(partitions)
+        return self._ask(
+            "opened",
+            lambda now_ms: {one for part in wanted for one in self._broker.open_transactions(now_ms, part)},
+            timeout_s,
+        )
+
+    def write_marker(
+        self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
+        """See TransactionClient."""
+        try:
+            self._ask("marker", lambda now_ms: self._broker.write_marker(now_ms, opened, epoch, commit), timeout_s)
+        except RequestRefused as refused:
+            raise _unavailable(
+                f"writing the missing marker of a transaction to {opened.partition}", refused
+            ) from refused
 
     def prepared_view(
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
@@ -220,6 +244,7 @@ class ModelClient:
                 if refused.code not in COORDINATOR_RETRY | LEADER_RETRY:
                     raise
                 last = refused.code.name
+            self.interruptions += 1
             if self._link.clock.monotonic() + pause_s >= deadline_s:
                 break
             self._link.clock.sleep(pause_s)

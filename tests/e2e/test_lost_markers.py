@@ -1,0 +1,36 @@
+"""Kafka loses markers in a crash: the daemon finds the committed transactions that nobody would end, and ends them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import BrokerMaker
+from tests.e2e.conftest import RigMaker
+from tests.support.lost_markers import lose_markers
+from tests.support.rig import PARTITIONS, Rig
+from tidegate.ids import TopicPartition
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def lose_all(rig: Rig) -> None:
+    """Crash the broker; the newest marker of every partition of both outputs is gone when it is back."""
+    rig.broker.kill()
+    outputs = (rig.topic["paid"], rig.topic["totals"])
+    lost = lose_markers(rig.broker, [TopicPartition(topic, index) for topic in outputs for index in range(PARTITIONS)])
+    assert lost > 0, "the planned fault did not happen: no partition ended with a marker"
+    print(f"{lost} markers are lost")
+    rig.broker.start()
+
+
+def test_F01_markers_that_a_crash_of_the_broker_loses_are_written_while_the_pipeline_runs(
+    make_rig: RigMaker, own_broker: BrokerMaker
+) -> None:
+    """The ids of the transactions are used again, too: only after their markers are there."""
+    rig = make_rig(broker=own_broker(), seed=81)
+    daemon = rig.running()
+    rig.pause()
+    lose_all(rig)
+    rig.writer.resume()
+    daemon.wait_for("commit marker was missing in .* The marker is written now")
+    rig.finish(daemon)

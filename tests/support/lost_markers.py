@@ -1,0 +1,52 @@
+"""Takes the marker of a transaction out of partitions of a broker that is down, as a crash of Kafka can.
+
+Kafka 4.3.1 takes a partition without a leader for a deleted one when it writes markers: a coordinator that loads a
+decided transaction while the broker's own partitions have no leader yet completes it and skips them. That is a race;
+cutting the marker off the end of the log leaves the same state every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.ids import TopicPartition
+from tidegate.sinks.batches import BatchHeader, derive_headers
+
+
+def lose_markers(broker: DevelopmentBroker, partitions: Iterable[TopicPartition]) -> int:
+    """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None."""
+    assert broker.pid is None, "the broker must be down: its log is changed on disk"
+    return sum(_cut(broker.directory / "data" / f"{part.topic}-{part.partition}") for part in sorted(partitions))
+
+
+def _cut(directory: Path) -> bool:
+    segment = max(directory.glob("*.log"))
+    data = segment.read_bytes()
+    headers = list(derive_headers(data))
+    sizes = _sizes(data, len(headers))
+    kept = _kept(headers)
+    if kept == len(headers):
+        return False
+    segment.write_bytes(data[: sum(sizes[:kept])])
+    # What Kafka derived from the cut part: without them it reads the segment again, as behind a crash.
+    for derived in [*directory.glob("*.snapshot"), *directory.glob("*.index"), *directory.glob("*.timeindex")]:
+        derived.unlink()
+    (directory.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    return True
+
+
+def _kept(headers: list[BatchHeader]) -> int:
+    count = len(headers)
+    while count and headers[count - 1].commits is not None:
+        count -= 1
+    return count
+
+
+def _sizes(data: bytes, count: int) -> list[int]:
+    sizes, place = [], 0
+    for _ in range(count):
+        sizes.append(12 + int.from_bytes(data[place + 8 : place + 12], "big"))
+        place += sizes[-1]
+    return sizes

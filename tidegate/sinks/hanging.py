@@ -1,0 +1,198 @@
+"""Open transactions in front of read-committed readers: which of them nobody will end, and what may be done. Pure.
+
+A coordinator that has ended a transaction everywhere says so, but it may have left partitions out: Kafka takes a
+partition without a leader for a deleted one when it writes markers (seen with 4.3.1 behind a crash). There the
+transaction stays open for ever. The rule that everything hangs on: *the coordinator's decision is completed, never made
+here*. A marker is written only for a transaction of our own, with the end that the coordinator has recorded for exactly
+this producer id and epoch. See ADR 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.sinks.facts import CoordinatorState, OpenTransaction, TransactionDescription, TransactionListing
+from tidegate.sinks.naming import derive_name
+
+_LIVE: Final = frozenset(
+    {
+        CoordinatorState.ONGOING,
+        CoordinatorState.PREPARE_COMMIT,
+        CoordinatorState.PREPARE_ABORT,
+        CoordinatorState.PREPARE_EPOCH_FENCE,
+    }
+)
+
+
+class Verdict(Enum):
+    """What an open transaction in a partition is."""
+
+    LIVE = "live"
+    """Its coordinator knows that it is open, or is about to end it."""
+    COMMIT = "commit"
+    """Ours, committed at its coordinator: the marker is missing."""
+    ABORT = "abort"
+    """Ours, aborted at its coordinator: the marker is missing."""
+    UNSURE = "unsure"
+    """Ours, but the coordinator does not say any more how exactly this one ended."""
+    FOREIGN = "foreign"
+    """Somebody else's, and its coordinator does not know it as open."""
+    UNSEEN = "unseen"
+    """No transactional id that this user may see has its producer id."""
+
+
+class Hanging(msgspec.Struct, frozen=True):
+    """An open transaction that is not LIVE."""
+
+    opened: OpenTransaction
+    verdict: Verdict
+    transactional_id: TransactionalId | None
+    epoch: int
+    """At its coordinator: what a marker has to carry."""
+
+    @property
+    def own(self) -> bool:
+        """It is known to be of this pipeline."""
+        return self.verdict in (Verdict.COMMIT, Verdict.ABORT, Verdict.UNSURE)
+
+
+def find_suspects(
+    opened: Collection[OpenTransaction],
+    listed: Mapping[int, TransactionListing],
+    seen: Collection[OpenTransaction],
+) -> list[OpenTransaction]:
+    """What is worth a question to its coordinator: not in a state of being open by the list (by producer id), or
+    seen open at an earlier look already.
+    """
+    return [
+        one
+        for one in opened
+        if one in seen or (listing := listed.get(one.producer_id)) is None or listing.state not in _LIVE
+    ]
+
+
+def decide_verdict(
+    one: OpenTransaction,
+    transactional_id: TransactionalId | None,
+    told: TransactionDescription | None,
+    pipeline: str,
+    fenced: Collection[TransactionalId],
+) -> Verdict:
+    """`told` is what the coordinator said *before* `one` was seen open for the last time: a complete transaction has no
+    marker under way. `fenced` are ids that this daemon has fenced while they were open.
+    """
+    if transactional_id is None or told is None or told.producer_id != one.producer_id:
+        return Verdict.UNSEEN
+    if _is_live(one, told):
+        return Verdict.LIVE
+    name = derive_name(transactional_id)
+    if name is None or name.pipeline != pipeline:
+        return Verdict.FOREIGN
+    same, next_epoch = one.producer_epoch, one.producer_epoch + 1
+    match told.state:
+        case CoordinatorState.COMPLETE_COMMIT if told.producer_epoch == same:
+            return Verdict.COMMIT
+        case CoordinatorState.COMPLETE_ABORT if told.producer_epoch in (same, next_epoch):
+            return Verdict.ABORT  # a time-out or a fence raises the epoch by one; a new transaction has other markers
+        case CoordinatorState.EMPTY if transactional_id in fenced and told.producer_epoch > same:
+            return Verdict.ABORT
+        case _:
+            return Verdict.UNSURE
+
+
+def find_unended(committable: Committable, opened: Collection[OpenTransaction]) -> list[TopicPartition]:
+    """Partitions where a transaction that was committed is open still."""
+    owner = (committable.producer_id, committable.producer_epoch)
+    return sorted(one.partition for one in opened if (one.producer_id, one.producer_epoch) == owner)
+
+
+def tell_mended(mended: Sequence[Hanging]) -> list[str]:
+    """What was found and done, a text for each transaction."""
+    groups: dict[str, list[Hanging]] = {}
+    for one in mended:
+        groups.setdefault(f"{_place(one)} is {_END[one.verdict]}", []).append(one)
+    return [
+        f"{what} at its coordinator, but its {found[0].verdict.value} marker was missing in "
+        f"{', '.join(f'{one.opened.partition} (from offset {one.opened.start_offset} on)' for one in found)}, where "
+        f"readers of committed records stood still; a crash of Kafka can leave that behind. The marker is written now"
+        for what, found in groups.items()
+    ]
+
+
+def tell_left(one: Hanging, why: str, bootstrap: str) -> str:
+    """What was found, why nothing was done, and what a person can do."""
+    found = one.opened
+    stuck = f"readers of committed records stand still at offset {found.start_offset} of {found.partition}"
+    abort = (
+        f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {found.partition.topic} --partition "
+        f"{found.partition.partition} --start-offset {found.start_offset}"
+    )
+    listing = f"kafka-transactions.sh --bootstrap-server {bootstrap}"
+    match one.verdict:
+        case Verdict.COMMIT:
+            return (
+                f"{stuck}: {_place(one)} is committed, but its marker is missing and could not be written: {why}. "
+                f"Grant this user CLUSTER_ACTION (kafka-acls.sh --bootstrap-server {bootstrap} --add "
+                f"--allow-principal User:NAME --operation ClusterAction --cluster), then it is written at the next "
+                f"look. Do not use `kafka-transactions.sh abort`: it would take committed records away"
+            )
+        case Verdict.ABORT:
+            return (
+                f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {why}. Write "
+                f"it by: {abort}"
+            )
+        case Verdict.UNSURE:
+            return (
+                f"{stuck}: {_place(one)} is open there, and its coordinator does not say any more how it ended. "
+                f"Compare the output behind that offset with what is expected; only when these records are there a "
+                f"second time: {abort}"
+            )
+        case Verdict.FOREIGN:
+            return (
+                f"{stuck}: {_place(one)}, which is not of this pipeline, is open there, and its coordinator does not "
+                f"know it as open. Its owner has to say whether it was committed ({listing} describe "
+                f"--transactional-id {one.transactional_id}); if not: {abort}"
+            )
+        case _:
+            return (
+                f"{stuck}: {_place(one)} is open there, and no transactional id that this user may see owns it. Ask "
+                f"for its owner ({listing} list; {listing} describe-producers --topic {found.partition.topic} "
+                f"--partition {found.partition.partition}); if it has none and was not committed: {abort}"
+            )
+
+
+_END: Final = {Verdict.COMMIT: "committed", Verdict.ABORT: "aborted"}
+
+
+def _is_live(one: OpenTransaction, told: TransactionDescription) -> bool:
+    if told.state not in _LIVE:
+        return False
+    if told.state is not CoordinatorState.ONGOING:
+        return True  # markers are under way
+    return told.producer_epoch == one.producer_epoch and one.partition in told.partitions
+
+
+def _place(one: Hanging) -> str:
+    owner = f"producer id {one.opened.producer_id} epoch {one.opened.producer_epoch}"
+    return f"transaction {one.transactional_id} ({owner})" if one.transactional_id else f"a transaction of {owner}"
+
+
+class MendReport(msgspec.Struct, frozen=True):
+    """One look at all partitions of the outputs."""
+
+    opened: frozenset[OpenTransaction]
+    """Everything that was open."""
+    mended: tuple[Hanging, ...] = ()
+    left: tuple[tuple[Hanging, str], ...] = ()
+    """Those that hang still, and why nothing was done."""
+
+
+def derive_listed(listings: Sequence[TransactionListing]) -> dict[int, TransactionListing]:
+    """By producer id, which belongs to one transactional id."""
+    return {one.producer_id: one for one in listings}
