@@ -35,6 +35,7 @@ from tidegate.daemon.spark import (
     SparkJobEnded,
     derive_job_error,
 )
+from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
@@ -179,8 +180,14 @@ class AttemptRunner:
             self.fail(error)
 
     def _conclude(self) -> None:
-        if not self._outcome.done():
-            self._outcome.set_exception(min(self._failures, key=_telling))
+        if self._outcome.done():
+            return
+        cause = min(self._failures, key=_telling)
+        self._outcome.set_exception(cause)
+        # Slots that hang are waited for before the attempt is over: nobody may be told meanwhile that it runs.
+        metrics = self._services.metrics
+        if cause.retriable and metrics.current_state[0] is not PipelineState.STOPPING:
+            metrics.state(PipelineState.RESTARTING, cause.message)
 
     def _finish(self) -> None:
         if not self._outcome.done():

@@ -1,0 +1,95 @@
+"""An attempt that fails while Spark still holds its slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.ids import Attempt
+
+
+class HangingJob:
+    """Its slots return when the test says so."""
+
+    def __init__(self, ended: Callable[[str | None], None]) -> None:
+        self._ended = ended
+
+    def release(self) -> None:
+        self._ended(None)
+
+    def start(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
+class Parts:
+    """A runner between parts that do nothing."""
+
+    def __init__(self, before: PipelineState) -> None:
+        self.metrics = PipelineMetrics("shop", "0")
+        self.metrics.state(before)
+        self.job: HangingJob | None = None
+        nothing: Callable[..., Any] = SimpleNamespace
+        plan = nothing(operators=lambda _kind: [], parallelism=2, vertices=(), exactly_once=True, pipeline="shop")
+        services = nothing(
+            spark=nothing(job=self._make_job), metrics=self.metrics, control_host="", clock=SYSTEM_CLOCK,
+            make_token=lambda: "token",
+        )  # fmt: skip
+        server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
+        coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
+        restore = nothing(attempt=Attempt(1), slots=())
+        settings = nothing(unaligned_after_ms=None)
+        self.runner = AttemptRunner(plan, restore, coordinator, services, server, settings, 60.0)
+
+    async def _closed(self, _slots: object) -> None:
+        pass
+
+    def _make_job(self, _bootstrap: object, _slots: int, ended: Callable[[str | None], None]) -> HangingJob:
+        self.job = HangingJob(ended)
+        return self.job
+
+
+@pytest.fixture(autouse=True)
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
+
+
+async def state_while_slots_hang(error: TidegateError, before: PipelineState) -> tuple[PipelineState, str]:
+    parts = Parts(before)
+    running = asyncio.create_task(parts.runner.run())
+    await asyncio.sleep(0)
+    parts.runner.fail(error)
+    await asyncio.wait([parts.runner._outcome])
+    found = parts.metrics.current_state
+    assert not running.done()
+    assert parts.job is not None
+    parts.job.release()
+    with pytest.raises(type(error)):
+        await running
+    return found
+
+
+def test_a_failed_attempt_is_not_running_while_its_slots_are_waited_for() -> None:
+    found = asyncio.run(state_while_slots_hang(AttemptFailed("a slot was lost"), PipelineState.RUNNING))
+    assert found == (PipelineState.RESTARTING, "a slot was lost")
+
+
+def test_a_pipeline_that_stops_does_not_look_as_if_it_came_back() -> None:
+    found = asyncio.run(state_while_slots_hang(AttemptFailed("a slot was lost"), PipelineState.STOPPING))
+    assert found == (PipelineState.STOPPING, "")
+
+
+def test_what_no_attempt_can_cure_is_not_told_as_a_restart() -> None:
+    found = asyncio.run(state_while_slots_hang(PipelineStopped("a bad record"), PipelineState.RUNNING))
+    assert found == (PipelineState.RUNNING, "")
