@@ -24,7 +24,7 @@ class Client(Protocol):
     def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicFacts]:
         """Partition counts."""
 
-    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> set[OpenTransaction]:
+    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
         """Ask the leaders."""
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
@@ -74,9 +74,9 @@ class Mender:
         told = {producer_id: self._client.describe(known, timeout_s=TIMEOUT_S) for producer_id, known in ids.items()}
         if not suspects:
             return []
-        still = self._client.open_transactions({one.partition for one in suspects}, timeout_s=TIMEOUT_S)
+        still = self._client.open_transactions(sorted({one.partition for one in suspects}), timeout_s=TIMEOUT_S)
         found = []
-        for one in sorted(still.intersection(suspects), key=lambda each: (each.partition, each.start_offset)):
+        for one in (each for each in still if each in suspects):
             known, description = ids.get(one.producer_id), told.get(one.producer_id)
             verdict = decide_verdict(one, known, description, self._pipeline, self._fenced)
             if verdict is not Verdict.LIVE:

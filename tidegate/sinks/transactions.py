@@ -202,15 +202,15 @@ class TransactionClient:
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> set[OpenTransaction]:
-        """Every transaction, of whomever, that has records and no marker in one of the partitions."""
+    ) -> list[OpenTransaction]:
+        """Every transaction, of whomever, that has records and no marker in one of the partitions; in log order."""
         wanted = list(partitions)
 
-        def attempt(remaining_s: float) -> set[OpenTransaction]:
+        def attempt(remaining_s: float) -> list[OpenTransaction]:
             groups = self._broker.by_leader(wanted, remaining_s)
             requests = [(producers_request(group), node) for node, group in groups.items()]
             with self._fresh_leaders(wanted):
-                return {
+                found = [
                     OpenTransaction(
                         partition,
                         one.producer_id,
@@ -220,7 +220,8 @@ class TransactionClient:
                     )
                     for partition, one in self._producers(self._broker.send_all(requests, remaining_s))
                     if one.current_txn_start_offset >= 0
-                }
+                ]
+            return sorted(found, key=lambda one: (one.partition, one.start_offset))
 
         return self._broker.until(attempt, timeout_s, "reading open transactions")
 

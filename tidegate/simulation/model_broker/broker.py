@@ -176,12 +176,13 @@ class ModelBroker:
         return ProducerProgress(-1 if entry.open_since is None else entry.open_since, entry.last_sequence + 1)
 
     def open_transactions(self, now_ms: int, partition: TopicPartition) -> list[OpenTransaction]:
-        """Everything open in a partition (DescribeProducers)."""
-        return [
+        """Everything open in a partition (DescribeProducers), in log order."""
+        found = [
             OpenTransaction(partition, producer_id, entry.epoch, entry.open_since, -1)
-            for producer_id, entry in sorted(self._lead(now_ms, partition).producers.items())
+            for producer_id, entry in self._lead(now_ms, partition).producers.items()
             if entry.open_since is not None
         ]
+        return sorted(found, key=lambda one: one.start_offset)
 
     def write_marker(self, now_ms: int, opened: OpenTransaction, epoch: int, commit: bool) -> None:
         """End a transaction in one partition (WriteTxnMarkers)."""

@@ -121,12 +121,12 @@ class ModelClient:
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> set[OpenTransaction]:
+    ) -> list[OpenTransaction]:
         """See TransactionClient."""
         wanted = list(partitions)
         return self._ask(
             "opened",
-            lambda now_ms: {one for part in wanted for one in self._broker.open_transactions(now_ms, part)},
+            lambda now_ms: [one for part in sorted(wanted) for one in self._broker.open_transactions(now_ms, part)],
             timeout_s,
         )
 
