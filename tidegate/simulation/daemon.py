@@ -15,6 +15,7 @@ from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -214,7 +215,14 @@ class SimStream:
 
 
 class SilentMetrics:
-    """Takes every figure and keeps none."""
+    """Takes every figure and keeps none, but for the state."""
+
+    def __init__(self) -> None:
+        self.current_state = (PipelineState.STARTING, "")
+
+    def state(self, state: PipelineState, reason: str = "") -> None:
+        """See Metrics."""
+        self.current_state = (state, reason)
 
     def __getattr__(self, _name: str) -> Any:
         return _ignore
