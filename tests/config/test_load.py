@@ -70,7 +70,8 @@ def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> Non
 
 def test_secrets_do_not_show(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2hunter2\n")
-    password = f"kafka:\n  sasl.password: ${{file:{tmp_path}/password}}\n  ssl.key.password: ${{KEY}}\n"
+    login = "  security.protocol: sasl_ssl\n  sasl.mechanism: PLAIN\n  sasl.username: me\n"
+    password = f"kafka:\n{login}  sasl.password: ${{file:{tmp_path}/password}}\n  ssl.key.password: ${{KEY}}\n"
     loaded = load(sample(("kafka:    ", password + "  #")), KEY="opensesame")
     shown = f"{loaded.settings!r} {loaded.settings.model_dump()} {loaded.secrets!r}"
     assert "hunter2" not in shown

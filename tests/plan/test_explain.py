@@ -9,7 +9,8 @@ from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 
-TEXT = SAMPLE.replace("kafka:    ", "kafka:\n  sasl.password: opensesame\n  #", 1)
+LOGIN = "security.protocol: sasl_ssl, sasl.mechanism: PLAIN, sasl.username: me".replace(", ", "\n  ")
+TEXT = SAMPLE.replace("kafka:    ", f"kafka:\n  sasl.password: opensesame\n  {LOGIN}\n  #", 1)
 
 
 def test_an_explanation_names_operators_exchanges_state_and_subtasks() -> None:
@@ -30,7 +31,7 @@ def test_an_explanation_tells_where_each_setting_came_from_and_hides_secrets() -
     assert settings["checkpoints.timeout"] == ("10m", "default")
     assert settings["spark.master"] == ("local[2]", "default")
     assert settings["kafka.sasl.password"] == ("***", "file line 6")
-    assert settings["kafka.bootstrap.servers"] == ("broker:9092", "file line 8 (KAFKA_BOOTSTRAP)")
+    assert settings["kafka.bootstrap.servers"] == ("broker:9092", "file line 11 (KAFKA_BOOTSTRAP)")
     assert "opensesame" not in json.dumps(explanation) + render_explanation(explanation)
 
 

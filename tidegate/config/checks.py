@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tidegate.config.columns import derive_type
+from tidegate.config.login import decide_login_findings
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Finding, Side, decide_kafka_findings, decide_spark_findings
 from tidegate.config.secrets import Text
@@ -55,15 +56,18 @@ def derive_issues(settings: PipelineSettings, step_indices: tuple[int, ...], val
 def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
     if "kafka" in values and isinstance(values["kafka"], dict):
         yield from _findings(("kafka",), decide_kafka_findings(settings.kafka, "both"))
+        yield from _findings(("kafka",), decide_login_findings(settings.kafka))
         yield from _servers(settings)
     for name, source in settings.sources.items():
-        yield from _own_properties(("sources", name, "kafka"), source.kafka, "consumer")
+        yield from _own_properties(("sources", name, "kafka"), settings.kafka, source.kafka, "consumer")
     for name, sink in settings.sinks.items():
-        yield from _own_properties(("sinks", name, "kafka"), sink.kafka, "producer")
+        yield from _own_properties(("sinks", name, "kafka"), settings.kafka, sink.kafka, "producer")
 
 
-def _own_properties(path: Path, properties: Mapping[str, Text], side: Side) -> Iterator[Issue]:
+def _own_properties(path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side) -> Iterator[Issue]:
     yield from _findings(path, decide_kafka_findings(properties, side))
+    login = [one for one in decide_login_findings({**top, **properties}) if one.name in properties]
+    yield from _findings(path, login)
     for word in sorted(_CLUSTER & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield Issue((*path, word), message, "set it in `kafka:` at the top only", at_key=True)

@@ -85,7 +85,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
 """Names -> (reason, remedy). Aliases of these are owned as well."""
 
 _PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM files)"
-_OTHER_LOGIN = "use SCRAM, PLAIN, GSSAPI or TLS client certificates"
+_OTHER_LOGIN = "use SCRAM, PLAIN or TLS client certificates"
 UNUSABLE_KAFKA: Mapping[str, str] = {
     "ssl.keystore.location": _PEM_FILES,
     "ssl.keystore.password": _PEM_FILES,
@@ -160,7 +160,7 @@ def _value_findings(name: str, value: str, entry: KafkaProperty) -> list[Finding
     found: list[tuple[str, str]] = []
     if entry.type == "boolean" and value not in ("true", "false"):
         found.append((f"expected true or false, got `{shown}`", "write true or false"))
-    elif entry.type == "enum value" and words and value not in words:
+    elif entry.type == "enum value" and words and value.lower() not in map(str.lower, words):
         found.append((f"`{shown}` is not a value of this property", derive_suggestion(value, words)))
     elif entry.type == "CSV flags" and words:
         flags = [flag.strip() for flag in value.split(",")]
