@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tidegate.coordinator.discovery import (
     Addition,
+    TopicGone,
     TopicReplaced,
     decide_additions,
+    decide_away,
     decide_same_topics,
     derive_assigned,
 )
@@ -39,6 +41,18 @@ def test_nothing_new_is_no_addition() -> None:
 
 def test_a_topic_that_is_not_told_of_adds_nothing() -> None:
     assert decide_additions({ORDERS: (parts("orders", 0), ())}, {ORDERS: {}}) == ()
+
+
+def test_a_topic_that_stays_away_for_three_looks_is_gone() -> None:
+    once = decide_away(["orders", "paid"], ["paid"], {})
+    twice = decide_away(["orders", "paid"], ["paid"], once)
+    assert (once, twice) == ({"orders": 1}, {"orders": 2})
+    with pytest.raises(TopicGone, match=r"topic orders is not there any more.* new `checkpoints"):
+        decide_away(["orders", "paid"], ["paid"], twice)
+
+
+def test_a_topic_that_is_back_begins_to_be_missed_anew() -> None:
+    assert decide_away(["orders"], ["orders"], {"orders": 2}) == {}
 
 
 def test_a_slot_without_partitions_gets_the_first_new_one() -> None:

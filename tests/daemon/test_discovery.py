@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.waiting import wait_until
-from tidegate.coordinator.discovery import TopicReplaced
+from tidegate.coordinator.discovery import TopicGone, TopicReplaced
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestorePlan, SlotRestore
 from tidegate.daemon.discovery import Discovery
@@ -113,6 +113,8 @@ def test_a_topic_of_the_same_name_with_another_id_is_told(broker: SessionBroker,
         look(broker, topic, replace)
 
 
-def test_a_topic_that_is_away_is_left_to_its_reader(broker: SessionBroker, topics: TopicMaker) -> None:
+def test_a_topic_that_was_deleted_is_told_behind_three_looks(broker: SessionBroker, topics: TopicMaker) -> None:
+    """Its reader only sees that nothing comes."""
     topic = topics()
-    assert look(broker, topic, lambda: delete(broker, topic)) == []
+    with pytest.raises(TopicGone, match=f"topic {topic} is not there any more"):
+        look(broker, topic, lambda: delete(broker, topic), lambda: None, lambda: None)

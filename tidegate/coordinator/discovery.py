@@ -1,4 +1,5 @@
-"""What a look at the topics means for an attempt that runs: new partitions to read, or another topic of the same name.
+"""What a look at the topics means for an attempt that runs: new partitions to read, a topic that is gone, or another
+one of the same name.
 
 Pure. A partition that appears while a source runs is new to its very first record, so it is read from offset 0,
 whatever `start` says; a next attempt that finds it without a position does the same (`recovery.py`), so nothing depends
@@ -7,7 +8,8 @@ on whether a checkpoint came in between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,6 +20,9 @@ from tidegate.plan.assignment import assign_added
 FIRST_OFFSET = 0
 """Where a partition that was created behind the begin of its source starts."""
 
+LOOKS_AWAY_MAX: Final = 3
+"""One answer without a topic may be that of a broker that has just started; so many in a row are not."""
+
 Assigned = Mapping[OperatorName, Sequence[Sequence[TopicPartition]]]
 """Source -> slot -> its partitions."""
 
@@ -26,6 +31,12 @@ class TopicReplaced(PipelineStopped):
     """A topic was deleted and created again while the pipeline ran: offsets of the old one mean nothing in the new."""
 
     code = "topic-replaced"
+
+
+class TopicGone(PipelineStopped):
+    """A topic was deleted while the pipeline ran."""
+
+    code = "topic-gone"
 
 
 class Addition(msgspec.Struct, frozen=True):
@@ -49,6 +60,20 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
                 old=old,
                 new=new,
             )
+
+
+def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping[str, int]) -> dict[str, int]:
+    """Topic -> looks in a row without it, given those before. Raises TopicGone when they are LOOKS_AWAY_MAX."""
+    away = {topic: before.get(topic, 0) + 1 for topic in sorted(set(wanted) - set(found))}
+    gone = [topic for topic, looks in away.items() if looks >= LOOKS_AWAY_MAX]
+    if gone:
+        raise TopicGone(
+            f"topic {', '.join(gone)} is not there any more, or may not be described any more: {LOOKS_AWAY_MAX} looks "
+            "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
+            "deleted: grant DESCRIBE, or start with a new `checkpoints.directory` once it is there again",
+            topics=gone,
+        )
+    return away
 
 
 def decide_additions(assigned: Assigned, topics: Mapping[OperatorName, Mapping[str, int]]) -> tuple[Addition, ...]:

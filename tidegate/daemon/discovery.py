@@ -1,8 +1,8 @@
-"""Looks at the topics while an attempt runs: new partitions of its sources are given to slots, another topic of the
-same name ends the pipeline.
+"""Looks at the topics while an attempt runs: new partitions of its sources are given to slots; a topic that is gone, or
+another one of the same name, ends the pipeline.
 
-Thin: what a look means is decided in `coordinator/discovery.py`. A look that fails is logged and repeated; the readers
-themselves tell when a topic stays away.
+Thin: what a look means is decided in `coordinator/discovery.py`. A look that fails is logged and repeated. Nobody else
+would tell: to a reader, a topic that was deleted is one that brings no records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tidegate.coordinator.discovery import Assigned, decide_additions, decide_same_topics, derive_assigned
+from tidegate.coordinator.discovery import (
+    Assigned,
+    decide_additions,
+    decide_away,
+    decide_same_topics,
+    derive_assigned,
+)
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.decisions import Services
 from tidegate.errors import TidegateError
@@ -46,6 +52,7 @@ class Discovery:
         self._assigned: Assigned = {
             source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources
         }
+        self._away: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -69,12 +76,15 @@ class Discovery:
                 logger.warning("the topics were not looked at: %s", error.message)
 
     async def look(self) -> None:
-        """One look. Raises TopicReplaced, BrokerUnavailable, SinkRefused."""
+        """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, SinkRefused."""
         takeover = self._services.journal.state.takeover
         assert takeover is not None, "an attempt runs behind its own takeover"
         ids = takeover.identity.topic_ids
         facts = await self._services.kafka.topic_facts(sorted(ids))
         decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()})
+        self._away = decide_away(ids, facts, self._away)
+        for topic, looks in self._away.items():
+            logger.warning("topic %s was not found by %d looks at the brokers", topic, looks)
         counts = {
             source: {name: facts[name].partitions for name in names if name in facts}
             for source, names in self._topics.items()
