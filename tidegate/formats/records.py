@@ -63,22 +63,22 @@ class RecordEncoder:
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
         """One record per row, but for the failures. Key and timestamp columns need not be among the written ones."""
-        kind = None if self._key is None else frame[self._key].dtype
+        kind = None if self._key is None else frame.get_column(self._key).dtype
         if kind not in self._parts:
             self._parts[kind] = self._expressions(kind)
-        encoded = frame.select(self._parts[kind])
+        encoded = frame.select_seq(self._parts[kind])
         failures: tuple[EncodeFailure, ...] = ()
         if self._timestamp is not None:
             failures = _unstorable(self._timestamp, encoded["timestamp"])
             if failures:
                 encoded = encoded.filter(pl.col("timestamp").is_null() | (pl.col("timestamp") >= LEAST_TIMESTAMP_MS))
-        values = encoded["value"].to_list()
+        values = encoded.get_column("value").to_list()
         size_bytes = _size_bytes(values)
         records: list[OutputRecord]
         if self._key is None:
             records = [{"value": value} for value in values]
         else:
-            keys = encoded["key"].to_list()
+            keys = encoded.get_column("key").to_list()
             size_bytes += _size_bytes(keys)
             records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
         timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None

@@ -20,4 +20,4 @@ class UnionRuntime(Stateless):
         if not frame.height:
             return None
         system = [name for name in frame.columns if name.startswith("__")]
-        return frame.select(self._columns + system)
+        return frame[self._columns + system]

@@ -1,7 +1,8 @@
 """Virtual threads: real threads of which exactly one runs at a time, so that blocking code can be paused anywhere.
 
-Whoever holds the baton runs; everybody else waits for a lock. A worker gives the baton back when its work blocks or
-ends. Workers are kept for the next work: starting a thread costs more than a whole simulated checkpoint.
+Whoever holds the baton runs; everybody else sleeps. Whoever has nothing to do any more looks itself who goes on
+(`kernel.py`) and gives the baton straight to it: mostly it is itself, and then no real thread changes at all. Workers
+are kept for the next work: starting a thread costs more than a whole simulated checkpoint.
 """
 
 from __future__ import annotations
@@ -10,50 +11,43 @@ import threading
 from collections.abc import Callable
 
 
-class Worker:
-    """One real thread. `run` and `resume` are for the scheduler, `pause` for the work."""
+class Carrier:
+    """A real thread that can hold the baton. Only `wake` is for other threads."""
 
-    def __init__(self, idle: list[Worker]) -> None:
-        self._idle = idle
-        self._go = threading.Lock()
-        self._back = threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
-        self._work: Callable[[], None] | None = None
+    def __init__(self) -> None:
+        self._awake = threading.Lock()
+        self._awake.acquire()
+
+    def wake(self) -> None:
+        """Give it the baton; then the caller must touch nothing, and sleep."""
+        self._awake.release()
+
+    def sleep(self, timeout_s: float = -1) -> None:
+        """Until somebody gives the baton."""
+        self._awake.acquire(timeout=timeout_s)
+
+
+class Worker(Carrier):
+    """A real thread for virtual ones, one after the other. `work` is set before it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._serve, name="virtual", daemon=True)
         self._thread.start()
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Begin; returns when the work pauses or has ended."""
-        self._work = work
-        self.resume()
-
-    def resume(self) -> None:
-        """Go on; returns when the work pauses or has ended."""
-        self._go.release()
-        self._back.acquire()
-
-    def pause(self) -> None:
-        """Give the baton back until the next `resume`; only from within the work."""
-        self._back.release()
-        self._go.acquire()
-
     def end(self) -> None:
         """End the thread; it must be idle."""
-        self._work = None
-        self._go.release()
+        self.work = None
+        self.wake()
         self._thread.join()
 
     def _serve(self) -> None:
         while True:
-            self._go.acquire()
-            work = self._work
-            if work is None:
+            self.sleep()
+            if self.work is None:
                 return
-            work()
-            self._work = None
-            self._idle.append(self)
-            self._back.release()
+            self.work()
 
 
 class Workers:
@@ -64,7 +58,11 @@ class Workers:
 
     def take(self) -> Worker:
         """One that is idle."""
-        return self._idle.pop() if self._idle else Worker(self._idle)
+        return self._idle.pop() if self._idle else Worker()
+
+    def give(self, worker: Worker) -> None:
+        """It has nothing to do any more, and sleeps as soon as it has given the baton away."""
+        self._idle.append(worker)
 
     def close(self) -> None:
         """End all idle threads."""

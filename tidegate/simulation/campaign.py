@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,11 +19,16 @@ from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shrink import Shrinker
 from tidegate.simulation.world import Result, Schedule, play
 
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are no faults; they do not count."""
 CHUNK: Final = 50
+GARBAGE: Final = (50_000, 10, 50)
+"""Thresholds of the collector: a world is garbage as a whole, and looking at it while it lives is in vain."""
 STORY_LINES: Final = 60
 
 
@@ -58,13 +64,18 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def quiet() -> Iterator[Workers]:
     """Virtual threads for many schedules; the product's log lines are not for people here."""
-    before = logging.root.manager.disable
+    before, thresholds = logging.root.manager.disable, gc.get_threshold()
     logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE)
     workers = Workers()
     try:
         yield workers
     finally:
         workers.close()
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
         logging.disable(before)
 
 
@@ -83,7 +94,9 @@ def play_in_processes(first: int, count: int, processes: int, budget_s: float | 
     started = time.monotonic()
     tally = Tally()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=prepare) as pool:
+    context = get_context("spawn")
+    counter = context.Value("i", 0)
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
         waiting = [pool.submit(play_seeds, at, size) for at, size in chunks[:processes]]
         following = iter(chunks[processes:])
         while waiting:
@@ -95,9 +108,19 @@ def play_in_processes(first: int, count: int, processes: int, budget_s: float | 
                 waiting.append(pool.submit(play_seeds, *chunk))
 
 
-def prepare() -> None:
-    """Before Polars is imported: one thread is enough for rows by the dozen."""
+def prepare(counter: Synchronized[int] | None = None) -> None:
+    """Before Polars is imported: one thread is enough for rows by the dozen.
+
+    With a counter of the processes each gets a processor of its own: to hand the baton to a thread on another one costs
+    several times as much, and a third of all time.
+    """
     os.environ["POLARS_MAX_THREADS"] = "1"
+    if counter is not None and hasattr(os, "sched_setaffinity"):
+        with counter.get_lock():
+            number = counter.value
+            counter.value += 1
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {processors[number % len(processors)]})
 
 
 def tell(result: Result, smallest: Schedule | None) -> str:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from tidegate.simulation.baton import Worker, Workers
+from tidegate.simulation.baton import Carrier, Worker, Workers
 from tidegate.simulation.chance import generator
 from tidegate.simulation.trace import Trace
 
 START_S: Final = 1000.0
 EPOCH_MS: Final = 1_750_000_000_000
 """Wall clock at virtual second 0."""
+INTERRUPTED_S: Final = 10.0
+"""So long an interrupted run waits for the thread that holds the baton."""
 
 
 class SimKilled(BaseException):
@@ -65,11 +68,12 @@ class SimClock:
 class VirtualThread:
     """Blocking work of one process."""
 
-    __slots__ = ("ended", "joiners", "killed", "name", "process", "waiting", "worker")
+    __slots__ = ("ended", "joiners", "killed", "name", "process", "waiting", "work", "worker")
 
-    def __init__(self, name: str, process: Process) -> None:
+    def __init__(self, name: str, process: Process, work: Callable[[], None]) -> None:
         self.name = name
         self.process = process
+        self.work = work
         self.worker: Worker | None = None
         self.waiting: Event | None = None
         self.killed = False
@@ -133,7 +137,12 @@ class Kernel:
         self._workers = workers
         self._heap: list[tuple[float, int, Event]] = []
         self._planned = 0
+        self._end = START_S
+        self._main = Carrier()
         self._running: VirtualThread | None = None
+        self._chosen: VirtualThread | None = None
+        """Whose turn it is when the present event is over."""
+        self._dying: list[Process] = []
         trace.clock = lambda: self.now
 
     def process(self, kind: str, name: str) -> Process:
@@ -152,30 +161,11 @@ class Kernel:
         return event
 
     def run(self, limit_s: float) -> None:
-        """Until `stop` or until the time is over. Raises what an event raised."""
-        end = self.now + limit_s
-        heap = self._heap
-        while heap and not self.stopped:
-            when, number, event = heapq.heappop(heap)
-            action, process = event.action, event.process
-            if action is None:
-                continue
-            if when > end:
-                heapq.heappush(heap, (when, number, event))
-                self.now = max(self.now, end)
-                return
-            if process is not None:
-                if not process.alive:
-                    continue
-                if process.frozen_until > when:
-                    heapq.heappush(heap, (process.frozen_until, number, event))
-                    continue
-            self.now = max(self.now, when)
-            self.events += 1
-            event.action = None
-            action()
-            if self.failure is not None:
-                raise self.failure
+        """Until `stop` or until the time is over. Raises what an event or a virtual thread raised."""
+        self._end = self.now + limit_s
+        self._hold()
+        if self.failure is not None:
+            raise self.failure
 
     def stop(self) -> None:
         """End `run` behind the current event."""
@@ -183,37 +173,34 @@ class Kernel:
 
     def close(self) -> None:
         """Kill everything and unwind every virtual thread."""
+        self.stopped = True
         for process in self.processes:
             process.alive = False
             process.at_death.clear()
             self.reap(process)
+            self._hold()
         self._heap.clear()
+
+    def _hold(self) -> None:
+        """Begin with the baton, and wait until it comes back."""
+        following = self._next()
+        if following is None:
+            return
+        self._give_baton(following)
+        try:
+            self._main.sleep()
+        except BaseException:  # somebody interrupts: the others stop at the next event
+            self.stopped = True
+            self._main.sleep(INTERRUPTED_S)
+            raise
 
     # -- virtual threads ----------------------------------------------------------------------------------------------
 
     def spawn(self, process: Process, name: str, work: Callable[[], None]) -> VirtualThread:
         """A new virtual thread; it begins as an event of its own."""
-        thread = VirtualThread(name, process)
+        thread = VirtualThread(name, process, work)
         process.threads[thread] = None
-
-        def body() -> None:
-            try:
-                work()
-            except SimKilled:
-                pass
-            except BaseException as error:  # noqa: BLE001 - carried to the scheduler's thread
-                self.failure = self.failure or error
-            thread.ended = True
-            process.threads.pop(thread, None)
-            for joiner in thread.joiners:
-                self._plan_resume(joiner, 0.0)
-
-        def begin() -> None:
-            thread.waiting = None
-            worker = thread.worker = self._workers.take()
-            self._switch(thread, lambda: worker.run(body))
-
-        thread.waiting = self.at(0.0, begin, process)
+        self._plan_resume(thread, 0.0)
         return thread
 
     def block(self, seconds: float) -> None:
@@ -261,19 +248,8 @@ class Kernel:
         self._plan_resume(thread, 0.0)
 
     def reap(self, process: Process) -> None:
-        """Unwind the virtual threads of a dead process."""
-        while process.threads:
-            thread = next(iter(process.threads))
-            thread.killed = True
-            if thread.waiting is not None:
-                thread.waiting.cancel()
-                thread.waiting = None
-            process.threads.pop(thread)
-            if thread.worker is None:
-                continue
-            self._switch(thread, thread.worker.resume)
-            if not thread.ended:
-                raise RuntimeError(f"{process.name}/{thread.name} blocks although it is killed")
+        """Unwind the virtual threads of a dead process before anything else happens."""
+        self._dying.append(process)
 
     def check_alive(self) -> None:
         """Raises SimKilled in a virtual thread whose process is dead."""
@@ -298,24 +274,113 @@ class Kernel:
     def _plan_resume(self, thread: VirtualThread, delay_s: float) -> None:
         if thread.waiting is not None:
             thread.waiting.cancel()
+        thread.waiting = self.at(delay_s, partial(self._choose, thread), thread.process)
 
-        def resume() -> None:
-            thread.waiting = None
-            assert thread.worker is not None
-            self._switch(thread, thread.worker.resume)
-
-        thread.waiting = self.at(delay_s, resume, thread.process)
+    def _choose(self, thread: VirtualThread) -> None:
+        thread.waiting = None
+        self._chosen = thread
 
     def _pause(self, thread: VirtualThread) -> None:
+        """Until it is this thread's turn; its real thread lets the events in between happen."""
         assert thread.worker is not None
-        thread.worker.pause()
+        following = self._next()
+        if following is not thread:
+            self._give_baton(following)
+            thread.worker.sleep()
+        self._running = thread
         self.check_alive()
 
-    def _switch(self, thread: VirtualThread, go: Callable[[], None]) -> None:
-        before, self._running = self._running, thread
+    def _give_baton(self, following: VirtualThread | None) -> None:
+        """To the real thread of a virtual one, which may have to begin; None: to the one that called `run`."""
         self.switches += 1
-        go()
-        self._running = before
+        if following is None:
+            self._main.wake()
+            return
+        if following.worker is None:
+            worker = self._workers.take()
+            worker.work = partial(self._serve, worker, following)
+            worker.wake()
+        else:
+            following.worker.wake()
+
+    def _serve(self, worker: Worker, thread: VirtualThread) -> None:
+        """What a worker does with the baton: the work of a new thread, and of those that begin next, behind it."""
+        following: VirtualThread | None = thread
+        while following is not None and following.worker is None:
+            following.worker = worker
+            self._running = following
+            self._work(following)
+            following = self._next()
+        self._workers.give(worker)
+        self._give_baton(following)
+
+    def _work(self, thread: VirtualThread) -> None:
+        try:
+            thread.work()
+        except SimKilled:
+            pass
+        except BaseException as error:  # noqa: BLE001 - carried to the thread that called `run`
+            self.failure = self.failure or error
+        thread.ended = True
+        thread.process.threads.pop(thread, None)
+        for joiner in thread.joiners:
+            self._plan_resume(joiner, 0.0)
+
+    def _next(self) -> VirtualThread | None:
+        """Let events happen until a virtual thread goes on; None when the run is over."""
+        self._running = None
+        try:
+            return self._next_dying() or self._play()
+        except BaseException as error:  # noqa: BLE001 - carried to the thread that called `run`
+            self.failure = self.failure or error
+            return None
+
+    def _next_dying(self) -> VirtualThread | None:
+        """A virtual thread of a dead process, to be unwound."""
+        while self._dying:
+            threads = self._dying[-1].threads
+            while threads:
+                thread = next(iter(threads))
+                threads.pop(thread)
+                thread.killed = True
+                if thread.waiting is not None:
+                    thread.waiting.cancel()
+                    thread.waiting = None
+                if thread.worker is not None:
+                    return thread
+            self._dying.pop()
+        return None
+
+    def _play(self) -> VirtualThread | None:
+        heap, end = self._heap, self._end
+        while heap and not self.stopped and self.failure is None:
+            when, number, event = heapq.heappop(heap)
+            action, process = event.action, event.process
+            if action is None:
+                continue
+            if when > end:
+                heapq.heappush(heap, (when, number, event))
+                self.now = max(self.now, end)
+                return None
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.frozen_until > when:
+                    heapq.heappush(heap, (process.frozen_until, number, event))
+                    continue
+            if when > self.now:
+                self.now = when
+            self.events += 1
+            event.action = None
+            action()
+            if self._dying:
+                dying = self._next_dying()
+                if dying is not None:
+                    return dying
+            elif self._chosen is not None:
+                chosen, self._chosen = self._chosen, None
+                return chosen
+        return None
 
 
 class Signal:

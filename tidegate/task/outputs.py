@@ -37,7 +37,7 @@ class EdgeOutput:
         """Send rows on; order per key is kept because a key has one channel."""
         wanted = [*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))]
         if wanted != frame.columns:
-            frame = frame.select(wanted)
+            frame = frame[wanted]
         if len(self.channels) == 1:
             self._send(self.channels[0], frame)
             return

@@ -35,7 +35,7 @@ class Projection:
         :param keep: columns of `frame` that are passed on in front of the new ones.
         """
         frame = staged(frame, self._stages)
-        found = frame.select(*keep, *self._values, *self._failed, *self._row_count)
+        found = frame.select_seq(*keep, *self._values, *self._failed, *self._row_count)
         if self._only_constants:
             found = found.drop(_VALUE)
         if not self._failed:

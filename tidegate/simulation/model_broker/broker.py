@@ -54,6 +54,8 @@ class ModelBroker:
         self._topics_made = 0
         self._open: dict[TransactionalId, tuple[int, Entry]] = {}
         """Ids with something due, and when: the time-out of an open transaction, or the next marker."""
+        self._due_ms = 0
+        """Before it nothing is due."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self._leaders_away: dict[TopicPartition, int] = {}
         self._groups: dict[str, dict[TopicPartition, int]] = {}
@@ -124,7 +126,7 @@ class ModelBroker:
             self._log(partition)
         self._coordinator.add_partitions(transactional_id, producer_id, epoch, wanted, now_ms)
         entry = self._coordinator.entries[transactional_id]
-        self._open[transactional_id] = (entry.opened_at_ms + entry.timeout_ms, entry)
+        self._plan(transactional_id, entry.opened_at_ms + entry.timeout_ms, entry)
 
     def end_transaction(
         self, now_ms: int, transactional_id: TransactionalId, producer_id: int, epoch: int, commit: bool
@@ -254,13 +256,18 @@ class ModelBroker:
 
     def _write_markers(self, now_ms: int, transactional_id: TransactionalId, entry: Entry) -> None:
         """The end is decided: the markers follow, at once when there is no delay."""
-        self._open[transactional_id] = (now_ms + self.marker_delay_ms, entry)
+        self._plan(transactional_id, now_ms + self.marker_delay_ms, entry)
         self._catch_up(now_ms)
+
+    def _plan(self, transactional_id: TransactionalId, due_ms: int, entry: Entry) -> None:
+        self._open[transactional_id] = (due_ms, entry)
+        self._due_ms = min(self._due_ms, due_ms)
 
     def _catch_up(self, now_ms: int) -> None:
         """Do what was due until now, in its order."""
-        while self._open:
+        while self._open and self._due_ms <= now_ms:
             due_ms, transactional_id = min((due, known) for known, (due, _) in self._open.items())
+            self._due_ms = due_ms
             if due_ms > now_ms:
                 return
             entry = self._open[transactional_id][1]

@@ -190,7 +190,7 @@ class ModelWriter:
     def _step(self) -> None:
         """Send whatever may be sent. An answer that comes while sending leads to another round."""
         self._step_again = True
-        if self._stepping:
+        if self._stepping or not (self.queued or self.first_error):
             return
         self._stepping = True
         while self._step_again and not self._fatal and not self._discarded:
