@@ -13,13 +13,13 @@ from tidegate.storage.checksum import unseal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import STATE_PREFIX
 from tidegate.task.loop import Uploaded, UploadJob
-from tidegate.task.ports import Capture
+from tidegate.task.ports import Encode
 
 SUBTASK = SubtaskId(VertexId("totals"), SlotIndex(1))
 
 
-def job(checkpoint: int, capture: Capture = lambda: b"state") -> UploadJob:
-    return UploadJob(SUBTASK, CheckpointId(checkpoint), OperatorName("totals"), capture)
+def job(checkpoint: int, encode: Encode = lambda: [b"state"]) -> UploadJob:
+    return UploadJob(SUBTASK, CheckpointId(checkpoint), OperatorName("totals"), encode)
 
 
 def take(uploads: Uploads, count: int) -> list[Uploaded]:
@@ -40,23 +40,23 @@ def test_F24_a_result_names_an_object_that_is_durable(tmp_path: Path) -> None:
     uploads.submit(job(3))
     (result,) = take(uploads, 1)
     assert woken.is_set()
-    assert result.handle is not None
-    assert unseal(result.handle.path, storage.get(result.handle.path)) == b"state"
-    assert result.handle.size_bytes == len(storage.get(result.handle.path))
+    (handle,) = result.handles
+    assert unseal(handle.path, storage.get(handle.path)) == b"state"
+    assert handle.size_bytes == len(storage.get(handle.path))
     uploads.close(5)
 
 
 def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: Path) -> None:
     uploads = Uploads(LocalStorage(str(tmp_path)), lambda: None)
 
-    def broken() -> bytes:
+    def broken() -> list[bytes]:
         raise StorageError("no room")
 
     uploads.submit(job(3, broken))
-    uploads.submit(job(4, lambda: bytes(1 // 0)))
+    uploads.submit(job(4, lambda: [bytes(1 // 0)]))
     uploads.submit(job(5))
     results = take(uploads, 3)
-    assert [result.handle is None for result in results] == [True, True, False]
+    assert [len(result.handles) for result in results] == [0, 0, 1]
     assert results[0].error == "no room"
     assert "ZeroDivisionError" in results[1].error
     uploads.close(5)
@@ -67,13 +67,13 @@ def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:
     uploads = Uploads(storage, lambda: None)
     started, go_on = threading.Event(), threading.Event()
 
-    def slow() -> bytes:
+    def slow() -> list[bytes]:
         started.set()
         assert go_on.wait(10)
-        return b"state"
+        return [b"state"]
 
     uploads.submit(job(3, slow))
-    uploads.submit(job(3, lambda: b"never asked for"))
+    uploads.submit(job(3, lambda: [b"never asked for"]))
     assert started.wait(10)
     uploads.abandon(CheckpointId(3))
     go_on.set()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
+from tidegate.ids import CheckpointId
 from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
 from tidegate.operators.failures import RecordFailure
 from tidegate.state.errors import StateUnreadable
@@ -21,6 +22,12 @@ MAX = 2**63 - 1
 
 def frame_of(rows: list[tuple[Any, Any]], kind: DataType = BIGINT) -> pl.DataFrame:
     return make_frame({"k": BIGINT, "x": kind}, rows)
+
+
+def snapshot(operator: AggregateRuntime) -> list[bytes]:
+    capture = operator.state.capture(CheckpointId(1), full=True)
+    assert capture.encode is not None
+    return list(capture.encode())
 
 
 def process(operator: AggregateRuntime, frame: pl.DataFrame) -> pl.DataFrame:
@@ -35,7 +42,7 @@ def test_each_gives_one_row_per_input_row_in_order_across_batches() -> None:
     second = process(operator, frame_of([(2, 1), (1, 0)]))
     assert first.rows() == [(1, 1, 10), (2, 1, 5), (1, 2, 11)]
     assert second.rows() == [(2, 2, 6), (1, 3, 11)]
-    assert operator.state_keys == 2
+    assert len(operator.state) == 2
 
 
 def test_latest_gives_the_last_row_per_key_in_order_of_last_occurrence() -> None:
@@ -66,7 +73,7 @@ def test_keys_of_several_columns_and_types() -> None:
     result = process(operator, make_frame(keys, rows))
     assert result.rows() == [(*rows[0], 1), (*rows[1], 1), (*rows[2], 2)]
     restored = make_aggregate(["count(*)"], keys=keys)
-    restored.restore([operator.capture()()], range(128))
+    restored.state.restore(snapshot(operator), range(128))
     assert process(restored, make_frame(keys, rows[:2]))["count(*)"].to_list() == [3, 2]
 
 
@@ -95,10 +102,11 @@ def test_overflow_with_latest_keeps_the_order_of_the_good_rows() -> None:
 def test_F15_F16_a_restored_operator_goes_on_exactly_where_the_snapshot_was() -> None:
     operator = make_aggregate(FUNCTIONS)
     operator.process(frame_of([(1, 5), (2, None), (1, -3)]))
-    capture = operator.capture()
+    capture = operator.state.capture(CheckpointId(1))
     expected = process(operator, frame_of([(2, 9), (1, None), (3, 1)]))
     restored = make_aggregate(FUNCTIONS)
-    restored.restore([capture()], range(128))
+    assert capture.encode is not None
+    restored.state.restore(capture.encode(), range(128))
     assert process(restored, frame_of([(2, 9), (1, None), (3, 1)])).equals(expected)
 
 
@@ -106,21 +114,21 @@ def test_F18_state_splits_and_joins_by_key_group() -> None:
     rows = [(key, key) for key in range(1000)]
     operator = make_aggregate(["sum"])
     operator.process(frame_of(rows))
-    file = operator.capture()()
+    files = snapshot(operator)
     halves = [make_aggregate(["sum"]) for _ in range(2)]
-    halves[0].restore([file], range(64))
-    halves[1].restore([file], range(64, 128))
-    assert halves[0].state_keys + halves[1].state_keys == 1000
-    assert min(half.state_keys for half in halves) > 400
+    halves[0].state.restore(files, range(64))
+    halves[1].state.restore(files, range(64, 128))
+    assert len(halves[0].state) + len(halves[1].state) == 1000
+    assert min(len(half.state) for half in halves) > 400
     joined = make_aggregate(["sum"])
-    joined.restore([half.capture()() for half in halves], range(128))
+    joined.state.restore([file for half in halves for file in snapshot(half)], range(128))
     assert process(joined, frame_of(rows))["sum"].to_list() == [2 * key for key in range(1000)]
 
 
 def test_state_of_another_definition_is_refused() -> None:
-    file = make_aggregate(["sum"]).capture()()
+    files = snapshot(make_aggregate(["sum"]))
     with pytest.raises(StateUnreadable, match="now needs"):
-        make_aggregate(["sum", "min"]).restore([file], range(128))
+        make_aggregate(["sum", "min"]).state.restore(files, range(128))
 
 
 @pytest.mark.parametrize("kind", [STRING, BINARY, BOOLEAN, DATE, TIMESTAMP, DOUBLE])
@@ -138,7 +146,7 @@ def test_min_max_first_last_keep_their_type(kind: DataType) -> None:
     result = process(operator, frame_of([(1, None), (1, high), (1, low)], kind))
     assert result.rows()[-1] == (1, low, high, None, low)
     restored = make_aggregate(["min", "max", "first", "last"], kind)
-    restored.restore([operator.capture()()], range(128))
+    restored.state.restore(snapshot(operator), range(128))
     assert process(restored, frame_of([(1, None)], kind)).rows() == [(1, low, high, None, None)]
 
 

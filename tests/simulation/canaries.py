@@ -7,10 +7,9 @@ A bug is planted by replacing a function of the product while schedules are play
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
 from tidegate.daemon.decisions import Decisions
 from tidegate.daemon.deployment import Deployment
-from tidegate.daemon.uploads import SUFFIXES, Uploads
+from tidegate.daemon.uploads import Uploads, derive_handle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.simulation.campaign import prepare, quiet
@@ -37,9 +36,11 @@ from tidegate.simulation.workload import Workload
 from tidegate.simulation.world import Schedule, play
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.kafka import KafkaSink
+from tidegate.state.increments import Increments
+from tidegate.state.memory import MemoryState
 from tidegate.storage.base import StorageError
 from tidegate.storage.checksum import seal
-from tidegate.storage.names import journal_name, state_name
+from tidegate.storage.names import journal_name
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.loop import Uploaded, UploadJob
 
@@ -111,14 +112,13 @@ def ack_before_the_upload_is_durable(patch: Patch) -> None:
         if isinstance(job, StateHandle) or job.checkpoint in self._abandoned:
             real(self, job)
             return
-        data = seal(job.capture())
-        path = state_name(job.checkpoint, job.operator, job.subtask.index, SUFFIXES[job.kind])
-        digest = hashlib.sha256(data).hexdigest()
-        handle = StateHandle(job.operator, job.subtask.index, path, len(data), digest, job.kind, job.edges)
-        self._results.put(Uploaded(job.subtask, job.checkpoint, handle, "", 0.0))
+        files = [seal(body) for body in job.encode()]
+        handles = tuple(derive_handle(job, number, data) for number, data in enumerate(files))
+        self._results.put(Uploaded(job.subtask, job.checkpoint, handles, "", 0.0))
         self._wake()
         with suppress(StorageError):
-            self._storage.put(path, data)
+            for handle, data in zip(handles, files, strict=True):
+                self._storage.put(handle.path, data)
 
     patch.setattr(Uploads, "_do", do)
 
@@ -219,6 +219,28 @@ def empty_interval_answered_before_the_older_proof(patch: Patch) -> None:
     patch.setattr(KafkaSink, "_begin_prepare", begin)
 
 
+def changes_of_a_failed_checkpoint_forgotten(patch: Patch) -> None:
+    """The next increment begins where the one that was given up would have ended."""
+
+    def abandoned(self: Increments[Any], checkpoint: CheckpointId) -> None:
+        self._flights.pop(checkpoint, None)
+
+    patch.setattr(Increments, "abandoned", abandoned)
+
+
+def files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them(patch: Patch) -> None:
+    patch.setattr("tidegate.coordinator.journal.decide_garbage", lambda handles, needed: tuple(handles))
+
+
+def increments_restored_before_what_they_build_on(patch: Patch) -> None:
+    real = MemoryState.restore
+
+    def restore(self: MemoryState[Any], files: Iterable[bytes], key_groups: range) -> None:
+        real(self, reversed(list(files)), key_groups)
+
+    patch.setattr(MemoryState, "restore", restore)
+
+
 def with_rows_in_flight(workload: Workload) -> Workload:
     """An exchange whose receivers are slow, and barriers that overtake."""
     return msgspec.structs.replace(
@@ -237,6 +259,11 @@ def with_an_exchange(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, topology="both", parallelism=max(2, workload.parallelism))
 
 
+def with_many_keys(workload: Workload) -> Workload:
+    """Few of them change between two checkpoints."""
+    return msgspec.structs.replace(workload, topology="both", skus=40, interval_ms=50)
+
+
 def with_slow_storage(workload: Workload) -> Workload:
     """State, and a long time in which a write has not had its effect."""
     return msgspec.structs.replace(workload, topology="both", storage_pace=15.0)
@@ -247,6 +274,12 @@ ZOMBIES: Final = (
     *(Fault(kind="replace", at_s=at_s) for at_s in (0.8, 1.6, 2.4)),
 )
 """Appends that take effect long after another daemon has begun."""
+
+FAILED_UPLOADS: Final = (
+    *(Fault(kind="lose-before", point="slot.storage.put", nth=nth) for nth in (7, 13, 19, 25, 31, 37, 43)),
+    *(Fault(kind="kill", at_s=at_s, target="slot 0") for at_s in (1.5, 2.5)),
+)
+"""Checkpoints that fail between others that do not, and reasons to restore them."""
 
 
 CANARIES: Final = (
@@ -263,6 +296,9 @@ CANARIES: Final = (
     Canary(committables_of_a_failed_checkpoint_forgotten),
     Canary(zombie_recreates_a_cleaned_entry, more=ZOMBIES),
     Canary(empty_interval_answered_before_the_older_proof),
+    Canary(changes_of_a_failed_checkpoint_forgotten, with_many_keys, more=FAILED_UPLOADS),
+    Canary(files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them, with_many_keys),
+    Canary(increments_restored_before_what_they_build_on, with_many_keys),
 )
 
 

@@ -110,16 +110,16 @@ def _take(
     for operator in OPERATORS:
         data = body(number, operator)
         subtask = SubtaskId(VertexId(operator), SlotIndex(0))
-        uploads.submit(UploadJob(subtask, CheckpointId(number), operator, lambda data=data: data))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        uploads.submit(UploadJob(subtask, CheckpointId(number), operator, lambda data=data: [data]))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     results: list[Uploaded] = []
     while len(results) < len(OPERATORS):
         assert uploaded.wait(UPLOAD_LIMIT_S), "no upload ended"
         uploaded.clear()
         results += uploads.take_results()
-    if any(result.handle is None for result in results):
+    if any(not result.handles for result in results):
         child.tell(f"failed {number}")
         return False
-    assert {result.handle for result in results} == {handle_of(number, operator) for operator in OPERATORS}
+    assert {result.handles for result in results} == {(handle_of(number, operator),) for operator in OPERATORS}
     try:
         thread.submit(journal.append_checkpoint, checkpoint_of(number, journal.state.attempt)).result()
     except AppendUnsettled:

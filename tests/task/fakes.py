@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 import polars as pl
 
-from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
 from tidegate.ids import (
     Attempt,
     CheckpointId,
@@ -18,8 +19,9 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
+from tidegate.state.increments import Capture
 from tidegate.task.elements import ROWS_MAX
-from tidegate.task.ports import Capture, Failure, Prepared
+from tidegate.task.ports import Failure, OperatorState, Prepared, StateCapture
 
 ATTEMPT = Attempt(5)
 
@@ -124,12 +126,9 @@ class FakeFilter:
         failures, self._failures = self._failures, []
         return failures
 
-    def capture(self) -> Capture | None:
-        return None
-
     @property
-    def state_keys(self) -> int:
-        return 0
+    def state(self) -> None:
+        return None
 
 
 class FakeTotals:
@@ -137,6 +136,8 @@ class FakeTotals:
 
     def __init__(self, trace: Trace) -> None:
         self.seen: list[Row] = []
+        self.told: list[tuple[object, ...]] = []
+        self.full = False
         self._trace = trace
 
     def restore(self, rows: Iterable[Row]) -> None:
@@ -149,14 +150,24 @@ class FakeTotals:
     def take_failures(self) -> Sequence[Failure]:
         return ()
 
-    def capture(self) -> Capture | None:
-        self._trace.add("capture")
-        held = list(self.seen)
-        return lambda: msgspec.json.encode(held)
-
     @property
-    def state_keys(self) -> int:
-        return len({key for key, _ in self.seen})
+    def state(self) -> OperatorState:
+        return cast("OperatorState", self)
+
+    def capture(self, _checkpoint: CheckpointId, *, full: bool) -> StateCapture:
+        self._trace.add("capture")
+        self.full = full
+        held = list(self.seen)
+        return Capture(lambda: [msgspec.json.encode(held)])
+
+    def stored(self, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
+        self.told.append(("stored", checkpoint, *(file.path for file in files)))
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        self.told.append(("completed", checkpoint))
+
+    def abandoned(self, checkpoint: CheckpointId) -> None:
+        self.told.append(("abandoned", checkpoint))
 
 
 class FakeSink:

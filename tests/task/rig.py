@@ -282,16 +282,16 @@ class Rig:
         if not slot.jobs:
             return False
         job = slot.jobs.pop(0)
-        handle = None
+        handles: tuple[StateHandle, ...] = ()
         if not error:
-            data = job.capture()
+            (data,) = job.encode()
             if job.kind is StateKind.OPERATOR:
                 path = data.decode()
             else:
                 path = f"{job.checkpoint}/{job.operator}-{job.subtask.index}.{job.kind}"
                 self.files[path] = data
-            handle = StateHandle(job.operator, job.subtask.index, path, len(data), "", job.kind, job.edges)
-        slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, handle, error, 7.0))
+            handles = (StateHandle(job.operator, job.subtask.index, path, len(data), "", job.kind, job.edges),)
+        slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, handles, error, 7.0))
         return True
 
     def trigger(

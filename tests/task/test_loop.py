@@ -125,7 +125,7 @@ def test_an_upload_that_ends_after_its_checkpoint_was_abandoned_is_ignored() -> 
     rig.settle(uploads=False)
     (job,) = slot.jobs
     rig.abandon(1)
-    slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, None, "cancelled", 0.0))
+    slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, (), "cancelled", 0.0))
     assert not rig.declines()
 
 

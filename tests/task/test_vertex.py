@@ -345,7 +345,7 @@ def test_F25_a_snapshot_is_a_job_whose_synchronous_part_is_done() -> None:
     rig.trigger(1)
     (job,) = slot.jobs
     assert (job.subtask.vertex, job.checkpoint, job.operator) == ("read", 1, "total")
-    assert job.capture() == b"[[1,1],[2,2]]"
+    assert list(job.encode()) == [b"[[1,1],[2,2]]"]
     assert slot.loop.turn()
 
 

@@ -189,17 +189,17 @@ def test_the_first_frame_must_be_number_zero() -> None:
 # -- barriers of three kinds -------------------------------------------------------------------------------------------
 
 GOLDEN_BARRIER = (
-    b"\x85\xa4type\xa7barrier\xaacheckpoint\x07\xactimestamp_ms\xcd\x03\xe8\xa5final\xc2\xb2unaligned_after_ms"
+    b"\x86\xa4type\xa7barrier\xaacheckpoint\x07\xactimestamp_ms\xcd\x03\xe8\xa5final\xc2\xb2unaligned_after_ms"
 )
 
 
 @pytest.mark.parametrize(("after_ms", "ending"), [(None, b"\xc0"), (0, b"\x00"), (5000, b"\xcd\x13\x88")])
 def test_B48_a_barrier_says_on_the_wire_whether_and_when_it_overtakes(after_ms: int | None, ending: bytes) -> None:
     barrier = Barrier(CheckpointId(7), 1000, unaligned_after_ms=after_ms)
-    assert encode_element(barrier) == (Kind.CONTROL, GOLDEN_BARRIER + ending)
+    assert encode_element(barrier) == (Kind.CONTROL, GOLDEN_BARRIER + ending + b"\xa9savepoint\xc2")
     assert round_trip(barrier) == barrier
 
 
 def test_a_barrier_without_the_field_is_aligned() -> None:
-    body = GOLDEN_BARRIER.replace(b"\x85", b"\x84").removesuffix(b"\xb2unaligned_after_ms")
+    body = GOLDEN_BARRIER.replace(b"\x86", b"\x84").removesuffix(b"\xb2unaligned_after_ms")
     assert decode_element(Frame(Kind.CONTROL, 0, 0, body)) == Barrier(CheckpointId(7), 1000)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from tidegate.coordinator.types import StateHandle
+from tidegate.ids import OperatorName, SlotIndex
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 
 
@@ -21,6 +22,20 @@ def read_state(storage: Storage, handle: StateHandle) -> bytes:
             name=handle.path,
         )
     return data
+
+
+def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
+    """Increments of an operator's subtask come behind a full snapshot of it. Raises ObjectCorrupt when one does not."""
+    begun: set[tuple[OperatorName, SlotIndex]] = set()
+    for handle in handles:
+        owner = (handle.operator, handle.subtask)
+        if handle.increment and owner not in begun:
+            raise ObjectCorrupt(
+                f"{handle.path} holds what changed in the state of {handle.operator} since an older snapshot, which "
+                "the checkpoint does not list; keep the directory as it is and report this",
+                name=handle.path,
+            )
+        begun.add(owner)
 
 
 def find_damage(storage: Storage, states: Iterable[StateHandle]) -> str:

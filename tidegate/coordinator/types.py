@@ -64,6 +64,8 @@ class StateHandle(msgspec.Struct, frozen=True):
     kind: StateKind = StateKind.OPERATOR
     edges: tuple[str, ...] = ()
     """Rows in flight: names of the edges that they were on."""
+    increment: bool = False
+    """Keyed state that changed since the files before it in the checkpoint, of the same operator and subtask (F28)."""
 
 
 class SourcePositions(msgspec.Struct, frozen=True):

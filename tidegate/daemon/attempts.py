@@ -214,6 +214,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             lease_ms=runtime.heartbeat_timeout_ms,
             pipeline_log_level=log_level,
             unaligned_after_ms=checkpoints.unaligned.after_ms,
+            checkpoints_retained=checkpoints.retained,
         ),
         runtime.start_timeout_ms / 1000,
     )

@@ -174,7 +174,8 @@ class Decisions:
     def _barrier(self, trigger: SendTrigger) -> Barrier:
         """What has to be whole without rows in flight is aligned whatever the pipeline file says (B48)."""
         unaligned_after_ms = None if trigger.properties.aligned else self._unaligned_after_ms
-        return Barrier(trigger.checkpoint, trigger.timestamp_ms, trigger.properties.final, unaligned_after_ms)
+        kind = trigger.properties
+        return Barrier(trigger.checkpoint, trigger.timestamp_ms, kind.final, unaligned_after_ms, kind.savepoint)
 
     async def close(self) -> None:
         """Wait for what is under way: an append or a commit that has begun is not torn in two."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import read_state, refuse_broken_chains
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
@@ -45,7 +45,7 @@ from tidegate.task.inflight import derive_shapes, read_inflight
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Operator, Sink
+from tidegate.task.ports import Operator, OperatorState, Sink
 from tidegate.task.report import SlotReport
 from tidegate.task.vertex import VertexTask
 
@@ -110,7 +110,7 @@ class Deployment:
         self._inputs: dict[VertexId, list[InputChannel]] = {}
         self._sources: list[SourceNode] = []
         self._sinks: list[SinkNode] = []
-        self._stateful: dict[OperatorName, OperatorRuntime] = {}
+        self._states: dict[OperatorName, OperatorState] = {}
 
     def open(self) -> None:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
@@ -145,7 +145,7 @@ class Deployment:
             idle_seconds=counters.idle_ms / 1000,
             queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
             + sum(task.replaying for task in self.loop.tasks),
-            state_keys={name: operator.state_keys for name, operator in self._stateful.items()},
+            state_keys={name: len(state) for name, state in self._states.items()},
         )
 
     def open_transactions(self) -> dict[VertexId, int | None]:
@@ -261,17 +261,22 @@ class Deployment:
     def _build_operator(self, node: Node) -> OperatorRuntime:
         """The operator with its part of the restored state: the key groups of this subtask."""
         deploy = self._deploy
-        operator = _make_operator(node.operator, deploy.plan.max_parallelism)
+        operator = _make_operator(node.operator, deploy.plan.max_parallelism, deploy.settings.checkpoints_retained)
         handles = [
             handle
             for handle in deploy.states
             if handle.operator == node.operator.name and handle.kind is StateKind.OPERATOR
         ]
+        state = operator.state
+        if state is None:
+            if handles:
+                raise ValueError(f"state files were given to {node.operator.name}, an operator without state")
+            return operator
         if handles:
-            operator.restore([self._read_state(handle) for handle in handles], self._key_groups)
-            logger.info("state of %s restored: %d keys", node.operator.name, operator.state_keys)
-        if isinstance(node.operator, AggregateOperator):
-            self._stateful[node.operator.name] = operator
+            refuse_broken_chains(handles)
+            state.restore(map(self._read_state, handles), self._key_groups)
+            logger.info("state of %s restored from %d files: %d keys", node.operator.name, len(handles), len(state))
+        self._states[node.operator.name] = state
         return operator
 
     @property
@@ -297,14 +302,14 @@ class Deployment:
         return unseal(handle.path, read_state(self._storage, handle))
 
 
-def _make_operator(spec: PlanOperator, max_parallelism: int) -> OperatorRuntime:
+def _make_operator(spec: PlanOperator, max_parallelism: int, retained: int) -> OperatorRuntime:
     match spec:
         case FilterOperator():
             return FilterRuntime(spec)
         case SelectOperator():
             return SelectRuntime(spec)
         case AggregateOperator():
-            return AggregateRuntime(spec, max_parallelism)
+            return AggregateRuntime(spec, max_parallelism, retained)
         case UnionOperator():
             return UnionRuntime(spec)
     raise TypeError(f"{type(spec).__name__} is no operator of a slot's chain")

@@ -50,8 +50,8 @@ class Uploads:
             result = self._results.get()
             if result.checkpoint not in self._abandoned:
                 taken.append(result)
-            elif result.handle is not None:
-                self._put(result.handle)
+            else:
+                self.discard(result.handles)
         return taken
 
     def abandon(self, checkpoint: CheckpointId) -> None:
@@ -86,16 +86,22 @@ class Uploads:
         if job.checkpoint in self._abandoned:
             return
         started = self._clock.monotonic()
-        handle, error = None, ""
+        handles: list[StateHandle] = []
+        error = ""
         try:
-            handle = self._write(job)
+            for number, data in enumerate(job.encode()):
+                handles.append(self._write(job, number, data))
         except TidegateError as failure:
             error = failure.message
         except Exception as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
             logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
             error = f"{type(failure).__name__}: {failure}"
+        if error:
+            for handle in handles:
+                self._delete(handle)
+            handles.clear()
         elapsed_ms = (self._clock.monotonic() - started) * 1000
-        self._results.put(Uploaded(job.subtask, job.checkpoint, handle, error, elapsed_ms))
+        self._results.put(Uploaded(job.subtask, job.checkpoint, tuple(handles), error, elapsed_ms))
         self._wake()
 
     def _delete(self, handle: StateHandle) -> None:
@@ -104,9 +110,23 @@ class Uploads:
         except StorageError as failure:  # the sweep at the next recovery finds it
             logger.warning("state of an abandoned checkpoint was not deleted: %s", failure.message)
 
-    def _write(self, job: UploadJob) -> StateHandle:
-        data = seal(job.capture())
-        path = state_name(job.checkpoint, job.operator, job.subtask.index, SUFFIXES[job.kind])
-        self._storage.put(path, data)
-        digest = hashlib.sha256(data).hexdigest()
-        return StateHandle(job.operator, job.subtask.index, path, len(data), digest, job.kind, job.edges)
+    def _write(self, job: UploadJob, number: int, body: bytes) -> StateHandle:
+        data = seal(body)
+        handle = derive_handle(job, number, data)
+        self._storage.put(handle.path, data)
+        return handle
+
+
+def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
+    """What is told of file `number` of a job; `data` as it is stored."""
+    suffix = f"{number}.{SUFFIXES[job.kind]}" if number else SUFFIXES[job.kind]
+    return StateHandle(
+        operator=job.operator,
+        subtask=job.subtask.index,
+        path=state_name(job.checkpoint, job.operator, job.subtask.index, suffix),
+        size_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+        kind=job.kind,
+        edges=job.edges,
+        increment=job.increment,
+    )

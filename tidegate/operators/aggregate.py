@@ -6,7 +6,7 @@ The rows of a batch are numbered by key; the accumulators of these keys are fetc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from tidegate.plan.graph import AggregateOperator
 from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
 from tidegate.state.memory import MemoryState
 from tidegate.state.snapshot import StateField, StateShape
+from tidegate.task.ports import OperatorState
 
 STATE_NAME = "totals"
 OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"
@@ -28,9 +29,9 @@ _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 class AggregateRuntime:
-    """`max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+    """`max_parallelism` is the plan's: keys are grouped by it in snapshots. `retained`: see Increments."""
 
-    def __init__(self, operator: AggregateOperator, max_parallelism: int) -> None:
+    def __init__(self, operator: AggregateOperator, max_parallelism: int, retained: int = 1) -> None:
         kinds = dict(operator.output)
         self._keys = list(operator.keys)
         self._each = operator.emit == "each"
@@ -50,9 +51,11 @@ class AggregateRuntime:
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
         )
-        self._state = MemoryState(
-            operator.name, STATE_NAME, shape, lambda keys: key_groups_of_keys(keys, key_types, max_parallelism)
-        )
+
+        def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
+            return key_groups_of_keys(keys, key_types, max_parallelism)
+
+        self.state: OperatorState = MemoryState(operator.name, STATE_NAME, shape, groups_of, retained)
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
@@ -74,19 +77,6 @@ class AggregateRuntime:
         taken, self._failures = self._failures, []
         return taken
 
-    def capture(self) -> Callable[[], bytes]:
-        """See OperatorRuntime."""
-        return self._state.capture()
-
-    def restore(self, files: Sequence[bytes], key_groups: range) -> None:
-        """See OperatorRuntime."""
-        self._state.restore(files, key_groups)
-
-    @property
-    def state_keys(self) -> int:
-        """See OperatorRuntime."""
-        return len(self._state)
-
     def _key_values(self, frame: pl.DataFrame) -> list[Any]:
         columns = [_plain(frame[key]) for key in self._keys]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
@@ -100,7 +90,7 @@ class AggregateRuntime:
         number_of = index.setdefault
         numbers = [number_of(key, len(index)) for key in keys]
         initial = self._initial
-        found = [initial if value is None else value for value in self._state.get_many(index)]
+        found = [initial if value is None else value for value in self.state.get_many(index)]
         accumulators = [list(map(part, found)) for part in self._parts]
         results = []
         position = 0
@@ -109,7 +99,7 @@ class AggregateRuntime:
             result = aggregate.run(numbers, values, accumulators[position:end])
             results.append(_column(aggregate.name, aggregate.result, result))
             position = end
-        self._state.put_many(index, zip(*accumulators, strict=True))
+        self.state.put_many(index, zip(*accumulators, strict=True))
         return results, numbers
 
     def _run_by_row(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import polars as pl
 
 from tidegate.operators.failures import RecordFailure
 from tidegate.task.elements import SYSTEM_PREFIX
+from tidegate.task.ports import OperatorState
 
 
 class OperatorRuntime(Protocol):
@@ -20,15 +20,9 @@ class OperatorRuntime(Protocol):
     def take_failures(self) -> list[RecordFailure]:
         """Failed rows of the last frame, once; empty almost always."""
 
-    def capture(self) -> Callable[[], bytes] | None:
-        """The synchronous part of a snapshot (F23); None for an operator without state."""
-
-    def restore(self, files: Sequence[bytes], key_groups: range) -> None:
-        """Load the entries of `key_groups` from state files, before the first frame. Raises StateUnreadable."""
-
     @property
-    def state_keys(self) -> int:
-        """Number of keys held."""
+    def state(self) -> OperatorState | None:
+        """What is in its snapshots, restored before the first frame; None for an operator without state."""
 
 
 class Stateless:
@@ -42,19 +36,10 @@ class Stateless:
         taken, self._failures = self._failures, []
         return taken
 
-    def capture(self) -> None:
+    @property
+    def state(self) -> None:
         """See OperatorRuntime."""
         return
-
-    def restore(self, files: Sequence[bytes], key_groups: range) -> None:  # noqa: ARG002  # the protocol's signature
-        """Files for an operator without state mean that plan and checkpoint do not belong together."""
-        if files:
-            raise ValueError("state files were given to an operator without state")
-
-    @property
-    def state_keys(self) -> int:
-        """See OperatorRuntime."""
-        return 0
 
 
 def system_columns(frame: pl.DataFrame) -> list[str]:

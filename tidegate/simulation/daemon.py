@@ -144,6 +144,7 @@ class SimDaemon:
             lease_ms=world.lease_ms,
             pipeline_log_level=100,
             unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
+            checkpoints_retained=world.checkpoints.retained,
         )
 
     def _on_attempt(self, attempt: Attempt) -> None:

@@ -64,6 +64,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     customers: int
     skus: int
+    """Keys of the totals. With many of them few change between two checkpoints: most snapshots are increments."""
     exactly_once: bool
     interval_ms: int
     max_concurrent: int
@@ -83,6 +84,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """How much longer than usual a turn of a slot's loop is: rows wait in the channels."""
     skew_ms: int = 0
     """The daemons' clocks go wrong by up to so much."""
+    retained: int = 2
+    """Completed checkpoints that are kept."""
     bounded: bool = False
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
 
@@ -110,7 +113,7 @@ def draw_workload(seed: int) -> Workload:
     draw = generator(seed, "workload")
     exactly_once = draw.random() < 0.92
     slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 40.0))
-    return Workload(
+    workload = Workload(
         topology=draw.choice(("stateless", "totals", "both", "both", "union")),
         parallelism=draw.choice((1, 2, 2, 3)),
         partitions=draw.randint(1, 4),
@@ -131,6 +134,8 @@ def draw_workload(seed: int) -> Workload:
         skew_ms=draw.choice((0, 0, 20, 200)),
         slot_pace=slot_pace,
     )
+    skus = draw.choice((0, draw.randint(20, 60)))
+    return msgspec.structs.replace(workload, retained=draw.choice((1, 2, 2, 3)), skus=skus or workload.skus)
 
 
 def draw_records(seed: int, workload: Workload) -> list[InputRecord]:

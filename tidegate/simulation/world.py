@@ -100,7 +100,7 @@ class World:
             timeout_ms=2000,
             max_concurrent=workload.max_concurrent,
             tolerable_failures=3,
-            retained=2,
+            retained=workload.retained,
         )
         self.attempts = 0
         self.completed = 0

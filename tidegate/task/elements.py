@@ -51,6 +51,8 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     unaligned_after_ms: int | None = None
     """None: aligned, it never overtakes rows. 0: unaligned, it overtakes every row that waits. More: it waits its turn
     so long at each place, then it overtakes (B48)."""
+    savepoint: bool = False
+    """Its snapshots build on no older ones, and no later ones on them."""
 
     @property
     def is_unaligned(self) -> bool:

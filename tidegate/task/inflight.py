@@ -82,6 +82,10 @@ class InflightCapture(msgspec.Struct, frozen=True):
         """Names of the edges whose rows it holds."""
         return tuple(self.shapes[edge].name for edge in sorted({edge for edge, _ in self.pieces}))
 
+    def files(self) -> list[bytes]:
+        """The one file that it is, see ports.Encode."""
+        return [self.encode()]
+
     def encode(self) -> bytes:
         """The whole file."""
         order = sorted({edge for edge, _ in self.pieces})

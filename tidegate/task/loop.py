@@ -30,7 +30,7 @@ from tidegate.task.messages import (
     SourceFinished,
     Trigger,
 )
-from tidegate.task.ports import Capture, Failure
+from tidegate.task.ports import Encode, Failure, StateCapture
 from tidegate.task.snapshot import PendingSnapshot
 from tidegate.task.vertex import VertexTask
 
@@ -55,23 +55,24 @@ class Clock(Protocol):
 
 
 class UploadJob(msgspec.Struct, frozen=True):
-    """The asynchronous part of a snapshot: run `capture`, make the bytes durable, answer with an Uploaded."""
+    """The asynchronous part of a snapshot: run `encode`, make the files durable, answer with an Uploaded."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
     operator: OperatorName
-    capture: Capture
+    encode: Encode
     kind: StateKind = StateKind.OPERATOR
     edges: tuple[str, ...] = ()
     """As in StateHandle."""
+    increment: bool = False
 
 
 class Uploaded(msgspec.Struct, frozen=True):
-    """Result of an UploadJob: a handle, or the text of what went wrong."""
+    """Result of an UploadJob: at least one file, or the text of what went wrong."""
 
     subtask: SubtaskId
     checkpoint: CheckpointId
-    handle: StateHandle | None
+    handles: tuple[StateHandle, ...]
     error: str
     upload_ms: float
 
@@ -127,8 +128,7 @@ class SlotLoop:
         if completed.attempt != self._attempt:
             return
         for task in self.tasks:
-            for sink in task.sinks.values():
-                sink.completed(completed.checkpoint, completed.released)
+            task.complete(completed.checkpoint, completed.released)
 
     def on_abandoned(self, abandoned: Abandoned) -> tuple[StateHandle, ...]:
         """Stop waiting for the checkpoint; state that was made durable for it and that no ack has told (F27)."""
@@ -154,13 +154,17 @@ class SlotLoop:
         pending = self._pending.get((uploaded.subtask, uploaded.checkpoint))
         if pending is None:
             return
-        if uploaded.handle is None:
+        if not uploaded.handles:
             if pending.given_up:
                 return
             pending.give_up()
             self._decline(uploaded.subtask, uploaded.checkpoint, AbortReason.SNAPSHOT_FAILED, uploaded.error)
             return
-        pending.uploaded(uploaded.handle, uploaded.upload_ms)
+        pending.uploaded(uploaded.handles, uploaded.upload_ms)
+        first = uploaded.handles[0]
+        if first.kind is StateKind.OPERATOR:
+            task = next(task for task in self.tasks if task.subtask == uploaded.subtask)
+            task.stored(first.operator, uploaded.checkpoint, uploaded.handles)
         self._acknowledge(uploaded.subtask, pending)
 
     # -- the turn --------------------------------------------------------------------------------------------------
@@ -229,7 +233,7 @@ class SlotLoop:
         self,
         task: VertexTask,
         notify: Notify,
-        captures: Mapping[OperatorName, Capture],
+        captures: Mapping[OperatorName, StateCapture],
         snapshot_ms: float,
         *,
         inflight: bool,
@@ -239,11 +243,12 @@ class SlotLoop:
         sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.sinks)
         positions = (task.source.positions(),) if task.source is not None else ()
         pending = PendingSnapshot(
-            self._attempt, task.subtask, notify, positions, frozenset(captures), sinks, snapshot_ms, inflight=inflight
+            self._attempt, task.subtask, notify, positions, captures, sinks, snapshot_ms, inflight=inflight
         )
         self._pending[task.subtask, checkpoint] = pending
         for operator, capture in captures.items():
-            self._submit(UploadJob(task.subtask, checkpoint, operator, capture))
+            if capture.encode is not None:
+                self._submit(UploadJob(task.subtask, checkpoint, operator, capture.encode, increment=capture.increment))
         self._acknowledge(task.subtask, pending)
 
     def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:
@@ -255,7 +260,7 @@ class SlotLoop:
         captures = recording.captures(self.shapes)
         pending.inflight_known(name, [capture.kind for capture in captures], recording.alignment_ms or 0)
         for capture in captures:
-            self._submit(UploadJob(task.subtask, checkpoint, name, capture.encode, capture.kind, capture.edges))
+            self._submit(UploadJob(task.subtask, checkpoint, name, capture.files, capture.kind, capture.edges))
         self._acknowledge(task.subtask, pending)
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:

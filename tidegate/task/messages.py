@@ -115,6 +115,8 @@ class SlotSettings(msgspec.Struct, frozen=True):
     checkpoints_at_a_time: int = 1
     unaligned_after_ms: int | None = None
     """`checkpoints.unaligned`: None never, 0 always, more: after so long."""
+    checkpoints_retained: int = 1
+    """`checkpoints.retained`: what an increment builds on is kept while fewer newer checkpoints have completed."""
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):

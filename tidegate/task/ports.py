@@ -6,19 +6,24 @@ threads, which post results to a bounded queue and call the `wake` they were giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.state.base import KeyedState
+from tidegate.state.increments import Capture
 
 if TYPE_CHECKING:
     import polars as pl
 
-Capture = Callable[[], bytes]
-"""The asynchronous part of a snapshot: runs on a helper thread, sees the state as it was at the barrier (F23)."""
+Encode = Callable[[], Iterable[bytes]]
+"""The asynchronous part of a snapshot, file by file: on a helper thread, the state as it was at the barrier (F23)."""
+
+StateCapture = Capture[StateHandle]
+OperatorState = KeyedState[StateHandle]
 
 
 class Failure(Protocol):
@@ -42,12 +47,9 @@ class Operator(Protocol):
     def take_failures(self) -> Sequence[Failure]:
         """Rows of the last frame that failed; empty almost always."""
 
-    def capture(self) -> Capture | None:
-        """The synchronous part of a snapshot; None for an operator without state (F25, F26)."""
-
     @property
-    def state_keys(self) -> int:
-        """Number of keys held."""
+    def state(self) -> OperatorState | None:
+        """What is in its snapshots; None for an operator without state (F25, F26)."""
 
 
 class Source(Protocol):

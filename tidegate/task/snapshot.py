@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
 from tidegate.ids import Attempt, OperatorName, SubtaskId
 from tidegate.task.barriers.handler import Notify
+from tidegate.task.ports import StateCapture
 
 
 class PendingSnapshot:
@@ -21,7 +22,7 @@ class PendingSnapshot:
         subtask: SubtaskId,
         notify: Notify,
         positions: tuple[SourcePositions, ...],
-        uploads: frozenset[OperatorName],
+        captures: Mapping[OperatorName, StateCapture],
         sinks: frozenset[OperatorName],
         snapshot_ms: float,
         *,
@@ -35,7 +36,8 @@ class PendingSnapshot:
         self._positions = positions
         self._alignment_ms = notify.alignment_ms
         self._inflight = inflight
-        self._uploads = {(operator, StateKind.OPERATOR) for operator in uploads}
+        self._uploads = {(name, StateKind.OPERATOR) for name, one in captures.items() if one.encode is not None}
+        self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
         self._committables: dict[tuple[int, int], Committable] = {}
@@ -54,7 +56,7 @@ class PendingSnapshot:
 
     @property
     def states(self) -> tuple[StateHandle, ...]:
-        """What is durable so far."""
+        """What is durable so far, of its own: what it builds on belongs to others."""
         return tuple(self._states)
 
     def waits_for(self, sink: OperatorName) -> bool:
@@ -67,10 +69,10 @@ class PendingSnapshot:
         self._alignment_ms = alignment_ms
         self._uploads.update((operator, kind) for kind in kinds)
 
-    def uploaded(self, handle: StateHandle, upload_ms: float) -> None:
-        """A piece of state is durable."""
-        self._uploads.remove((handle.operator, handle.kind))
-        self._states.append(handle)
+    def uploaded(self, handles: tuple[StateHandle, ...], upload_ms: float) -> None:
+        """A piece of state is durable, in one file or several."""
+        self._uploads.remove((handles[0].operator, handles[0].kind))
+        self._states += handles
         self._upload_ms = max(self._upload_ms, upload_ms)
 
     def prepared(self, sink: OperatorName, committables: tuple[Committable, ...], prepare_ms: float) -> None:
@@ -89,7 +91,7 @@ class PendingSnapshot:
             checkpoint=self.barrier.checkpoint,
             subtask=self._subtask,
             positions=self._positions,
-            states=self.states,
+            states=(*self._builds_on, *self._states),
             committables=tuple(self._committables.values()),
             alignment_ms=self._alignment_ms,
             start_delay_ms=self._notify.start_delay_ms,

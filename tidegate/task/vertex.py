@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.ids import CheckpointId, OperatorName, SubtaskId
+from tidegate.ids import CheckpointId, OperatorName, SubtaskId, TransactionalId
 from tidegate.plan.graph import Node, Vertex
 from tidegate.plan.graph import Operator as PlanOperator
 from tidegate.task.barriers.handler import (
@@ -29,10 +29,12 @@ from tidegate.task.channels import InputChannel
 from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element, EndOfInput
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Capture, Failure, Operator, Sink, Source
+from tidegate.task.ports import Failure, Operator, OperatorState, Sink, Source, StateCapture
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from tidegate.coordinator.types import StateHandle
 
 
 class Host(Protocol):
@@ -48,7 +50,7 @@ class Host(Protocol):
         self,
         task: VertexTask,
         notify: Notify,
-        captures: Mapping[OperatorName, Capture],
+        captures: Mapping[OperatorName, StateCapture],
         snapshot_ms: float,
         *,
         inflight: bool,
@@ -93,6 +95,11 @@ class VertexTask:
         self.sinks = sinks
         self.operators = operators
         self.outputs = outputs
+        self.states: Mapping[OperatorName, OperatorState] = {
+            vertex.nodes[index].operator.name: operator.state
+            for index, operator in operators.items()
+            if operator.state is not None
+        }
         self.source_stopped = False
         self._host = host
         self._handler = handler
@@ -163,9 +170,22 @@ class VertexTask:
         self.source_stopped = self.source_stopped or barrier.final
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
+    def stored(self, operator: OperatorName, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
+        """An operator's state is durable."""
+        self.states[operator].stored(checkpoint, files)
+
+    def complete(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        """The coordinator's notice; `released` as in Completed."""
+        for state in self.states.values():
+            state.completed(checkpoint)
+        for sink in self.sinks.values():
+            sink.completed(checkpoint, released)
+
     def abandon(self, checkpoint: CheckpointId) -> None:
         """The coordinator gave the checkpoint up."""
         self._forget(checkpoint)
+        for state in self.states.values():
+            state.abandoned(checkpoint)
         if self._handler is not None:
             self._carry_out(self._handler.on_abandoned(checkpoint))
         for sink in self.sinks.values():
@@ -284,11 +304,8 @@ class VertexTask:
         checkpoint = notify.barrier.checkpoint
         for output in self.outputs.values():
             output.broadcast(notify.barrier)
-        captures: dict[OperatorName, Capture] = {}
-        for index, operator in self.operators.items():
-            capture = operator.capture()
-            if capture is not None:
-                captures[self.vertex.nodes[index].operator.name] = capture
+        full = notify.barrier.savepoint
+        captures = {name: state.capture(checkpoint, full=full) for name, state in self.states.items()}
         for sink in self.sinks.values():
             sink.prepare(checkpoint)
         recording = self._record(notify)

@@ -1,0 +1,309 @@
+"""Increments: a snapshot builds on a completed one, and whatever happens, what a checkpoint lists is all there is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.state.driving import GROUPS, Files, content, make_memory, put
+from tidegate.ids import CheckpointId
+from tidegate.state import increments
+from tidegate.state.increments import LAYERS_MAX, Increments
+from tidegate.state.snapshot import read_header
+
+TEN = {f"key-{i}": i for i in range(10)}
+
+
+def test_F28_restore_takes_the_newest_full_snapshot_then_the_increments_in_order() -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(40)})
+    assert files.complete(state, 1) == ("1.0",)
+    put(state, {f"key-{i}": 100 for i in range(8)})
+    assert files.complete(state, 2) == ("1.0", "2.0")
+    put(state, {"key-0": 200, "new": 200})
+    assert files.complete(state, 3) == ("1.0", "2.0", "3.0")
+    assert files.read(3) == content(state)
+    assert files.read(3)["key-0"] == 200
+    assert files.read(2)["key-0"] == 100
+
+
+def test_F28_only_changed_keys_are_in_an_increment() -> None:
+    state, files = make_memory(), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-3": 33, "key-4": 44})
+    files.complete(state, 2)
+    header, _ = read_header(files.data["2.0"])
+    assert sum(group.entries for group in header.groups) == 2
+
+
+def test_F28_increments_are_dealt_out_by_key_group() -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": -i for i in range(0, 100, 5)})
+    files.complete(state, 2)
+    halves = [files.read(2, range(GROUPS // 2)), files.read(2, range(GROUPS // 2, GROUPS))]
+    assert not halves[0].keys() & halves[1].keys()
+    assert halves[0] | halves[1] == content(state)
+
+
+def test_F29_a_checkpoint_in_which_no_key_changed_writes_no_file() -> None:
+    state, files = make_memory(), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    assert files.complete(state, 2) == ("1.0",)
+    assert files.complete(state, 3) == ("1.0",)
+    assert files.written == {1: files.written[1], 2: 0, 3: 0}
+    put(state, {"key-1": 5})
+    assert files.complete(state, 4) == ("1.0", "4.0")
+
+
+@pytest.mark.parametrize("changed", [1, 50, 500])
+def test_F29_k_of_10000_keys_write_bytes_for_k(changed: int) -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"customer-{i:05}": i for i in range(10_000)})
+    files.complete(state, 1)
+    put(state, {f"customer-{i:05}": 10_000 + i for i in range(changed)})
+    files.complete(state, 2)
+    header_bytes = 1500
+    assert files.written[2] - header_bytes <= 20 * changed
+    assert files.written[1] > 10_000 * 15
+
+
+def test_F29_what_many_checkpoints_write_grows_with_the_changes_and_not_with_the_state() -> None:
+    seed = 4
+    print(f"seed {seed}")
+    draw, state, files = random.Random(seed), make_memory(), Files()
+    names = [f"customer-{i:05}" for i in range(10_000)]
+    put(state, dict.fromkeys(names, 0))
+    files.complete(state, 0 + 1)
+    for checkpoint in range(2, 102):
+        put(state, dict.fromkeys(draw.sample(names, 50), checkpoint))
+        files.complete(state, checkpoint)
+        assert len(files.listed[checkpoint]) <= 10
+    full = files.written[1]
+    assert sum(files.written[checkpoint] for checkpoint in range(2, 102)) < 6 * full
+    assert files.read(101) == content(state)
+
+
+def test_an_increment_takes_in_those_before_it_that_are_not_much_larger() -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in range(20)})
+    assert files.complete(state, 2) == ("1.0", "2.0")
+    put(state, {"a": 3})
+    assert files.complete(state, 3) == ("1.0", "2.0", "3.0")
+    put(state, {"b": 4})
+    assert files.complete(state, 4) == ("1.0", "2.0", "4.0")
+    assert files.read(4) == content(state)
+
+
+def test_a_full_snapshot_follows_when_the_increments_would_be_as_large() -> None:
+    state, files = make_memory(), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in range(8)})
+    assert files.complete(state, 2) == ("1.0", "2.0")
+    put(state, {f"key-{i}": 3 for i in range(10)})
+    assert files.complete(state, 3) == ("3.0",)
+
+
+def test_files_of_a_checkpoint_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(increments, "TRACKED_MAX", 0)  # nothing can be taken in
+    changes = Increments[str](1)
+    for checkpoint in map(CheckpointId, range(1, 200)):
+        changes._changed = {checkpoint}
+        extent = changes.begin(checkpoint, held=1000)
+        assert len(extent.builds_on) < LAYERS_MAX
+        changes.stored(checkpoint, [str(checkpoint)])
+        changes.completed(checkpoint)
+
+
+def test_too_many_changed_keys_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(increments, "TRACKED_MAX", 5)
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in range(6)})
+    assert files.complete(state, 2) == ("2.0",)
+    assert files.read(2) == content(state)
+
+
+def test_F28_changes_of_a_checkpoint_that_was_given_up_are_in_the_next_one() -> None:
+    state, files = make_memory(), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 21})
+    files.take(state, 2)
+    put(state, {"key-2": 32})
+    state.abandoned(CheckpointId(2))
+    files.drop(2)
+    assert files.complete(state, 3) == ("1.0", "3.0")
+    assert files.read(3) == content(state)
+
+
+def test_F28_changes_are_kept_when_a_checkpoint_is_given_up_behind_the_next_one() -> None:
+    state, files = make_memory(retained=3), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 21})
+    files.take(state, 2)
+    put(state, {"key-2": 32})
+    assert files.take(state, 3) == ("1.0", "3.0")
+    state.abandoned(CheckpointId(2))
+    files.drop(2)
+    assert files.read(3) == content(state)
+    state.abandoned(CheckpointId(3))
+    files.drop(3)
+    files.complete(state, 4)
+    assert files.read(4) == content(state)
+
+
+def test_a_snapshot_builds_on_nothing_that_is_in_flight() -> None:
+    state, files = make_memory(retained=3), Files()
+    put(state, TEN)
+    assert files.take(state, 1) == ("1.0",)
+    assert files.take(state, 2) == ("2.0",)
+    state.completed(CheckpointId(1))
+    put(state, {"key-1": 31})
+    assert files.take(state, 3) == ("1.0", "3.0")
+
+
+def test_with_as_many_in_flight_as_are_retained_a_snapshot_is_full() -> None:
+    """Each of them may complete, and then the one to build on is deleted."""
+    state, files = make_memory(retained=2), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    assert files.take(state, 2) == ("1.0", "2.0")
+    put(state, {"key-1": 2})
+    assert files.take(state, 3) == ("1.0", "3.0")
+    put(state, {"key-1": 3})
+    assert files.take(state, 4) == ("4.0",)
+
+
+def test_a_completion_that_was_not_told_is_made_up_for_by_the_next() -> None:
+    state, files = make_memory(retained=2), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    files.take(state, 2)
+    put(state, {"key-2": 2})
+    files.take(state, 3)
+    state.completed(CheckpointId(3))
+    put(state, {"key-3": 3})
+    files.take(state, 4)
+    assert files.listed[4] == ("1.0", "3.0", "4.0")
+    assert files.read(4) == content(state)
+
+
+def test_late_and_repeated_notices_change_nothing() -> None:
+    state, files = make_memory(retained=2), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    files.complete(state, 2)
+    state.completed(CheckpointId(1))
+    state.completed(CheckpointId(2))
+    state.abandoned(CheckpointId(2))
+    put(state, {"key-2": 2})
+    assert files.take(state, 3)[0] == "1.0"
+    assert files.read(3) == content(state)
+
+
+def test_a_snapshot_that_comes_behind_a_newer_one_is_full_and_takes_nothing_away() -> None:
+    state, files = make_memory(retained=3), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    files.take(state, 3)
+    put(state, {"key-2": 2})
+    assert files.take(state, 2) == ("2.0",)
+    files.complete(state, 4)
+    assert files.read(4) == content(state)
+
+
+def test_C26_a_savepoint_holds_everything_and_nothing_builds_on_it() -> None:
+    state, files = make_memory(retained=1), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    assert files.take(state, 2, full=True) == ("2.0",)
+    assert files.read(2) == content(state)
+    files.drop(2)
+    assert files.complete(state, 3) == ("1.0", "3.0")
+    assert files.read(3) == content(state)
+
+
+def test_the_first_snapshot_behind_a_restore_is_full() -> None:
+    state, files = make_memory(), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    again = make_memory()
+    again.restore(files.of(1), range(GROUPS))
+    assert files.complete(again, 2) == ("2.0",)
+    assert files.read(2) == TEN
+
+
+def test_a_completed_snapshot_whose_files_nobody_knows_is_an_error() -> None:
+    changes = Increments[str](1)
+    changes.begin(CheckpointId(1), held=0)
+    with pytest.raises(RuntimeError, match="nothing was stored"):
+        changes.completed(CheckpointId(1))
+
+
+@pytest.mark.parametrize("retained", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(20))
+def test_F28_F01_random_histories_restore_exactly_what_was_there(seed: int, retained: int) -> None:
+    """Checkpoints overlap, complete in order or are given up; notices come late or never; files that no retained one
+    lists are deleted at once. Whatever completes has all its files, and restores what was there at its barrier."""
+    draw = random.Random(f"{seed}/{retained}")
+    print(f"seed {seed}, retained {retained}")
+    state, files = make_memory(retained=retained), Files()
+    names = [f"key-{i}" for i in range(draw.choice((3, 30)))]
+    kept: list[int] = []
+    flights: list[int] = []
+    notices: list[tuple[str, int]] = []
+    expected: dict[int, dict[str, int]] = {}
+    fulls = shared = 0
+    for step in range(1, 400):
+        what = draw.choice(("put", "put", "take", "complete", "complete", "abandon", "tell", "tell", "savepoint"))
+        if what == "put":
+            put(state, dict.fromkeys(draw.sample(names, draw.randint(1, 3)), step))
+        elif what == "take" and len(flights) < 4:
+            listed = files.take(state, step)
+            expected[step] = content(state)
+            flights.append(step)
+            fulls += len(listed) == 1
+            shared += len(listed) > 1
+        elif what == "savepoint":
+            files.take(state, step, full=True)
+            assert files.read(step) == content(state)
+            files.drop(step)
+        elif what == "complete" and flights:
+            done = draw.choice(flights)
+            assert files.read(done) == expected[done]
+            notices += [("abandoned", older) for older in flights if older < done]
+            for older in [older for older in flights if older < done]:
+                files.drop(older)
+            flights = [newer for newer in flights if newer > done]
+            kept = [*kept, done][-retained:]
+            notices.append(("completed", done))
+        elif what == "abandon" and flights:
+            given_up = flights.pop(draw.randrange(len(flights)))
+            files.drop(given_up)
+            notices.append(("abandoned", given_up))
+        elif what == "tell" and notices:
+            told, checkpoint = notices.pop(0)
+            if draw.random() < 0.9:
+                getattr(state, told)(CheckpointId(checkpoint))
+        needed = {name for checkpoint in kept for name in files.listed[checkpoint]}
+        own = {name for name in files.data if int(name.split(".")[0]) in flights}
+        files.data = {name: data for name, data in files.data.items() if name in needed | own}
+        for checkpoint in kept:
+            assert files.read(checkpoint) == expected[checkpoint]
+    assert fulls
+    assert shared or len(names) == 3

@@ -1,0 +1,176 @@
+"""Which entries the next snapshot writes: all of them, or those that changed since an older snapshot (F28). Pure.
+
+A snapshot may build on the newest checkpoint that is known to be completed, and on nothing else: whatever is in flight
+may be given up together with its files. The files of a completed checkpoint are kept while it is one of the `retained`
+newest ones; every snapshot in flight may push it back by one place, so with `retained` of them in flight the next
+snapshot is a full one.
+
+The files of a snapshot are layers, to be read in order: a full one, then increments. A new increment takes in those
+before it that are less than twice as large, so there are few; when all of them together would be as large as a full
+snapshot, a full one is written instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from tidegate.ids import CheckpointId
+
+LAYERS_MAX: Final = 32
+TRACKED_MAX: Final = 1_000_000
+"""Changed keys that are remembered, in all; beyond them snapshots are full, and old increments are not taken in."""
+
+File = TypeVar("File")
+"""Whatever stands for a stored file."""
+
+Keys = set[Any]
+
+
+class Capture(msgspec.Struct, Generic[File], frozen=True):
+    """The synchronous part of a snapshot. `encode` may run on another thread and sees this moment (F23)."""
+
+    encode: Callable[[], Iterable[bytes]] | None
+    """The snapshot's own files, at least one; None when nothing has changed."""
+    builds_on: tuple[File, ...] = ()
+    """Files of older snapshots, to be read before its own, in this order."""
+
+    @property
+    def increment(self) -> bool:
+        """Whether its own files are nothing without others."""
+        return bool(self.builds_on)
+
+
+class Extent(msgspec.Struct, Generic[File], frozen=True):
+    """What a snapshot has to hold."""
+
+    keys: Collection[Any] | None
+    """None: everything."""
+    builds_on: tuple[File, ...] = ()
+
+
+class _Layer(Generic[File]):
+    """The files of one snapshot. `keys` of an increment are known while it can be taken in by another."""
+
+    def __init__(self, entries: int, keys: Keys | None) -> None:
+        self.entries = entries
+        self.keys = keys
+        self.files: tuple[File, ...] = ()
+
+
+class _Flight(Generic[File]):
+    """A snapshot whose checkpoint is not decided, as far as is known."""
+
+    def __init__(self, below: Sequence[_Layer[File]], own: _Layer[File] | None, changed: Keys | None) -> None:
+        self.below = tuple(below)
+        self.own = own
+        self.changed = changed
+        """Keys that changed between the snapshot before it and this one; None: too many."""
+
+    @property
+    def layers(self) -> tuple[_Layer[File], ...]:
+        return self.below if self.own is None else (*self.below, self.own)
+
+
+class Increments(Generic[File]):
+    """See the module. One state of one operator in one subtask, from the loop's thread only."""
+
+    def __init__(self, retained: int) -> None:
+        """`retained`: completed checkpoints that are kept, at least 1."""
+        self._retained = retained
+        self._changed: Keys | None = set()
+        self._base: tuple[_Layer[File], ...] = ()
+        self._flights: dict[CheckpointId, _Flight[File]] = {}
+        self._newest = CheckpointId(0)
+
+    def touch(self, keys: Iterable[Any]) -> None:
+        """These keys have been set."""
+        if self._changed is not None:
+            self._changed.update(keys)
+            if len(self._changed) > TRACKED_MAX:
+                self._changed = None
+
+    def begin(self, checkpoint: CheckpointId, held: int) -> Extent[File]:
+        """A snapshot of `held` keys is taken now.
+
+        One that comes behind a newer one is given up by now: it is full, and nothing is noted.
+        """
+        if checkpoint <= self._newest:
+            return Extent(None)
+        self._newest = checkpoint
+        changed, self._changed = self._changed, set()
+        below: tuple[_Layer[File], ...] = ()
+        keys: Keys | None = None
+        if len(self._flights) < self._retained:
+            since = _joined([*(flight.changed for flight in self._flights.values()), changed])
+            below, keys = _decide_layers(self._base, since, held)
+        own: _Layer[File] | None = None
+        if keys is None or keys:
+            own = _Layer(held if keys is None else len(keys), keys)
+        flight = self._flights[checkpoint] = _Flight(below, own, changed)
+        _forget_keys(flight.layers[1:])
+        return Extent(keys, tuple(file for layer in below for file in layer.files))
+
+    def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
+        """The snapshot's own files are durable."""
+        flight = self._flights.get(checkpoint)
+        if flight is not None and flight.own is not None:
+            flight.own.files = tuple(files)
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint is decided: the next snapshots build on it. What is older can never complete."""
+        flight = self._flights.get(checkpoint)
+        if flight is None:
+            return
+        if flight.own is not None and not flight.own.files:
+            raise RuntimeError(f"checkpoint {checkpoint} is completed, but nothing was stored for it")
+        self._base = flight.layers
+        self._flights = {other: one for other, one in self._flights.items() if other > checkpoint}
+
+    def abandoned(self, checkpoint: CheckpointId) -> None:
+        """The checkpoint was given up: what changed before it has still to be written by those behind it."""
+        flight = self._flights.pop(checkpoint, None)
+        if flight is None:
+            return
+        for other, behind in self._flights.items():
+            if other > checkpoint:
+                behind.changed = _joined([flight.changed, behind.changed])
+                return
+        self._changed = _joined([flight.changed, self._changed])
+
+
+def _decide_layers(
+    base: tuple[_Layer[File], ...], changed: Keys | None, held: int
+) -> tuple[tuple[_Layer[File], ...], Keys | None]:
+    """The layers to build on, and the keys of the new one; None for a full one."""
+    if not base or changed is None:
+        return (), None
+    if not changed:
+        return base, changed
+    below, keys = list(base), changed
+    while len(below) > 1 and (taken := below[-1].keys) is not None and below[-1].entries < 2 * len(keys):
+        keys = keys | taken
+        below.pop()
+    if len(below) >= LAYERS_MAX or sum(layer.entries for layer in below[1:]) + len(keys) >= held:
+        return (), None
+    return tuple(below), keys
+
+
+def _joined(parts: Sequence[Keys | None]) -> Keys | None:
+    """All keys; None when they are too many to be known. Never changes a part."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    return known[0] if len(known) == 1 else set[Any]().union(*known)
+
+
+def _forget_keys(increments: Sequence[_Layer[Any]]) -> None:
+    """The largest first, until few enough are remembered."""
+    tracked = sum(len(layer.keys) for layer in increments if layer.keys is not None)
+    for layer in increments:
+        if tracked <= TRACKED_MAX:
+            return
+        tracked -= len(layer.keys or ())
+        layer.keys = None
