@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 
 import pytest
 
@@ -21,9 +23,18 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     rig = make_rig(broker=broker, seed=71)
     daemon = rig.running()
     broker.kill()
-    threading.Event().wait(OUTAGE_S)  # the length of the outage is what is tested
+    killed = time.monotonic()
+    daemon.wait_for("no broker answers at", 6)  # said soon, and seen from outside
+    assert daemon.status()["brokers_away_seconds"] > 0  # type: ignore[operator]  # a number
+    assert re.search(r"tidegate_brokers_away_seconds\{.*\} [1-9]", daemon.http("/metrics")[1])
+    threading.Event().wait(killed + OUTAGE_S - time.monotonic())  # the length of the outage is what is tested
     broker.start()
     daemon.wait_checkpoints(2, 120)
+    told = [line for line in daemon.text().splitlines() if '"level":"warning"' in line.replace(" ", "")]
+    assert sum("no broker answers at" in line for line in told) == 1
+    assert sum(f"the brokers at {broker.bootstrap} answer again" in line for line in told) == 1
+    assert len(told) < 10, told
+    assert daemon.status()["brokers_away_seconds"] == 0
     rig.outputs.wait_more(rig.topic["totals"])
     assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
     rig.finish(daemon)

@@ -17,6 +17,7 @@ from tidegate.daemon.hanging import HangingCheck
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.plan.graph import Plan
+from tidegate.sinks.errors import BrokerUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Housekeeping:
         try:
             await job()
         except TidegateError as error:
-            logger.warning("%s", error.message)
+            told = isinstance(error, BrokerUnavailable) and self._services.kafka.away
+            logger.log(logging.DEBUG if told else logging.WARNING, "%s", error.message)
 
     async def _measure_lag(self) -> None:
         """Against the last stable offset: what a read-committed reader could have read."""

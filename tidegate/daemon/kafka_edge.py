@@ -52,15 +52,19 @@ class TopicMissing(PipelineStopped):
 
 
 class KafkaEdge:
-    """Two clients, two threads: `commit` things and all the rest."""
+    """Three clients, three threads: `commit` things, all the rest, and the question whether anybody answers."""
 
     def __init__(self, kafka: Mapping[str, str], tools: KafkaTools = KAFKA_TOOLS) -> None:
         self._kafka = dict(kafka)
         self._tools = tools
         self._commit_thread = ThreadPoolExecutor(1, "commit")
         self._other_thread = ThreadPoolExecutor(1, "kafka")
+        self._watch_thread = ThreadPoolExecutor(1, "watch")
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
+        self._watch_client: TransactionClient | None = None
+        self.away = False
+        """No broker answers, and that was told."""
         self._fenced: deque[TransactionalId] = deque(maxlen=FENCED_MAX)
 
     @property
@@ -155,9 +159,23 @@ class KafkaEdge:
         """
         await self._on(self._other_thread, lambda: self._tools.mirror(self._kafka, group, offsets))
 
+    async def ask_for_life(self, timeout_s: float) -> None:
+        """Returns when a broker has answered. Raises BrokerUnavailable, SinkRefused."""
+
+        def ask() -> None:
+            if self._watch_client is None:
+                self._watch_client = self._tools.connect(self._kafka, timeout_s)
+            self._watch_client.cluster_id(timeout_s)
+
+        await self._on(self._watch_thread, ask)
+
     async def close(self) -> None:
-        """Close both clients; waits for the calls under way."""
-        for thread, client in ((self._commit_thread, self._commit_client), (self._other_thread, self._other_client)):
+        """Close all clients; waits for the calls under way."""
+        for thread, client in (
+            (self._watch_thread, self._watch_client),
+            (self._commit_thread, self._commit_client),
+            (self._other_thread, self._other_client),
+        ):
             if client is not None:
                 await self._on(thread, client.close)
             thread.shutdown(wait=False, cancel_futures=True)

@@ -127,6 +127,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             _G,
             "Age of the oldest transaction that is not ended, 0 when there is none.",
         ),
+        MetricSpec("tidegate_brokers_away_seconds", _G, "Time in which no broker has answered; 0 while they do."),
         MetricSpec(
             "tidegate_hanging_transactions",
             _G,

@@ -106,6 +106,7 @@ class PipelineMetrics:
         for end in MARKER_ENDS:
             self._counter("tidegate_missing_markers_written_total", end).inc(0)
         self.hanging_transactions(0, 0)
+        self.brokers_away(0.0)
         self.state(PipelineState.STARTING)
 
     # -- what slots report -----------------------------------------------------------------------------------------
@@ -261,6 +262,11 @@ class PipelineMetrics:
         """A lost marker was written; `end` is one of MARKER_ENDS."""
         self._counter("tidegate_missing_markers_written_total", end).inc()
 
+    def brokers_away(self, seconds: float) -> None:
+        """No broker has answered for so long; 0 while they do."""
+        self._away_s = seconds
+        self._gauge("tidegate_brokers_away_seconds").set(seconds)
+
     def oldest_transaction(self, opened_at_ms: int | None) -> None:
         """When the oldest transaction that is not ended was opened (Unix ms); None when there is none."""
         gauge = self._gauge("tidegate_transaction_oldest_open_age_seconds")
@@ -293,6 +299,7 @@ class PipelineMetrics:
                 last_checkpoint=self._checkpoint_status(now),
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
+                brokers_away_seconds=self._away_s,
             )
 
     def _checkpoint_status(self, now: float) -> CheckpointStatus | None:

@@ -95,6 +95,9 @@ def render_status(status: Status) -> Table:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
+    if status.brokers_away_seconds:
+        away = render_duration(status.brokers_away_seconds)
+        state.append(f"  no broker answers for {away}", style="bold red")
     if status.reason:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)

@@ -23,6 +23,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
+from tidegate.daemon.broker_watch import BrokerWatch
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
@@ -84,11 +85,12 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        beating = loop.create_task(self._beat())
+        tasks = [loop.create_task(self._beat())]
         self._http.commands.serve(self, loop)
         try:
             self._metrics.state(PipelineState.STARTING)
             await self._open()
+            tasks.append(loop.create_task(self._watch_brokers()))
             await self._attempts.run()
             self._finished = True
             await self._attempts.housekeeping.close()
@@ -97,8 +99,10 @@ class Daemon:
             self._metrics.state(PipelineState.FAILED, error.message)
             raise
         finally:
+            for task in tasks[1:]:
+                task.cancel()
             await self._close()
-            beating.cancel()
+            tasks[0].cancel()
 
     # -- stopping --------------------------------------------------------------------------------------------------
 
@@ -182,6 +186,15 @@ class Daemon:
         while True:
             self._http.beat()
             await asyncio.sleep(BEAT_S)
+
+    async def _watch_brokers(self) -> None:
+        kafka = self._services.kafka
+
+        def tell(away_s: float | None) -> None:
+            kafka.away = away_s is not None
+            self._metrics.brokers_away(away_s or 0.0)
+
+        await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()
 
     def _make_services(self, loaded: LoadedPipeline) -> Services:
         settings = loaded.settings

@@ -64,3 +64,5 @@ class Status(msgspec.Struct, frozen=True):
     last_checkpoint: CheckpointStatus | None
     failed_checkpoints: int
     restarts: int
+    brokers_away_seconds: float = 0.0
+    """No broker has answered for so long; 0 while they do."""

@@ -1,0 +1,72 @@
+"""The brokers are away: told once, and once when they are back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from tidegate.daemon.broker_watch import BrokerWatch
+from tidegate.sinks.errors import BrokerUnavailable
+
+
+class Brokers:
+    """They answer, or the question takes its whole time; a clock that only questions move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.there = True
+        self.told: list[float | None] = []
+
+    async def ask(self, timeout_s: float) -> str:
+        self.now += 0.01 if self.there else timeout_s
+        if not self.there:
+            raise BrokerUnavailable("last: connection refused")
+        return "cluster"
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def watch(brokers: Brokers) -> BrokerWatch:
+    return BrokerWatch("b:9092", brokers.ask, brokers.told.append, brokers)
+
+
+def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers()
+    made = watch(brokers)
+
+    async def scene() -> None:
+        for there in (True, True, False, False, False, True, True):
+            brokers.there = there
+            await made.look()
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(scene())
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "no broker answers at b",
+        "the brokers at b",
+    ]
+    assert "last: connection refused. Nothing is lost" in caplog.text
+    assert "answer again, after 8 s" in caplog.text
+    assert brokers.told == [None, None, 2.5, 5.0, 7.5, None, None]
+
+
+def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers()
+    made = watch(brokers)
+
+    async def scene() -> None:
+        for there in (False, True, False):
+            brokers.there = there
+            await made.look()
+
+    asyncio.run(scene())
+    assert caplog.text.count("no broker answers") == 2

@@ -1,0 +1,75 @@
+"""Asks the brokers once a second whether anybody answers, and tells once when nobody does and once when they do again.
+
+Everything else that talks to Kafka waits, repeats and stays silent for a while; the clients' own errors come late, or
+not at all when a broker hangs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import TidegateError
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+ANSWER_S: Final = 2.5
+"""A broker that takes longer counts as away."""
+
+
+class BrokerWatch:
+    """`ask` returns when a broker has answered within so many seconds, else raises; `tell` gets the seconds away.
+
+    `tell` is called at every look: None means that the brokers answer.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        ask: Callable[[float], Awaitable[object]],
+        tell: Callable[[float | None], None],
+        clock: Clock,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._ask = ask
+        self._tell = tell
+        self._clock = clock
+        self._since: float | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Ask once."""
+        asked = self._clock.monotonic()
+        try:
+            await self._ask(ANSWER_S)
+        except TidegateError as error:
+            self._on_silence(asked, error)
+        else:
+            self._on_answer()
+
+    def _on_silence(self, asked: float, error: TidegateError) -> None:
+        if self._since is None:
+            self._since = asked
+            logger.warning(
+                "no broker answers at %s: %s. Nothing is lost: records and checkpoints wait and go on when they are "
+                "back; transactions must be committed within `checkpoints.transaction_timeout`",
+                self._bootstrap,
+                error.message,
+            )
+        self._tell(self._clock.monotonic() - self._since)
+
+    def _on_answer(self) -> None:
+        if self._since is not None:
+            away_s = self._clock.monotonic() - self._since
+            logger.warning("the brokers at %s answer again, after %.0f s", self._bootstrap, away_s)
+            self._since = None
+        self._tell(None)
