@@ -112,7 +112,7 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("upper(*)", 7, "`*` stands only", "columns"),
         ("cast(name as decimal(3,1))", 14, "`decimal` is not a type", "double"),
         ("cast(day as int)", 1, "date cannot be cast to int", "another"),
-        ("qty +", 6, "unexpected the end", "expected"),
+        ("qty +", 6, "the expression ends too early", "expected"),
         ("qty qty", 5, "unexpected `qty`", "ends before"),
         ("name = 'abc", 8, "the quote ' is never closed", "close it"),
         ("coalesce(qty, paid)", 15, "boolean does not go with int", "cast"),

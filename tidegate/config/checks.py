@@ -116,7 +116,8 @@ def _spark(settings: PipelineSettings) -> Iterator[Issue]:
 def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
     if settings.max_parallelism < settings.parallelism:
         message = f"{settings.max_parallelism} key groups are fewer than {settings.parallelism} slots"
-        yield Issue(("max_parallelism",), message, "make it at least `parallelism`; 128 is the default")
+        place = "max_parallelism" if "max_parallelism" in values else "parallelism"
+        yield Issue((place,), message, "make `max_parallelism` at least `parallelism`; 128 is the default")
     if settings.restart.max_ms < settings.restart.initial_ms:
         yield Issue(("restart", "max"), "is less than `restart.initial`", "make it at least as long")
     runtime = settings.runtime

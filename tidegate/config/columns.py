@@ -22,6 +22,25 @@ LATER = {
     "interval",
     "void",
 }
+ELSEWHERE = {
+    "text": "string",
+    "str": "string",
+    "number": "double` or `bigint",
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float32": "float",
+    "float64": "double",
+    "bytes": "binary",
+    "bytea": "binary",
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+    "list": "array<...>",
+    "object": "struct<...>",
+}
+"""Names of types that users bring from elsewhere, and Spark's."""
 MAX_TEXT = 10_000
 MAX_DEPTH = 10
 
@@ -44,6 +63,13 @@ def derive_type(text: str) -> DataType:
     result = reader.type(0)
     reader.end()
     return result
+
+
+def _other_type(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"write `{ELSEWHERE[name]}`"
+    near = derive_suggestion(name, [*SIMPLE, "array", "struct"]) if name else ""
+    return near or f"use {', '.join(SIMPLE)}, array<...> or struct<...>"
 
 
 class _TypeReader:
@@ -96,7 +122,7 @@ class _TypeReader:
         if name in LATER:
             raise TypeProblem(f"the type `{token}` is not supported yet", "use " + ", ".join(SIMPLE), column)
         message = f"`{token}` is not a type" if token else "a type is missing"
-        raise TypeProblem(message, derive_suggestion(token, [*SIMPLE, "array", "struct"]), column)
+        raise TypeProblem(message, _other_type(token.lower()), column)
 
     def _struct(self, depth: int) -> DataType:
         self._expect("<")

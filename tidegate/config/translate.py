@@ -116,9 +116,7 @@ MAX_ROUNDS = 100
 
 def derive_settings(values: dict[str, Value]) -> Understood:
     """Settings of everything that can be understood, and an issue for everything that cannot."""
-    empty = [
-        Issue(path, "the value is missing", "give a value, or remove the key") for path in _empty_paths(values, ())
-    ]
+    empty = [_missing_value(path) for path in _empty_paths(values, ())]
     known = {issue.path for issue in empty}
     rest, issues, broken_parts = _Rest(values), list(empty), list(empty)
     for _ in range(MAX_ROUNDS):
@@ -132,6 +130,15 @@ def derive_settings(values: dict[str, Value]) -> Understood:
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(issues), frozenset([""]), ())
+
+
+def _missing_value(path: Path) -> Issue:
+    """In braces a comma ends a text without quotes: of `{net: round(x, 2)}` YAML makes `net: round(x` and `2)`."""
+    name = str(path[-1])
+    if name.count(")") > name.count("(") or name.count(">") > name.count("<"):
+        message = f"a comma in braces ends a text that has no quotes, and `{name}` is what is left of it"
+        return Issue(path, message, 'put the whole text into quotes: "f(a, b)"', at_key=True)
+    return Issue(path, "the value is missing", "give a value, or remove the key")
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:

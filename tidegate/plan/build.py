@@ -50,7 +50,9 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
     scope = derive_scope(loaded)
     builder = Builder(loaded)
     for one in scope.declared.values():
-        if one.name not in scope.unusable:
+        if one.name in scope.unusable:
+            builder.look_alone(one)
+        else:
             builder.add(one)
     problems = tuple(sorted({*loaded.problems, *scope.problems, *builder.problems}))
     if problems:

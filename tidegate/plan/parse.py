@@ -58,7 +58,7 @@ _ELSEWHERE = {
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
 
-__all__ = ["AGGREGATES", "ExpressionError", "parse_aggregate", "parse_expression"]
+__all__ = ["AGGREGATES", "ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
 
 
 def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
@@ -79,6 +79,14 @@ def parse_aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall
     return _placed(text, lambda: _aggregate(text, columns))
 
 
+def check_alone(text: str, *, aggregate: bool) -> None:
+    """What can be said of an expression whose columns are unknown: its grammar, and whether its functions exist.
+
+    :raises ExpressionError: the first thing that is wrong.
+    """
+    _placed(text, lambda: _check_functions(derive_syntax(text), aggregate=aggregate))
+
+
 _T = TypeVar("_T")
 
 
@@ -94,6 +102,19 @@ def _placed(text: str, parse: Callable[[], _T]) -> _T:
 def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
     tree = derive_syntax(text)
     return derive_output_type(tree.start, _bounded(tree.start, _Scope(columns).typed(tree)))
+
+
+def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
+    match tree:
+        case Member(base=operand) | CastTo(operand=operand):
+            _check_functions(operand)
+        case Apply(start=start, function=name, arguments=arguments):
+            allowed = name in REGISTRY or (aggregate and _AGGREGATE_ALIASES.get(name, name) in AGGREGATES)
+            if not allowed:
+                raise _unknown_function(start, name)
+            for argument in arguments:
+                if not isinstance(argument, Star):
+                    _check_functions(argument)
 
 
 def _bounded(start: int, expression: Expression) -> Expression:

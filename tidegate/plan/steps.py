@@ -26,7 +26,7 @@ from tidegate.plan.graph import (
     UnionOperator,
 )
 from tidegate.plan.logical import LogicalGraph, LogicalNode
-from tidegate.plan.parse import parse_aggregate, parse_expression
+from tidegate.plan.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.plan.scope import Declared
 
 KEY_KINDS = frozenset(["boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"])
@@ -57,11 +57,25 @@ class Builder:
         self.policies[one.name] = "skip" if policies == {"skip"} else "fail"
         columns = self._input_columns(one)
         if columns is None:
-            return
-        if isinstance(one.settings, StepSettings):
+            self.look_alone(one)
+        elif isinstance(one.settings, StepSettings):
             self._step(one, one.settings, columns)
         else:
             self._sink(one, one.settings, columns)
+
+    def look_alone(self, one: Declared) -> None:
+        """A step whose inputs are unusable: its columns are unknown, but not the grammar and functions it uses."""
+        step = one.settings
+        if not isinstance(step, StepSettings):
+            return
+        texts: dict[Path, str] = {("where",): step.where} if step.where is not None else {}
+        texts |= {("select", column): text for column, text in (step.select or {}).items()}
+        texts |= {("aggregate", column): text for column, text in (step.aggregate or {}).items()}
+        for path, text in texts.items():
+            try:
+                check_alone(text, aggregate=path[0] == "aggregate")
+            except ExpressionError as error:
+                self._inside((*one.path, *path), text, error)
 
     def _problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         self.problems.append(self.loaded.problem(path, message, remedy, at_key=at_key))

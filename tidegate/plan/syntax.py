@@ -50,6 +50,10 @@ _TYPES = {
 }  # fmt: skip
 
 
+_OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
+"""Signs of other languages."""
+
+
 def derive_syntax(text: str) -> Syntax:
     """The syntax tree of one expression.
 
@@ -58,7 +62,8 @@ def derive_syntax(text: str) -> Syntax:
     reader = _Reader(derive_tokens(text))
     tree = reader.expression()
     if reader.peek.kind != "end":
-        raise reader.unexpected("the expression ends before it")
+        remedy = _OTHER_SIGNS.get(reader.peek.text, "the expression ends before it")
+        raise reader.unexpected(remedy)
     return tree
 
 
@@ -85,8 +90,8 @@ class _Reader:
     def unexpected(self, wanted: str) -> Refusal:
         """The refusal of the next token."""
         token = self.peek
-        what = "the end of the expression" if token.kind == "end" else f"`{token.text}`"
-        return Refusal(token.start, f"unexpected {what}", wanted)
+        what = "the expression ends too early" if token.kind == "end" else f"unexpected `{token.text}`"
+        return Refusal(token.start, what, wanted)
 
     def _word(self, *words: str) -> bool:
         """Whether the next token is one of these keywords; reads it if so."""
