@@ -41,6 +41,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
     attempts: int = 0
     checkpoints: int = 0
+    with_rows_in_flight: int = 0
+    """Of the checkpoints."""
+    replays: int = 0
+    """Subtasks that began with restored rows in flight."""
     refusals: int = 0
     """Daemons that stopped for good because a file was damaged."""
     failed: tuple[int, ...] = ()
@@ -55,6 +59,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
             faults=self.faults + other.faults,
             attempts=self.attempts + other.attempts,
             checkpoints=self.checkpoints + other.checkpoints,
+            with_rows_in_flight=self.with_rows_in_flight + other.with_rows_in_flight,
+            replays=self.replays + other.replays,
             refusals=self.refusals + other.refusals,
             failed=self.failed + other.failed,
             stories=self.stories + other.stories,
@@ -163,6 +169,8 @@ def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
         faults=faults,
         attempts=result.attempts,
         checkpoints=result.checkpoints,
+        with_rows_in_flight=result.with_rows_in_flight,
+        replays=result.replays,
         refusals=len(result.refusals),
         failed=failed,
         stories=stories,

@@ -26,7 +26,8 @@ def simulate(seeds: int, first: int, processes: int, budget: float | None) -> No
             click.echo(story)
         tally, rate = latest, latest.played / elapsed_s
     click.echo(
-        f"played {tally.played} from seed {first}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "
+        f"played {tally.played} from seed {first}: {tally.attempts} attempts, {tally.checkpoints} checkpoints "
+        f"({tally.with_rows_in_flight} with rows in flight, which {tally.replays} subtasks restored), "
         f"{tally.refusals} refusals of damaged files; "
         f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults are not counted"
     )

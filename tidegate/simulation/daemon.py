@@ -19,6 +19,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.simulation.faults import ROWS_IN_FLIGHT
 from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
@@ -158,9 +159,14 @@ class SimDaemon:
         self._attempts.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self._world.completed += 1
-        self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
+        world = self._world
+        world.completed += 1
+        world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
         self._attempts.on_completed(checkpoint)
+        if checkpoint.inflight_bytes:
+            fault = world.faults.strike(ROWS_IN_FLIGHT)
+            if fault is not None:
+                world.striker.strike_behind(fault, self.process)
 
 
 class _Attempts(Attempts):

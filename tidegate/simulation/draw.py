@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.simulation.chance import generator
-from tidegate.simulation.faults import Fault
+from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
 FAULTS: Final = (15, 19)
 BEGIN_S: Final = 0.2
+AIMED_AT: Final = 4
+"""One of the first so many checkpoints with rows in flight."""
+AIMED_FAULTS: Final = (0, 1, 2, 3)
 MORE_S: Final = 4.0
 """Faults go on so long behind the last input."""
 
@@ -56,7 +59,24 @@ def draw_schedule(seed: int) -> Schedule:
     draw = generator(seed, "faults")
     end_s = workload.input_s + MORE_S * draw.random()
     chosen = draw.choices(list(_DRAWS), weights=list(_DRAWS.values()), k=draw.randint(*FAULTS))
-    return Schedule(seed=seed, workload=workload, faults=tuple(make(draw, workload, end_s) for make in chosen))
+    faults = tuple(make(draw, workload, end_s) for make in chosen)
+    return Schedule(seed=seed, workload=workload, faults=faults + _draw_aimed(seed, workload))
+
+
+def _draw_aimed(seed: int, workload: Workload) -> tuple[Fault, ...]:
+    """Crashes right behind checkpoints with rows in flight, so that these are restored; other ones never come up."""
+    draw = generator(seed, "aimed faults")
+    numbers = sorted(draw.sample(range(1, 1 + AIMED_AT), k=draw.choice(AIMED_FAULTS)))
+    return tuple(
+        Fault(
+            kind="kill",
+            point=ROWS_IN_FLIGHT,
+            nth=nth,
+            target=_process(draw, workload),
+            seconds=draw.choice((0.0, _seconds(draw, 0.001, 0.05))),
+        )
+        for nth in numbers
+    )
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:

@@ -360,6 +360,7 @@ class _Inner(SlotProcess):
         super().__init__(deploy, cast("Any", link), transport, selector, waker)
         self._clock = process.kernel.clock  # type: ignore[assignment]  # the virtual one
         self._turned_at = self._clock.monotonic()
+        self._world = world
         self._parts = SimParts(world, process)
         self._selector = selector
 
@@ -371,6 +372,8 @@ class _Inner(SlotProcess):
     def build(self) -> None:
         """See SlotProcess."""
         self._build()
+        assert self._deployment is not None
+        self._world.replays += sum(task.replaying > 0 for task in self._deployment.loop.tasks)
 
     def step(self) -> bool:
         """What arrived, then one turn."""

@@ -54,6 +54,12 @@ class Striker:
             world.faults.fired.append(fault)
             world.trace.tell(f"FAULT {fault}")
 
+    def strike_behind(self, fault: Fault, daemon: Process) -> None:
+        """A checkpoint has completed: a slot dies, or the daemon, soon enough for a restore of just that checkpoint."""
+        process = self._target(fault.target) or daemon
+        self._world.trace.tell(f"FAULT {fault}: {process.name}")
+        self._world.kernel.at(fault.seconds, lambda: process.kill("fault"))
+
     def _target(self, name: str) -> Process | None:
         for process in reversed(self._world.kernel.processes):
             if process.alive and process.alias == name:

@@ -19,7 +19,7 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import SimDaemon
-from tidegate.simulation.faults import Fault, FaultPlan
+from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault, FaultPlan
 from tidegate.simulation.kernel import START_S, Kernel, Process
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
@@ -61,6 +61,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     daemons: int
     checkpoints: int
+    with_rows_in_flight: int
+    """Of the checkpoints."""
+    replays: int
+    """Subtasks that began with restored rows in flight."""
     events: int
     switches: int
     virtual_s: float
@@ -104,6 +108,7 @@ class World:
         )
         self.attempts = 0
         self.completed = 0
+        self.replays = 0
         self.daemons: list[SimDaemon] = []
         self.problems: list[str] = []
         self.refusals: list[str] = []
@@ -155,6 +160,8 @@ class World:
             attempts=self.attempts,
             daemons=len(self.daemons),
             checkpoints=self.completed,
+            with_rows_in_flight=self.faults.passed[ROWS_IN_FLIGHT],
+            replays=self.replays,
             events=self.kernel.events,
             switches=self.kernel.switches,
             virtual_s=self.kernel.now - START_S,
