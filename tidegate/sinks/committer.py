@@ -203,7 +203,7 @@ class Committer:
     def _tell_loss(self, committable: Committable, answer: EndAnswer) -> str:
         return (
             f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
-            f"output: {_place(committable)}. {_why_aborted(committable)}; {self._tell_answer(committable, answer)}. "
+            f"output: {_place(committable)}. {_why_aborted(committable)} {self._tell_answer(committable, answer)}. "
             f"The aborted records are still in the log and can be read with isolation.level=read_uncommitted at these "
             f"offsets until retention removes them. Raise checkpoints.transaction_timeout above the longest time this "
             f"pipeline may be down."
@@ -212,7 +212,7 @@ class Committer:
     def _tell_answer(self, committable: Committable, answer: EndAnswer) -> str:
         description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
         state = "unknown" if description is None else f"{description.state.value} epoch {description.producer_epoch}"
-        return f"the coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
+        return f"The coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
 
 
 def _place(committable: Committable) -> str:
@@ -232,6 +232,7 @@ def _why_aborted(committable: Committable) -> str:
     opened = datetime.fromtimestamp(committable.opened_at_ms / 1000, UTC)
     limit = datetime.fromtimestamp((committable.opened_at_ms + committable.timeout_ms) / 1000, UTC)
     return (
-        f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so it "
-        f"was timed out after {limit:%Y-%m-%dT%H:%M:%SZ}, or somebody initialised its transactional id before"
+        f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so the "
+        f"broker times it out from {limit:%Y-%m-%dT%H:%M:%SZ} on; if that is still to come, somebody has initialised its "
+        f"transactional id: does another pipeline of the same name run?"
     )

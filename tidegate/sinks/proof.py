@@ -62,7 +62,8 @@ def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
         raise _failed(
             flushed,
             f"another producer has taken its id: the coordinator has producer {description.producer_id} epoch "
-            f"{description.producer_epoch}, ours is {flushed.producer_id} epoch {flushed.producer_epoch}",
+            f"{description.producer_epoch}, ours is {flushed.producer_id} epoch {flushed.producer_epoch} (does another "
+            f"pipeline of the same name run?)",
         )
     if description.state is not CoordinatorState.ONGOING:
         raise _failed(
