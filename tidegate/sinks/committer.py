@@ -233,6 +233,6 @@ def _why_aborted(committable: Committable) -> str:
     limit = datetime.fromtimestamp((committable.opened_at_ms + committable.timeout_ms) / 1000, UTC)
     return (
         f"It was opened at {opened:%Y-%m-%dT%H:%M:%SZ} with a timeout of {committable.timeout_ms / 1000:g} s, so the "
-        f"broker times it out from {limit:%Y-%m-%dT%H:%M:%SZ} on; if that is still to come, somebody has initialised its "
-        f"transactional id: does another pipeline of the same name run?"
+        f"broker times it out from {limit:%Y-%m-%dT%H:%M:%SZ} on; if that is still to come, somebody has initialised "
+        f"its transactional id: does another pipeline of the same name run?"
     )
