@@ -8,19 +8,33 @@ from tests.conftest import BrokerMaker
 from tests.e2e.conftest import RigMaker
 from tests.support.lost_markers import lose_markers
 from tests.support.rig import PARTITIONS, Rig
+from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
+from tidegate.sinks.facts import CoordinatorState, TransactionListing
+from tidegate.sinks.transactions import TransactionClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def lose_all(rig: Rig) -> None:
     """Crash the broker; the newest marker of every partition of both outputs is gone when it is back."""
+    wait_until(lambda: not _ending(rig), "every coordinator has noted that all markers are written")
     rig.broker.kill()
     outputs = (rig.topic["paid"], rig.topic["totals"])
     lost = lose_markers(rig.broker, [TopicPartition(topic, index) for topic in outputs for index in range(PARTITIONS)])
     assert lost > 0, "the planned fault did not happen: no partition ended with a marker"
     print(f"{lost} markers are lost")
     rig.broker.start()
+
+
+def _ending(rig: Rig) -> list[TransactionListing]:
+    """Transactions whose markers would be written behind the crash."""
+    client = TransactionClient({"bootstrap.servers": rig.broker.bootstrap})
+    try:
+        listed = client.list_transactions(f"{rig.pipeline.name}.")
+    finally:
+        client.close()
+    return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
 
 
 def test_F01_markers_that_a_crash_of_the_broker_loses_are_written_while_the_pipeline_runs(

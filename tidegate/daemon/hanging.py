@@ -15,7 +15,7 @@ from tidegate.daemon.decisions import Services
 from tidegate.plan.graph import Plan, SinkOperator
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import OpenTransaction
-from tidegate.sinks.hanging import Hanging, Verdict, tell_left, tell_mended
+from tidegate.sinks.hanging import Hanging, MendReport, Verdict, tell_left, tell_mended
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ LOOK_S: Final = 15.0
 """Longest time between two looks."""
 UNSEEN_S: Final = 1200.0
 """A transaction whose id this user may not see can be open for 15 minutes (`transaction.max.timeout.ms`) in order."""
+LOADING_S: Final = 10.0
+"""So long behind a crash a coordinator may not tell all its ids, because it is loading them: look again soon."""
 
 
 class HangingCheck:
@@ -37,18 +39,19 @@ class HangingCheck:
         self._looked_at: float | None = None
         self._interruptions = 0
         self._trouble = ""
+        self._unsettled = False
 
     async def look_if_due(self) -> None:
         """Behind an outage at once, else now and then."""
         now, interruptions = self._services.clock.monotonic(), self._services.kafka.interruptions
-        quiet = interruptions == self._interruptions
+        quiet = interruptions == self._interruptions and not self._unsettled
         if quiet and self._looked_at is not None and now - self._looked_at < LOOK_S:
             return
-        if await self.look():
+        if await self.look() is not None:
             self._interruptions = interruptions
 
-    async def look(self) -> bool:
-        """Now; False (and a warning, once) when it was not possible: nothing has to wait for that."""
+    async def look(self) -> MendReport | None:
+        """Now; None (and a warning, once) when it was not possible: nothing has to wait for that."""
         services = self._services
         try:
             report = await services.kafka.mend(self._pipeline, self._topics, self._since.keys())
@@ -56,7 +59,7 @@ class HangingCheck:
             if error.message != self._trouble and not services.kafka.away:
                 logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
             self._trouble = error.message
-            return False
+            return None
         self._trouble = ""
         now = self._looked_at = services.clock.monotonic()
         self._since = {one: self._since.get(one, now) for one in report.opened}
@@ -65,7 +68,8 @@ class HangingCheck:
         for mended in report.mended:
             services.metrics.marker_written(mended.verdict.value)
         self._tell([(one, why) for one, why in report.left if self._is_sure(one, now)])
-        return True
+        self._unsettled = any(now - self._since[one.opened] < LOADING_S for one, _ in report.left)
+        return report
 
     def _is_sure(self, one: Hanging, now: float) -> bool:
         return one.verdict is not Verdict.UNSEEN or now - self._since[one.opened] > UNSEEN_S

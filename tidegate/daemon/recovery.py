@@ -25,6 +25,7 @@ from tidegate.daemon.hanging import HangingCheck
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
+from tidegate.sinks.errors import TransactionUndecidable
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
 
@@ -59,14 +60,22 @@ async def recover(
     state: JournalState = await services.in_journal_thread(
         lambda: journal.take_over(identity, services.clock.now_ms(), choosing.used)
     )
+    for text in journal.passed_over:
+        logger.error(
+            "passed over, because a newer checkpoint is whole (to go back behind it is not possible): %s", text
+        )
     if state.newest_checkpoint != before.newest_checkpoint:  # another daemon went on, and may know new partitions
         choosing.facts = facts = await read_facts(plan, services)
     restore = decide_restore(state, facts)
     restore = await choosing.settle(restore) or restore
     hanging = HangingCheck(plan, services)
-    if plan.exactly_once:  # before: where the marker of an abort is missing, nothing would say that it was one
-        await hanging.look()
-    restore = await end_listed(plan, services, restore, transaction_timeout_ms)
+    try:
+        restore = await end_listed(plan, services, restore, transaction_timeout_ms)
+    except TransactionUndecidable:  # where the marker of an abort is missing, nothing says that it was one
+        report = await hanging.look()
+        if report is None or not report.mended:
+            raise
+        restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     restore = await choosing.go_back(restore) or restore
     restore = await fix_beginnings(plan, services, restore, choosing.facts)
     state = journal.state

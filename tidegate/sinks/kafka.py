@@ -48,7 +48,7 @@ PROOF_AGE_S_MAX: Final = 600.0
 ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
 longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
-ENDED_PAUSE_S: Final = 0.1
+ENDED_PAUSE_S: Final = 0.05
 
 
 class _Barrier(msgspec.Struct, frozen=True):
@@ -330,41 +330,41 @@ class KafkaSink:
     def _stopping(self) -> bool:
         return self._closing
 
-    def _open_writer(self, transactional_id: TransactionalId | None) -> None:
+    def _open_writer(self, transactional_id: TransactionalId | None, since: float | None = None) -> None:
+        """`since`: when it was first tried to use the id again."""
         if self._closing:
             return
         if self._exactly_once and self._client is None:
-            self._client = self._tools.connect(self._operator.kafka, OPEN_TIMEOUT_S)
-        last = self._last.get(transactional_id) if transactional_id is not None else None
+            self._client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+        last = None if transactional_id is None else self._last.get(transactional_id)
         if last is not None and self._client is not None:
-            self._wait_ended(last, self._client)
+            opened = self._client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)
+            unended = find_unended(last, opened)
+            if unended:
+                self._open_later(last, unended, self._clock.monotonic() if since is None else since)
+                return
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
         writer.open(self._client, self._stopping)
         self._opened.append(writer)
         self._wake()
 
-    def _wait_ended(self, last: Committable, client: TransactionClient) -> None:
-        """Until the last transaction of an id has its marker in every partition. Raises SinkFailed.
+    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], since: float) -> None:
+        """Behind other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
 
-        Its coordinator may have left a partition out (`hanging.py`). The next transaction of the id would become one
-        with it there, and take its committed records away when it is aborted.
+        Its coordinator may have left them out (`hanging.py`). The next transaction of the id would become one with it
+        there, and take its committed records away when it is aborted.
         """
-        deadline = self._clock.monotonic() + ENDED_TIMEOUT_S
-        while not self._closing:
-            opened = client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)
-            unended = find_unended(last, opened)
-            if not unended:
-                return
-            if self._clock.monotonic() > deadline:
-                raise SinkFailed(
-                    f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint "
-                    f"{last.checkpoint}, but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s "
-                    f"later; its id cannot be used again, so another attempt goes on with new ones",
-                    sink=self._operator.name,
-                    transactional_id=last.transactional_id,
-                )
-            self._clock.sleep(ENDED_PAUSE_S)
+        if self._clock.monotonic() - since > ENDED_TIMEOUT_S:
+            raise SinkFailed(
+                f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "
+                f"but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s later; its id cannot be "
+                f"used again, so another attempt goes on with new ones",
+                sink=self._operator.name,
+                transactional_id=last.transactional_id,
+            )
+        self._clock.sleep(ENDED_PAUSE_S)
+        self._openers.submit(partial(self._open_writer, last.transactional_id, since))
 
     def _prepare(self, writer: Writer, barrier: _Barrier) -> None:
         properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)

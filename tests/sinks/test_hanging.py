@@ -1,0 +1,126 @@
+"""Which open transactions nobody will end, and which may be: a coordinator's decision is completed, never made."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.values import committable
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.sinks.facts import CoordinatorState, OpenTransaction, TransactionDescription, TransactionListing
+from tidegate.sinks.hanging import (
+    Hanging,
+    Verdict,
+    decide_verdict,
+    find_suspects,
+    find_unended,
+    tell_left,
+    tell_mended,
+)
+
+PART = TopicPartition("out", 3)
+OWN = TransactionalId("shop.eu.totals.0.7.2")
+FOREIGN = [
+    TransactionalId(name) for name in ("billing-1", "shop.totals.0.7.2", "shop.eu2.totals.0.7.2", "shop.eu.totals")
+]
+EPOCH = 5
+OPENED = OpenTransaction(PART, 9, EPOCH, 120, -1)
+
+
+def told(state: CoordinatorState, epoch: int = EPOCH, *partitions: TopicPartition) -> TransactionDescription:
+    return TransactionDescription(state, OPENED.producer_id, epoch, 60_000, 1, frozenset(partitions))
+
+
+def verdict(
+    description: TransactionDescription | None, name: TransactionalId = OWN, *fenced: TransactionalId
+) -> Verdict:
+    return decide_verdict(OPENED, name, description, "shop.eu", fenced)
+
+
+@pytest.mark.parametrize("epoch", range(EPOCH - 2, EPOCH + 4))
+@pytest.mark.parametrize("state", list(CoordinatorState))
+def test_a_marker_is_written_only_for_the_recorded_end_of_exactly_this_transaction(
+    state: CoordinatorState, epoch: int
+) -> None:
+    found = verdict(told(state, epoch))
+    assert (found is Verdict.COMMIT) == (state is CoordinatorState.COMPLETE_COMMIT and epoch == EPOCH)
+    assert (found is Verdict.ABORT) == (state is CoordinatorState.COMPLETE_ABORT and epoch in (EPOCH, EPOCH + 1))
+
+
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("state", list(CoordinatorState))
+def test_nothing_of_others_is_ever_ended(state: CoordinatorState, name: TransactionalId, epoch: int) -> None:
+    assert verdict(told(state, epoch), name, name) in (Verdict.FOREIGN, Verdict.LIVE)
+
+
+def test_an_open_transaction_of_its_coordinator_is_live_only_where_it_is_known_to_have_records() -> None:
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH, PART)) is Verdict.LIVE
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH, TopicPartition("out", 4))) is Verdict.UNSURE
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH + 1, PART)) is Verdict.UNSURE
+
+
+@pytest.mark.parametrize(
+    "state", [CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT, CoordinatorState.PREPARE_EPOCH_FENCE]
+)
+def test_markers_that_are_under_way_are_left_to_the_coordinator(state: CoordinatorState) -> None:
+    assert verdict(told(state)) is Verdict.LIVE
+
+
+def test_another_producer_id_or_no_coordinator_says_nothing() -> None:
+    other = TransactionDescription(CoordinatorState.COMPLETE_COMMIT, OPENED.producer_id + 1, EPOCH, 1, 1, frozenset())
+    assert verdict(other) is Verdict.UNSEEN
+    assert verdict(None) is Verdict.UNSEEN
+    assert decide_verdict(OPENED, None, None, "shop.eu", ()) is Verdict.UNSEEN
+
+
+def test_what_was_fenced_while_it_was_open_was_aborted_although_its_coordinator_has_forgotten() -> None:
+    empty = told(CoordinatorState.EMPTY, EPOCH + 2)
+    assert verdict(empty) is Verdict.UNSURE
+    assert verdict(empty, OWN, OWN) is Verdict.ABORT
+    assert verdict(told(CoordinatorState.EMPTY, EPOCH), OWN, OWN) is Verdict.UNSURE
+
+
+def test_coordinators_are_asked_about_what_should_not_be_open_and_about_what_stays_open() -> None:
+    ones = [OpenTransaction(PART, number, 0, number, -1) for number in range(4)]
+    states = [CoordinatorState.ONGOING, CoordinatorState.COMPLETE_COMMIT, CoordinatorState.PREPARE_COMMIT]
+    listed = {i: TransactionListing(OWN, i, state) for i, state in enumerate(states)}
+    assert find_suspects(ones, listed, ()) == [ones[1], ones[3]]
+    assert find_suspects(ones, listed, {ones[0]}) == [ones[0], ones[1], ones[3]]
+
+
+def test_the_last_transaction_of_an_id_is_looked_for_by_producer_id_and_epoch() -> None:
+    one = committable(1)
+    parts = [TopicPartition("out", index) for index in range(4)]
+    owner = (one.producer_id, one.producer_epoch)
+    opened = [
+        OpenTransaction(parts[2], *owner, 0, -1),
+        OpenTransaction(parts[0], *owner, 0, -1),
+        OpenTransaction(parts[1], one.producer_id, one.producer_epoch + 1, 0, -1),
+        OpenTransaction(parts[3], one.producer_id + 1, one.producer_epoch, 0, -1),
+    ]
+    assert find_unended(one, opened) == [parts[0], parts[2]]
+
+
+def test_one_warning_for_each_mended_transaction_names_all_its_partitions() -> None:
+    other = OpenTransaction(TopicPartition("out", 1), 9, EPOCH, 80, -1)
+    texts = tell_mended([Hanging(each, Verdict.COMMIT, OWN, EPOCH) for each in (OPENED, other)])
+    assert len(texts) == 1
+    for part in ("shop.eu.totals.0.7.2", "commit marker", "out[3] (from offset 120 on), out[1] (from offset 80 on)"):
+        assert part in texts[0]
+
+
+ABORT = "kafka-transactions.sh --bootstrap-server b:9092 abort --topic out --partition 3 --start-offset 120"
+
+
+@pytest.mark.parametrize("found", set(Verdict) - {Verdict.LIVE})
+def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> None:
+    known = None if found is Verdict.UNSEEN else OWN
+    text = tell_left(Hanging(OPENED, found, known, EPOCH), "not authorized", "b:9092")
+    assert "readers of committed records stand still at offset 120 of out[3]" in text
+    assert "producer id 9 epoch 5" in text
+    if found is Verdict.COMMIT:
+        assert "not authorized" in text
+        assert "kafka-acls.sh --bootstrap-server b:9092 --add" in text
+        assert ABORT not in text, "that would take committed records away"
+    else:
+        assert ABORT in text

@@ -1,0 +1,202 @@
+"""Markers that a real broker has lost: found, and written where the coordinator says how the transaction ended.
+
+One broker for all: everything is prepared, then it crashes and the markers at the ends of the partitions are gone.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import confluent_kafka as ck
+import pytest
+
+from tests.sinks.driving import Cluster, DrivenSink, permit, read_committed, rows
+from tests.support.lost_markers import lose_markers
+from tests.waiting import wait_until
+from tidegate.coordinator.types import Committable
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.sinks import committer
+from tidegate.sinks.committer import Committer
+from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction
+from tidegate.sinks.hanging import MendReport, Verdict
+from tidegate.sinks.mender import Mender
+from tidegate.sinks.outcome import Outcome
+
+pytestmark = pytest.mark.slow
+
+COUNT = 100
+TOPICS = ("committed", "aborted", "joined", "reused", "foreign", "stays")
+
+
+class Case(NamedTuple):
+    """A topic with a transaction in it, by the sink that wrote it."""
+
+    topic: str
+    sink: DrivenSink
+    one: Committable
+
+
+class Stage(NamedTuple):
+    """The broker behind its crash."""
+
+    cluster: Cluster
+    cases: dict[str, Case]
+
+    def mend(self, name: str, pipeline: str | None = None) -> MendReport:
+        """One look at one topic."""
+        client = self.cluster.client
+        return Mender(client, pipeline or self.cluster.pipeline, ()).mend([self.cases[name].topic], ())
+
+    def opened(self, name: str) -> list[OpenTransaction]:
+        """What is open in the case's topic."""
+        return self.cluster.client.open_transactions([part.partition for part in self.cases[name].one.written])
+
+    def seen(self, name: str) -> list[int]:
+        """What a read-committed reader sees."""
+        stable = self.cluster.client.stable_offsets([part.partition for part in self.cases[name].one.written])
+        return sorted(
+            number for numbers in read_committed(self.cluster.bootstrap, stable).values() for number in numbers
+        )
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    broker = DevelopmentBroker(tmp_path_factory.mktemp("lost-markers")).start()
+    cluster = Cluster(broker.bootstrap, lambda name: f"{name}-{uuid.uuid4().hex[:8]}")
+    try:
+        cases = {name: _prepare(cluster, subtask) for subtask, name in enumerate(TOPICS)}
+        for name, case in cases.items():
+            commit = name != "aborted"
+            if name != "stays":
+                assert cluster.client.end_transaction(case.one, commit=commit) is EndAnswer.ENDED
+        parts = [part.partition for name, case in cases.items() if name != "stays" for part in case.one.written]
+        wait_until(lambda: _complete(cluster, cases), "every coordinator has noted that all markers are written")
+        broker.kill()
+        assert lose_markers(broker, parts) == len(parts)
+        broker.start()
+        ids = {case.one.transactional_id for case in cases.values()}
+        wait_until(lambda: ids <= _listed(cluster), "the coordinator has loaded what it knows")
+        yield Stage(cluster, cases)
+    finally:
+        cluster.close()
+        broker.kill()
+
+
+def _listed(cluster: Cluster) -> set[TransactionalId]:
+    return {one.transactional_id for one in cluster.client.list_transactions(cluster.pipeline)}
+
+
+def _complete(cluster: Cluster, cases: dict[str, Case]) -> bool:
+    """Else it would write them again behind the crash."""
+    told = [cluster.client.describe(case.one.transactional_id) for name, case in cases.items() if name != "stays"]
+    return {one.state for one in told if one is not None} == {
+        CoordinatorState.COMPLETE_COMMIT,
+        CoordinatorState.COMPLETE_ABORT,
+    }
+
+
+def _prepare(cluster: Cluster, subtask: int) -> Case:
+    topic = cluster.topic(2)
+    sink = cluster.sink(topic, subtask=subtask)
+    sink.write(rows(range(COUNT)))
+    one = sink.prepared(1).committables[0]
+    assert len(one.written) == 2
+    return Case(topic, sink, one)
+
+
+def test_F01_a_lost_commit_marker_is_written_and_every_record_is_seen_once(stage: Stage) -> None:
+    case = stage.cases["committed"]
+    assert stage.cluster.committer.commit(permit([case.one])) == [Outcome.ENDED_NOW], "the coordinator says all is well"
+    assert stage.seen("committed") == []
+    report = stage.mend("committed")
+    assert [(each.verdict, each.opened.partition) for each in report.mended] == [
+        (Verdict.COMMIT, part.partition) for part in case.one.written
+    ]
+    assert not report.left
+    assert stage.seen("committed") == list(range(COUNT))
+    assert stage.mend("committed") == MendReport(frozenset())
+
+
+def test_a_lost_abort_marker_is_written_and_the_transaction_is_lost_instead_of_undecidable(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "MARKER_TIMEOUT_S", 2.0)
+    ending = Committer(stage.cluster.client, timeout_s=2)
+    one = stage.cases["aborted"].one
+    with pytest.raises(TransactionUndecidable):
+        ending.commit(permit([one]))
+    report = stage.mend("aborted")
+    assert [each.verdict for each in report.mended] == [Verdict.ABORT] * 2
+    assert not stage.opened("aborted")
+    with pytest.raises(TransactionLost):
+        ending.commit(permit([one]))
+    assert stage.seen("aborted") == []
+
+
+def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> None:
+    report = stage.mend("foreign", pipeline="somebody-else")
+    assert [each.verdict for each, _ in report.left] == [Verdict.FOREIGN] * 2
+    assert not report.mended
+    assert len(stage.opened("foreign")) == 2
+
+
+def test_an_open_transaction_is_no_hanging_one(stage: Stage) -> None:
+    client = stage.cluster.client
+    opened = stage.opened("stays")
+    mender = Mender(client, stage.cluster.pipeline, ())
+    for seen in ([], opened):
+        assert mender.mend([stage.cases["stays"].topic], seen) == MendReport(frozenset(opened))
+    assert client.end_transaction(stage.cases["stays"].one) is EndAnswer.ENDED
+
+
+def test_a_marker_of_an_older_epoch_cannot_hurt_the_next_transaction(stage: Stage) -> None:
+    """And the other way round: without its marker a committed transaction shares the end of the next one of its id."""
+    case = stage.cases["joined"]
+    before = {one.partition: one for one in stage.opened("joined")}
+    producer = ck.Producer(
+        {"bootstrap.servers": stage.cluster.bootstrap, "transactional.id": case.one.transactional_id, "linger.ms": 0}
+    )
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(case.topic, b"1000", partition=0)
+    assert producer.flush(20) == 0
+    joined = next(one for one in stage.opened("joined") if one.partition.partition == 0)
+    old = before[TopicPartition(case.topic, 0)]
+    assert (joined.start_offset, joined.producer_epoch) == (old.start_offset, old.producer_epoch + 1)
+    with pytest.raises(BrokerUnavailable, match="InvalidProducerEpoch"):
+        stage.cluster.client.write_marker(old, old.producer_epoch, True)
+    assert Verdict.COMMIT not in {each.verdict for each in stage.mend("joined").mended}, "its coordinator has forgotten"
+    producer.abort_transaction(20)
+    wait_until(lambda: len(stage.opened("joined")) == 1, "the abort marker is written")
+    stable = stage.cluster.client.stable_offsets([old.partition])
+    assert read_committed(stage.cluster.bootstrap, stable) == {}, "committed records are gone: that is why ids wait"
+
+
+def test_an_id_is_used_again_only_when_its_last_transaction_is_ended_in_its_partitions(stage: Stage) -> None:
+    case, driven = stage.cases["reused"], stage.cases["reused"].sink
+    used: list[Committable] = []
+    released = case.one
+    for checkpoint in range(2, 9):  # twice through all the other ids of the pool
+        driven.sink.completed(CheckpointId(checkpoint), frozenset({released.transactional_id}))
+        driven.write(rows([1000 + checkpoint]))
+        released = driven.prepared(checkpoint).committables[0]
+        assert stage.cluster.client.end_transaction(released) is EndAnswer.ENDED
+        used.append(released)
+    assert {one.transactional_id for one in used} < {
+        f"{case.one.transactional_id[:-1]}{index}" for index in range(1, 4)
+    }
+    assert [each.verdict for each in stage.mend("reused").mended] == [Verdict.COMMIT] * 2
+    while released.transactional_id != case.one.transactional_id:
+        checkpoint += 1
+        assert checkpoint < 20, "the id is never used again"
+        driven.sink.completed(CheckpointId(checkpoint), frozenset({released.transactional_id}))
+        driven.write(rows([1000 + checkpoint]))
+        released = driven.prepared(checkpoint).committables[0]
+        assert stage.cluster.client.end_transaction(released) is EndAnswer.ENDED
+    assert released.producer_epoch == case.one.producer_epoch + 1
+    wait_until(lambda: not stage.opened("reused"), "everything is ended")
+    assert stage.seen("reused") == [*range(COUNT), *range(1002, 1001 + checkpoint)]
