@@ -120,7 +120,7 @@ def test_an_unknown_host_is_told(tmp_path: Path) -> None:
 )
 def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str) -> None:
     loaded = pipeline()
-    good = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "WRITE"]))
+    good = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ", "WRITE"]))
     cluster = Cluster("c", {"in": seen, "out": good}, None)
     (problem,) = derive_findings(loaded, build_plan(loaded), cluster)
     assert words in problem.message
@@ -147,3 +147,21 @@ def test_a_sink_needs_the_right_to_write_and_an_offset_must_exist() -> None:
     assert start.message == "offset 9 is not in partition 0 of `in`"
     assert start.remedy == "use 3 to 8"
     assert "may not write" in sink.message
+
+
+def test_an_exactly_once_sink_needs_the_right_to_read_its_topic_as_well() -> None:
+    loaded = pipeline()
+    may_read = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))
+    may_write = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "WRITE"]))
+    (problem,) = derive_findings(loaded, build_plan(loaded), Cluster("c", {"in": may_read, "out": may_write}, None))
+    assert (problem.path, problem.remedy) == ("sinks.out.topic", "grant READ on it")
+
+
+def test_rights_on_what_bears_the_pipelines_name_are_told_at_the_name() -> None:
+    loaded = pipeline()
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    cluster = Cluster("c", {"in": seen, "out": seen}, None, may_transact=False, may_mirror=False)
+    transact, mirror = derive_findings(loaded, build_plan(loaded), cluster)
+    assert (transact.path, transact.severity) == ("name", "error")
+    assert transact.remedy == "grant WRITE on transactional ids with the prefix `check.`"
+    assert (mirror.path, mirror.severity, mirror.remedy) == ("name", "warning", "grant READ on that group")

@@ -84,20 +84,15 @@ class BrokerCluster:
 
     # -- who is who --------------------------------------------------------------------------------------------------
 
-    def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition."""
-        found = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions[partition].leader
-        assert found in self.brokers, f"{topic}[{partition}] has no leader"
-        return found
+    def leaders(self, topic: str) -> set[int]:
+        """The brokers that lead a partition of a topic; those of `__transaction_state` coordinate transactions."""
+        partitions = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions
+        return {partition.leader for partition in partitions.values()}
 
     def in_sync(self, topic: str) -> int:
         """The fewest copies in sync that a partition of a topic has."""
         partitions = self._admin().list_topics(topic, timeout=ADMIN_S).topics[topic].partitions
         return min(len(partition.isrs) for partition in partitions.values())
-
-    def coordinator(self, transactional_id: str) -> int:
-        """The broker that leads the partition in which the state of a transactional id is kept."""
-        return self.leader("__transaction_state", java_hash(transactional_id) % self._transaction_partitions())
 
     def controller(self) -> int:
         """The active controller."""
@@ -107,18 +102,5 @@ class BrokerCluster:
         finally:
             client.close()
 
-    def _transaction_partitions(self) -> int:
-        return len(
-            self._admin().list_topics("__transaction_state", timeout=ADMIN_S).topics["__transaction_state"].partitions
-        )
-
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-
-
-def java_hash(text: str) -> int:
-    """`Utils.abs(text.hashCode())` of Java, for texts in ASCII."""
-    value = 0
-    for character in text:
-        value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF

@@ -33,7 +33,7 @@ class Authority:
         """The authority's own certificate: what `ssl.ca.location` names."""
         return self._own.certificate
 
-    def sign(self, name: str, subject_alternatives: str = "IP:127.0.0.1,DNS:localhost", password: str = "") -> Identity:
+    def sign(self, name: str, subject_alternatives: str = "IP:127.0.0.1", password: str = "") -> Identity:
         """A new key and a certificate for it, for servers and clients alike; a password encrypts the key."""
         made = Identity(self._directory / f"{name}.pem", self._directory / f"{name}-key.pem")
         signed = ["-CA", str(self.file), "-CAkey", str(self._own.key), "-subj", f"/CN={name}"]

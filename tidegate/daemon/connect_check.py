@@ -1,11 +1,11 @@
 """`validate --connect`: asks the broker and the checkpoint directory what the pipeline file takes for granted.
 
 `read_cluster` collects facts through kafka-python's public admin client; `derive_findings` judges them and is pure.
+Nothing is changed by asking.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,12 +16,14 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.secrets import reveal
 from tidegate.config.units import render_duration
 from tidegate.config.values import Path
+from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
-from tidegate.ids import TopicPartition
+from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.plan.graph import Operator, Plan, SinkOperator, SourceOperator
-from tidegate.sinks.client_properties import derive_client_arguments
+from tidegate.sinks.connecting import connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
-from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.facts import EndAnswer, TopicFacts
+from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import open_storage
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Operator)
 
 BOOTSTRAP_TIMEOUT_MS = 10_000
-REQUEST_TIMEOUT_MS = 15_000
+REQUEST_TIMEOUT_S = 15.0
 MAX_TIMEOUT_PROPERTY = "transaction.max.timeout.ms"
+_USER = "the user of `kafka:`"
 
 
 class SeenTopic(msgspec.Struct, frozen=True):
@@ -53,6 +56,10 @@ class Cluster(msgspec.Struct, frozen=True):
     topics: Mapping[str, SeenTopic]
     max_transaction_timeout_ms: int | None
     offsets: Mapping[TopicPartition, tuple[int, int]] = {}
+    may_transact: bool = True
+    """Write transactions under the pipeline's name."""
+    may_mirror: bool = True
+    """Write positions to the consumer group of the pipeline's name."""
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -68,11 +75,10 @@ def check_connected(loaded: LoadedPipeline, plan: Plan, timeout_ms: int = BOOTST
     try:
         cluster = read_cluster(reveal(loaded.settings.kafka), plan, timeout_ms)
     except (Unreachable, SinkRefused) as error:
-        path = _server_path(loaded)
-        if isinstance(error, SinkRefused) and "property" in error.fields:
-            path = ("kafka", str(error.fields["property"]))
-        problem = loaded.problem(path, error.message, str(error.fields.get("remedy", "")))
-        return Connected((*problems, problem), None)
+        name = str(error.fields.get("property", ""))
+        path = ("kafka", name) if name in loaded.settings.kafka else _server_path(loaded)
+        message = str(error.fields.get("text", error.message))
+        return Connected((*problems, loaded.problem(path, message, str(error.fields.get("remedy", "")))), None)
     return Connected((*problems, *derive_findings(loaded, plan, cluster)), cluster)
 
 
@@ -89,45 +95,40 @@ class Unreachable(TidegateError):
 
 def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_ms: int) -> Cluster:
     """Ask a broker. Raises Unreachable when none can be asked, SinkRefused for properties that cannot be used."""
-    from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
-    arguments = derive_client_arguments(kafka)
     servers = str(kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", "")))
     try:
-        # The public admin client leaves a thread and sockets behind when it cannot connect; this one does not.
-        TransactionClient(kafka, timeout_ms / 1000).close()
+        client = connect(kafka, timeout_ms / 1000)
     except BrokerUnavailable as error:
-        raise _unreachable(servers, timeout_ms) from error
-    client = KafkaAdminClient(**arguments, bootstrap_timeout_ms=timeout_ms, request_timeout_ms=REQUEST_TIMEOUT_MS)
+        text = f"no broker answers at {servers} within {render_duration(timeout_ms)}: {error.fields['text']}"
+        raise Unreachable(text, remedy=error.fields["remedy"], property=error.fields["property"]) from error
     try:
-        return _read(client, plan)
+        cluster = _read(client, plan)
     except (KafkaError, OSError) as error:
         raise Unreachable(
             f"the broker at {servers} refused to answer: {error}", remedy="see the broker's log"
         ) from error
     finally:
         client.close()
+    return msgspec.structs.replace(cluster, may_transact=not plan.exactly_once or _may_transact(kafka, plan))
 
 
-def _unreachable(servers: str, timeout_ms: int) -> Unreachable:
-    unknown = [name for name in map(_host, servers.split(",")) if not _resolves(name)]
-    if unknown:
-        message = f"the host name `{unknown[0]}` is not known here"
-        return Unreachable(message, remedy="correct it, or the name service")
-    message = f"no broker answers at {servers} within {render_duration(timeout_ms)}"
-    return Unreachable(message, remedy="start it, or correct address, port and `security.protocol`")
-
-
-def _host(server: str) -> str:
-    return server.strip().split("://", 1)[-1].rpartition(":")[0].strip("[]") or server.strip()
-
-
-def _resolves(host: str) -> bool:
+def _may_transact(kafka: Mapping[str, str], plan: Plan) -> bool:
+    """Asks to abort a transaction that cannot be: whether one may is answered before whether there is one."""
+    sink = plan.operators(SinkOperator)[0].name
+    slot, never = SlotIndex(0), Attempt(0)
+    identity = TransactionalName(plan.pipeline, sink, slot, never, 0).transactional_id
+    nothing = Committable(sink, slot, never, CheckpointId(0), identity, 0, 0, (), 0, 0)
+    client = TransactionClient(kafka, REQUEST_TIMEOUT_S)
     try:
-        return bool(socket.getaddrinfo(host, None))
-    except OSError:
+        return (
+            client.end_transaction(nothing, commit=False, timeout_s=REQUEST_TIMEOUT_S) is not EndAnswer.NOT_AUTHORIZED
+        )
+    except SinkRefused:
         return False
+    finally:
+        client.close()
 
 
 def _read(client: KafkaAdminClient, plan: Plan) -> Cluster:
@@ -147,7 +148,20 @@ def _read(client: KafkaAdminClient, plan: Plan) -> Cluster:
         topics=topics,
         max_transaction_timeout_ms=_read_max_timeout(client, brokers),
         offsets=_read_offsets(client, plan, topics),
+        may_mirror=_may_mirror(client, plan.pipeline),
     )
+
+
+def _may_mirror(client: KafkaAdminClient, group: str) -> bool:
+    from kafka.errors import GroupAuthorizationFailedError, KafkaError
+
+    try:
+        client.describe_groups([group])
+    except GroupAuthorizationFailedError:
+        return False
+    except KafkaError:
+        return True  # there is no such group yet
+    return True
 
 
 def _read_max_timeout(client: KafkaAdminClient, brokers: list[int]) -> int | None:
@@ -162,7 +176,10 @@ def _read_max_timeout(client: KafkaAdminClient, brokers: list[int]) -> int | Non
             found = client.describe_configs([resource], config_filter="all")
         except KafkaError:
             return None
-        limits += [int(found["broker"][str(broker)][MAX_TIMEOUT_PROPERTY]["value"])]
+        seen = found["broker"].get(str(broker), {}).get(MAX_TIMEOUT_PROPERTY)
+        if seen is None:  # it wants DESCRIBE_CONFIGS on the cluster
+            return None
+        limits.append(int(seen["value"]))
     return min(limits, default=None)
 
 
@@ -198,11 +215,12 @@ def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> lis
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             path = ("sources", source.name, *words)
-            problems += _topic_problems(loaded, path, topic, cluster.topics[topic], "READ")
+            problems += _topic_problems(loaded, path, topic, cluster.topics[topic], ("READ",))
         problems += _start_problems(loaded, source, cluster)
     for sink in plan.operators(SinkOperator):
         path = ("sinks", sink.name, "topic")
-        problems += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], "WRITE")
+        needed = ("WRITE", "READ") if plan.exactly_once else ("WRITE",)
+        problems += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], needed)
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
     if plan.exactly_once and limit is not None and wanted > limit:
         message = (
@@ -210,7 +228,20 @@ def derive_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> lis
         )
         remedy = f"set it to {render_duration(limit)} or less, or raise the broker's limit"
         problems.append(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy))
-    return [*problems, *_idle_slots(loaded, plan, cluster)]
+    return [*problems, *_name_problems(loaded, plan, cluster), *_idle_slots(loaded, plan, cluster)]
+
+
+def _name_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
+    """What is named after the pipeline."""
+    problems: list[Problem] = []
+    if not cluster.may_transact:
+        remedy = f"grant WRITE on transactional ids with the prefix `{plan.pipeline}.`"
+        problems.append(loaded.problem(("name",), f"{_USER} may not write transactions under this name", remedy))
+    if not cluster.may_mirror:
+        message = f"{_USER} may not write positions to the consumer group `{plan.pipeline}`: lag tools will not see it"
+        problem = loaded.problem(("name",), message, "grant READ on that group")
+        problems.append(msgspec.structs.replace(problem, severity="warning"))
+    return problems
 
 
 def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
@@ -223,18 +254,20 @@ def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Pr
     return [msgspec.structs.replace(problem, severity="warning")]
 
 
-def _topic_problems(loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operation: str) -> list[Problem]:
-    user = "the user of `kafka:`"
+def _topic_problems(
+    loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operations: tuple[str, ...]
+) -> list[Problem]:
     if seen.error == "UnknownTopicOrPartition":
         return [loaded.problem(path, f"the topic `{topic}` does not exist", "create it, or correct the name")]
     if seen.error == "TopicAuthorizationFailed" or (seen.operations and "DESCRIBE" not in seen.operations):
-        return [loaded.problem(path, f"{user} may not see the topic `{topic}`", "grant DESCRIBE on it")]
+        return [loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it")]
     if seen.error:
         return [loaded.problem(path, f"the broker says {seen.error} about the topic `{topic}`", "see the broker's log")]
     problems: list[Problem] = []
-    if seen.operations and operation not in seen.operations:
-        verb = "read" if operation == "READ" else "write"
-        problems.append(loaded.problem(path, f"{user} may not {verb} the topic `{topic}`", f"grant {operation} on it"))
+    for operation in operations if seen.operations else ():
+        if operation not in seen.operations:
+            message = f"{_USER} may not {operation.lower()} the topic `{topic}`"
+            problems.append(loaded.problem(path, message, f"grant {operation} on it"))
     if seen.leaderless:
         numbers = ", ".join(map(str, seen.leaderless[:10]))
         problems.append(loaded.problem(path, f"no leader for partition {numbers} of `{topic}`", "start its broker"))

@@ -1,13 +1,12 @@
 """librdkafka property names to arguments of kafka-python, so that a pipeline file names its broker once. Pure.
 
-Only what concerns the connection is translated; a property that changes *how safe or to whom* the connection is and
-that kafka-python cannot express is refused rather than dropped.
+Only what concerns the connection is translated (TLS in `tls.py`); a property that changes *how safe or to whom* the
+connection is and that kafka-python cannot express is refused rather than dropped.
 """
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from tidegate.sinks.errors import SinkRefused
@@ -16,17 +15,12 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
     "sasl.mechanisms": "sasl_mechanism",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
-    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
-    "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
 }
 
 REFUSED: Final[Mapping[str, str]] = {
@@ -54,39 +48,11 @@ def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
     for name in ("security_protocol", "sasl_mechanism"):
         if name in arguments:
             arguments[name] = str(arguments[name]).upper()
-    if arguments.get("sasl_mechanism") == "OAUTHBEARER":
+    mechanism = arguments.get("sasl_mechanism")
+    if mechanism in ("OAUTHBEARER", "GSSAPI"):
         raise SinkRefused(
-            f"kafka property 'sasl.mechanism' OAUTHBEARER cannot be used with transactions; "
+            f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; "
             f"{REFUSED['sasl.oauthbearer.method']}",
             property="sasl.mechanism",
         )
-    if str(arguments.get("security_protocol", "")).endswith("SSL"):
-        _apply_verification(kafka, arguments)
     return arguments
-
-
-def _apply_verification(kafka: Mapping[str, str], arguments: dict[str, object]) -> None:
-    """Certificate checks: on with host names by default, as in librdkafka; a context of our own for PEM text."""
-    verify_host = kafka.get("ssl.endpoint.identification.algorithm", "https").lower() != "none"
-    verify = kafka.get("enable.ssl.certificate.verification", "true").lower() == "true"
-    if verify and "ssl.ca.pem" not in kafka:
-        arguments["ssl_check_hostname"] = verify_host
-        return
-    context = ssl.create_default_context(cafile=_taken(arguments, "ssl_cafile"), cadata=kafka.get("ssl.ca.pem"))
-    context.check_hostname = verify and verify_host
-    if not verify:
-        context.verify_mode = ssl.CERT_NONE
-    certificate = _taken(arguments, "ssl_certfile")
-    key, password = _taken(arguments, "ssl_keyfile"), _taken(arguments, "ssl_password")
-    if certificate is not None:
-        context.load_cert_chain(certificate, key, _constant(password))
-    arguments["ssl_context"] = context
-
-
-def _taken(arguments: dict[str, object], name: str) -> str | None:
-    value = arguments.pop(name, None)
-    return None if value is None else str(value)
-
-
-def _constant(password: str | None) -> Callable[[], str] | None:
-    return None if password is None else lambda: password

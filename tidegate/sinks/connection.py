@@ -1,7 +1,7 @@
 """A connection to a cluster for requests of our own: retries, deadlines, coordinators, leaders.
 
-The one module that uses private names of kafka-python (`_manager`: send a message to a node of our choice), because no
-public client of it can end a transaction that another process wrote. Read next: `transactions.py`.
+With `connecting.py` the one module that uses private names of kafka-python (`_manager`: send a message to a node of our
+choice), because no public client of it can end a transaction that another process wrote. Read next: `transactions.py`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,14 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from socket import socket
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tidegate.ids import TopicPartition
-from tidegate.sinks.client_properties import derive_client_arguments
+from tidegate.sinks.connecting import REQUEST_TIMEOUT_S, connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
-
-if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
 
 T = TypeVar("T")
 
-REQUEST_TIMEOUT_S: Final = 10.0
 BACKOFF_S: Final = 0.02
 BACKOFF_S_MAX: Final = 0.5
 
@@ -30,7 +24,12 @@ CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
 """REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
-_NOT_AUTHORIZED: Final = frozenset({29, 31, 53})
+_NOT_AUTHORIZED: Final[Mapping[int, str]] = {
+    29: "grant READ on the topic to this user, and WRITE on a sink's",
+    31: "grant it to this user on the cluster",
+    53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
+}
+"""TOPIC_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
 
 
 class AskAgain(Exception):
@@ -40,12 +39,12 @@ class AskAgain(Exception):
 class BrokerConnection:
     """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, SinkRefused.
 
-    `kafka` are librdkafka properties; only those of the connection are used.
+    `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `connect` does.
     """
 
     def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float) -> None:
         self._bootstrap = kafka.get("bootstrap.servers", "")
-        self._admin = _connect(derive_client_arguments(kafka), self._bootstrap, connect_timeout_s)
+        self._admin = connect(kafka, connect_timeout_s)
         self._manager: Any = self._admin._manager
         self._coordinators: dict[str, int] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -59,10 +58,9 @@ class BrokerConnection:
             self._closed = True
             self._admin.close()
 
-    @property
-    def nodes(self) -> list[int]:
-        """Brokers of the cluster as far as known."""
-        return [broker.node_id for broker in self._manager.cluster.brokers()]
+    def nodes(self, timeout_s: float) -> list[int]:
+        """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back."""
+        return [broker.node_id for broker in self.metadata([], timeout_s).brokers]
 
     def known_coordinator(self, transactional_id: str) -> int | None:
         """The cached coordinator of an id."""
@@ -87,9 +85,8 @@ class BrokerConnection:
                 self.interruptions += 1
                 last = str(again)
             except errors.AuthorizationError as error:
-                raise SinkRefused(
-                    f"{what} at {self._bootstrap}: not authorized ({error}); grant it to this user"
-                ) from error
+                remedy = _NOT_AUTHORIZED.get(error.errno, "grant it to this user")
+                raise SinkRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
             except errors.UnknownBrokerIdError as error:
                 self.interruptions += 1
                 last = repr(error)
@@ -186,7 +183,7 @@ class BrokerConnection:
         """Raise for a final error."""
         if code in _NOT_AUTHORIZED:
             raise SinkRefused(
-                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); grant it to this user"
+                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {_NOT_AUTHORIZED[code]}"
             )
         if code:
             raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
@@ -221,60 +218,6 @@ class BrokerConnection:
             self._leaders.pop(partition, None)
             raise AskAgain(f"{partition}: {error_name(code)}")
         self.refuse(code, f"{what} of {partition}")
-
-
-def _connect(arguments: Mapping[str, object], bootstrap: str, timeout_s: float) -> KafkaAdminClient:
-    """A connected client. kafka-python leaves its thread behind when the first connection fails, so that is stopped."""
-    from kafka import KafkaAdminClient, errors
-    from kafka.net.compat import KafkaNetClient
-
-    made: list[Any] = []
-
-    def make_client(**configs: object) -> Any:
-        made.append(KafkaNetClient(**configs))
-        return made[0]
-
-    try:
-        return KafkaAdminClient(
-            **{"client_id": "tidegate", **arguments},
-            proxy_url=_closing_sockets(),
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-            request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
-            reconnect_backoff_max_ms=1000,
-            kafka_client=make_client,
-        )
-    except errors.KafkaError as error:
-        for client in made:
-            net = client._manager._net
-            client.close()
-            net.stop()
-        if isinstance(error, (errors.AuthorizationError, errors.SaslAuthenticationFailedError)):
-            raise SinkRefused(f"{bootstrap} refuses the connection: {error}; check the kafka settings") from error
-        raise BrokerUnavailable(
-            f"no connection to {bootstrap} in {timeout_s:g} s: {error!r}; is it reachable?"
-        ) from error
-
-
-@cache
-def _closing_sockets() -> str:
-    """The scheme of sockets that are closed when they cannot connect, for `proxy_url`.
-
-    kafka-python leaves them open until the garbage collector runs, which is one for each try while a broker is away.
-    Its registry of schemes is the way in that it offers.
-    """
-    from kafka.net.inet import KafkaNetSocket
-
-    class ClosingSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-        SCHEMES = ("tidegate",)
-
-        async def sock_connect(self, net: Any, sock: socket, address: Any, timeout_at: float | None = None) -> Any:
-            try:
-                return await super().sock_connect(net, sock, address, timeout_at=timeout_at)
-            except BaseException:
-                sock.close()
-                raise
-
-    return f"{ClosingSocket.SCHEMES[0]}://"
 
 
 def is_passing(code: int) -> bool:

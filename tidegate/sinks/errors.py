@@ -23,6 +23,13 @@ class SinkRefused(PipelineStopped):
     code = "sink-refused"
 
 
+class LoginRefused(SinkRefused):
+    """A broker does not let us in: user, password, certificates, the kind of connection."""
+
+    code = "login-refused"
+    exit_code = 2
+
+
 class TransactionLost(PipelineStopped):
     """The broker aborted a transaction of a completed checkpoint: its records are missing from the output."""
 

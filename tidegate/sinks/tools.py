@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.ids import TopicPartition
-from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
 from tidegate.sinks.threads import HelperThread
 from tidegate.sinks.transactions import TransactionClient
 
@@ -30,8 +30,18 @@ class KafkaTools:
     clock: Clock = SYSTEM_CLOCK
 
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """A client for questions about transactions. Raises BrokerUnavailable, SinkRefused."""
+        """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, SinkRefused."""
         return TransactionClient(kafka, timeout_s)
+
+    def connect_again(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
+        """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried.
+
+        Raises BrokerUnavailable, SinkRefused.
+        """
+        try:
+            return self.connect(kafka, timeout_s)
+        except LoginRefused as refused:
+            raise BrokerUnavailable(refused.message, **refused.fields) from refused
 
     def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
         """A producer of one transaction. Raises SinkRefused."""

@@ -170,7 +170,8 @@ class TransactionClient:
         def attempt(remaining_s: float) -> list[TransactionListing]:
             request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], min_version=0, max_version=0)
             found = []
-            for answer in self._broker.send_all([(request, node) for node in self._broker.nodes], remaining_s):
+            nodes = self._broker.nodes(remaining_s)
+            for answer in self._broker.send_all([(request, node) for node in nodes], remaining_s):
                 if isinstance(answer, KafkaError):
                     raise answer
                 if answer.error_code in CONCURRENT_RETRY:
@@ -324,6 +325,9 @@ class TransactionClient:
         answer = self._broker.until(
             lambda left: self._broker.metadata(sorted(set(names)), left), timeout_s, "reading the topics' metadata"
         )
+        for topic in answer.topics:
+            if topic.error_code == _TOPIC_NOT_AUTHORIZED:
+                self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
 
     def largest_batch(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:

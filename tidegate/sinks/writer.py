@@ -69,8 +69,9 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
     "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, or "
     "change the topic",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE and DESCRIBE on the transactional ids that begin "
-    "with the pipeline's name",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
+    "pipeline's name and a dot",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
 }
 
 
@@ -137,9 +138,10 @@ class Writer:
     def _read_largest_batch(self, client: TransactionClient | None) -> int | None:
         if client is not None:
             return client.largest_batch(self._topic)
-        from tidegate.sinks.transactions import TransactionClient
+        from tidegate.sinks.tools import KAFKA_TOOLS
+        from tidegate.sinks.transactions import CONNECT_TIMEOUT_S
 
-        own = TransactionClient(self._properties)
+        own = KAFKA_TOOLS.connect_again(self._properties, CONNECT_TIMEOUT_S)
         try:
             return own.largest_batch(self._topic)
         finally:
@@ -233,6 +235,7 @@ class Writer:
         while True:
             left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
             if not left or stopping() or time.monotonic() > deadline:
+                self._ask_transaction()
                 return left
 
     def _write_batch(self, rows: Encoded, start: int, end: int) -> int:
@@ -287,6 +290,24 @@ class Writer:
         with contextlib.suppress(KafkaException, SystemError):
             while (not self.first_error or self._lacks_reason) and time.monotonic() < deadline:
                 self._producer.poll(REASON_SLICE_S)
+        self._ask_transaction()
+
+    def _ask_transaction(self) -> None:
+        """Why all records were given up, when no record was the reason but the transaction: it takes no partition, say.
+
+        A second `begin_transaction` is refused in any case, and for such a transaction with the reason.
+        """
+        if not (self._lacks_reason and self.transactional_id):
+            return
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.txn_requires_abort() or reason.fatal():
+                self._lacks_reason = False
+                remedy = _REMEDIES.get(reason.code(), "")
+                self.first_error = f"{self._topic}: {reason.str()} ({reason.name()}){remedy}"
+                self.refused = reason.code() in _REFUSED
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

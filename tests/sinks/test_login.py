@@ -1,0 +1,171 @@
+"""The way into a secured broker: both clients take the same properties, and what is in the way is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import confluent_kafka as ck
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.secured_broker import SecuredBroker
+from tidegate.sinks.diagnosis import diagnose
+from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
+from tidegate.sinks.tools import KAFKA_TOOLS
+
+pytestmark = pytest.mark.slow
+
+Properties = dict[str, str]
+
+
+@pytest.fixture(autouse=True)
+def early_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no broker to wait for: look soon what is in the way."""
+    monkeypatch.setattr("tidegate.sinks.connecting.LOOK_S", 0.3)
+
+
+PLAIN_USER, PLAIN_PASSWORD = "alice", "alice-secret"
+SCRAM_USER, SCRAM_PASSWORD = "bob", "bob-secret"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    broker = SecuredBroker(tmp_path_factory.mktemp("secured"), {PLAIN_USER: PLAIN_PASSWORD})
+    try:
+        broker.start()
+        broker.add_scram_user(SCRAM_USER, SCRAM_PASSWORD)
+        yield broker
+    finally:
+        broker.kill()
+
+
+def plain(broker: SecuredBroker) -> Properties:
+    return {
+        "bootstrap.servers": broker.secured,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": PLAIN_USER,
+        "sasl.password": PLAIN_PASSWORD,
+        "ssl.ca.location": str(broker.authority.file),
+    }
+
+
+def scram(broker: SecuredBroker) -> Properties:
+    user = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": SCRAM_USER, "sasl.password": SCRAM_PASSWORD}
+    return {**plain(broker), **user}
+
+
+def by_text(broker: SecuredBroker) -> Properties:
+    given = {**plain(broker), "ssl.ca.pem": broker.authority.file.read_text()}
+    del given["ssl.ca.location"]
+    return given
+
+
+def unchecked(broker: SecuredBroker) -> Properties:
+    given = {**plain(broker), "enable.ssl.certificate.verification": "false"}
+    del given["ssl.ca.location"]
+    return given
+
+
+def tls(broker: SecuredBroker) -> Properties:
+    return {
+        "bootstrap.servers": broker.mutual,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(broker.authority.file),
+    }
+
+
+def mutual(broker: SecuredBroker, authority: Authority | None = None) -> Properties:
+    me = (authority or broker.authority).sign("carol", password="carol-secret")
+    key = {"ssl.key.location": str(me.key), "ssl.key.password": "carol-secret"}
+    return {**tls(broker), "ssl.certificate.location": str(me.certificate), **key}
+
+
+@pytest.mark.parametrize("login", [plain, scram, by_text, unchecked, mutual])
+def test_both_clients_get_in_by_the_same_properties(
+    secured: SecuredBroker, login: Callable[[SecuredBroker], Properties]
+) -> None:
+    given = login(secured)
+    client = KAFKA_TOOLS.connect(given, 20)
+    try:
+        ours = client.cluster_id()
+    finally:
+        client.close()
+    assert ck.Producer(given).list_topics(timeout=20).cluster_id == ours
+    assert diagnose(given, 5) is None
+
+
+def stranger(broker: SecuredBroker) -> Authority:
+    return Authority(broker.directory / "stranger", "a stranger")
+
+
+OBSTACLES: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str, str]] = {
+    "wrong password": (
+        lambda broker: {**plain(broker), "sasl.password": "wrong-secret"},
+        "refuses the user `alice` .PLAIN.: Authentication failed",
+        "sasl.username",
+    ),
+    "wrong SCRAM password": (
+        lambda broker: {**scram(broker), "sasl.password": "wrong-secret"},
+        "refuses the user `bob`",
+        "sasl.username",
+    ),
+    "a mechanism that is not offered": (
+        lambda broker: {**plain(broker), "sasl.mechanism": "SCRAM-SHA-256"},
+        "does not take `SCRAM-SHA-256`; it takes (PLAIN, SCRAM-SHA-512|SCRAM-SHA-512, PLAIN)",
+        "sasl.mechanism",
+    ),
+    "an authority that signed something else": (
+        lambda broker: {**plain(broker), "ssl.ca.location": str(stranger(broker).file)},
+        "certificate is not trusted: .*local issuer.*ssl.ca.location",
+        "ssl.ca.location",
+    ),
+    "another name": (
+        lambda broker: {**plain(broker), "bootstrap.servers": broker.secured.replace("127.0.0.1", "localhost")},
+        "certificate is for another name: ",
+        "bootstrap.servers",
+    ),
+    "no client certificate": (tls, "asks for a client certificate", "security.protocol"),
+    "a client certificate by nobody": (
+        lambda broker: mutual(broker, stranger(broker)),
+        "does not accept the client certificate",
+        "ssl.certificate.location",
+    ),
+    "passwords where none are taken": (
+        lambda broker: {**plain(broker), "bootstrap.servers": broker.bootstrap, "security.protocol": "sasl_plaintext"},
+        "takes no passwords",
+        "security.protocol",
+    ),
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_what_waiting_does_not_cure_is_told_at_once_with_its_property(secured: SecuredBroker, obstacle: str) -> None:
+    make, words, name = OBSTACLES[obstacle]
+    with pytest.raises(LoginRefused, match=words) as caught:
+        KAFKA_TOOLS.connect(make(secured), 30)
+    assert caught.value.fields["property"] == name
+    assert "secret" not in caught.value.message
+
+
+PASSING: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str]] = {
+    "plain to TLS": (lambda broker: {"bootstrap.servers": broker.secured}, "is this its port for .*plaintext"),
+    "TLS to plain": (lambda broker: {**plain(broker), "bootstrap.servers": broker.bootstrap}, "no TLS handshake"),
+    "no user": (lambda broker: {**tls(broker), "bootstrap.servers": broker.secured}, "does it want a user"),
+    "nobody there": (lambda _: {"bootstrap.servers": "127.0.0.1:1"}, "Connection refused; start the broker"),
+    "no such host": (lambda _: {"bootstrap.servers": "nohost.invalid:9"}, "host name `nohost.invalid` is not known"),
+}
+
+
+@pytest.mark.parametrize("obstacle", PASSING)
+def test_what_a_restart_of_the_broker_may_look_like_is_waited_for_and_told(
+    secured: SecuredBroker, obstacle: str
+) -> None:
+    make, words = PASSING[obstacle]
+    with pytest.raises(BrokerUnavailable, match=words):
+        KAFKA_TOOLS.connect(make(secured), 0.5)
+
+
+def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:
+    with pytest.raises(BrokerUnavailable, match="refuses the user `alice`"):
+        KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 30)
