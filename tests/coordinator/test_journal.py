@@ -321,65 +321,6 @@ def test_checkpoint_ids_cannot_go_back() -> None:
         one.append_checkpoint(completed(4))
 
 
-def test_a_missing_entry_is_refused_by_name() -> None:
-    storage = FakeStorage()
-    one = owned(storage, retained=3)
-    for number in (1, 2, 3):
-        one.append_checkpoint(completed(number))
-    storage.delete(journal_name(JournalSequence(2)))
-    with pytest.raises(JournalRefused, match=r"journal/000000000002.json is missing.*backup") as caught:
-        journal(storage).read()
-    assert caught.value.exit_code == 4
-
-
-@pytest.mark.parametrize("keep", [0, 1, 50, 200])
-def test_a_truncated_entry_is_refused_by_name(keep: int) -> None:
-    storage = FakeStorage()
-    owned(storage)
-    name = journal_name(JournalSequence(0))
-    storage.put(name, storage.get(name)[:keep])
-    with pytest.raises(ObjectCorrupt, match=name):
-        journal(storage).read()
-
-
-def test_a_damaged_newest_entry_tells_which_checkpoint_could_take_its_place_and_moving_it_away_does_that() -> None:
-    storage = FakeStorage()
-    one = owned(storage, retained=2)
-    for number in (1, 2):
-        one.append_checkpoint(completed(number))
-    newest = journal_name(JournalSequence(2))
-    storage.put(newest, b"")
-    with pytest.raises(ObjectCorrupt, match=r"move this file away: the next start then goes on from checkpoint 1$"):
-        journal(storage).read()
-    storage.delete(newest)
-    found = journal(storage, OTHER).take_over(IDENTITY, 9)
-    assert found.newest_checkpoint == completed(1)
-
-
-def test_a_damaged_newest_entry_without_a_whole_one_before_it_offers_no_way_around() -> None:
-    """With one retained checkpoint the files before it may be gone: without it the pipeline would begin anew."""
-    storage = FakeStorage()
-    one = owned(storage, retained=1)
-    for number in (1, 2):
-        one.append_checkpoint(completed(number))
-    one.clean_up()
-    storage.put(journal_name(JournalSequence(2)), b"")
-    with pytest.raises(ObjectCorrupt) as caught:
-        journal(storage).read()
-    assert "move this file away" not in caught.value.message
-
-
-def test_every_flipped_bit_of_an_entry_is_found() -> None:
-    storage = FakeStorage()
-    owned(storage)
-    whole = storage.get(journal_name(JournalSequence(0)))
-    for position in range(len(whole)):
-        flipped = bytearray(whole)
-        flipped[position] ^= 1 << (position % 8)
-        with pytest.raises(ObjectCorrupt):
-            decode_entry(JournalSequence(0), bytes(flipped))
-
-
 def test_a_swapped_entry_is_refused() -> None:
     storage = FakeStorage()
     owned(storage).append_checkpoint(completed(1))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tidegate.daemon.spark import SparkHost, SparkUnavailable
+from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.spark_master import SparkUnavailable
 
 
 class Jvm:

@@ -21,12 +21,12 @@ from tidegate.coordinator.entries import (
     decode_entry,
     encode_entry,
 )
-from tidegate.coordinator.journal_state import EMPTY, JournalState, derive
+from tidegate.coordinator.journal_state import EMPTY, EntryMissing, JournalState, derive
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.errors import AttemptFailed, Superseded
+from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
@@ -72,16 +72,22 @@ class Journal:
     """See the module. One instance per daemon, used by one thread at a time.
 
     `retained` completed checkpoints are kept (at least 1); `id_reserve` is how many checkpoint ids may be used
-    between two entries (C10). The journal decides nothing before `take_over`.
+    between two entries (C10). The journal decides nothing before `take_over`. With `may_repeat` somebody has said that
+    output may be written again: then entries may be missing in front of a checkpoint.
     """
 
-    def __init__(self, storage: Storage, writer: Writer, *, retained: int, id_reserve: int) -> None:
+    def __init__(
+        self, storage: Storage, writer: Writer, *, retained: int, id_reserve: int, may_repeat: bool = False
+    ) -> None:
         if retained < 1 or id_reserve < 1:
             raise ValueError(f"retained ({retained}) and id_reserve ({id_reserve}) must be at least 1")
         self._storage = storage
         self._writer = writer
         self._retained = retained
         self._id_reserve = id_reserve
+        self._may_repeat = may_repeat
+        self.passed_over: tuple[str, ...] = ()
+        """What is wrong with older entries, which the newest checkpoint makes unnecessary; of the last reading."""
         self._identity: Identity | None = None
         self._state = EMPTY
         self._used_before = CheckpointId(0)
@@ -102,7 +108,11 @@ class Journal:
         for _ in range(READ_TRIES):
             sequences = self._sequences()
             if not sequences:
-                return EMPTY
+                if not self._storage.list(STATE_PREFIX):
+                    return EMPTY
+                if not self._sequences():  # else another daemon has just begun
+                    raise self._journal_gone()
+                continue
             try:
                 return self._derive(sequences)
             except ObjectMissing:
@@ -271,23 +281,59 @@ class Journal:
         try:
             newest = self._entry(sequences[-1])
         except ObjectCorrupt as damage:
-            raise self._damaged_newest(damage, sequences[:-1]) from damage
-        needed = [sequence for sequence in sequences[:-1] if sequence >= newest.floor]
-        return derive([*((s, self._entry(s)) for s in needed), (newest.sequence, newest)])
-
-    def _damaged_newest(self, damage: ObjectCorrupt, older: list[JournalSequence]) -> ObjectCorrupt:
-        """The newest entry can be done without, by choice, if the one before it still says what to restore."""
+            before = self._checkpoint_before(sequences[:-1])
+            raise ObjectCorrupt(self._advise(damage, before, "move this file away and "), **damage.fields) from damage
+        entries: list[tuple[JournalSequence, AnyEntry]] = [(newest.sequence, newest)]
+        damages: dict[JournalSequence, ObjectCorrupt] = {}
+        for sequence in sequences[:-1]:
+            if sequence >= newest.floor:
+                try:
+                    entries.append((sequence, self._entry(sequence)))
+                except ObjectCorrupt as damage:
+                    damages[sequence] = damage
+        missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
         try:
-            before = self._derive(older).newest_checkpoint if older else None
-        except (ObjectCorrupt, ObjectMissing, JournalRefused):
-            before = None
-        if before is None:
-            return damage
-        return ObjectCorrupt(
-            f"{damage.message}; or, when no other daemon runs this pipeline and readers can live with output that is "
-            f"written again, move this file away: the next start then goes on from checkpoint {before.id}",
-            **damage.fields,
+            state = derive(entries, damages.keys() | (missing if self._may_repeat else ()))
+        except EntryMissing as gap:
+            before = self._checkpoint_before(sequences)
+            raise EntryMissing(self._advise(gap, before, ""), **gap.fields) from gap
+        except JournalRefused:
+            if not damages:
+                raise
+            worst = damages[max(damages)]
+            raise ObjectCorrupt(self._advise(worst, None, ""), **worst.fields) from worst
+        self.passed_over = tuple(_problem(damage) for damage in damages.values())
+        return state
+
+    def _checkpoint_before(self, sequences: list[JournalSequence]) -> CheckpointId | None:
+        """The newest checkpoint that can be read, when newer entries or older ones cannot."""
+        for sequence in reversed(sequences):
+            try:
+                entry = self._entry(sequence)
+            except (ObjectCorrupt, ObjectMissing, JournalRefused):
+                return None
+            if isinstance(entry, CheckpointEntry):
+                return entry.checkpoint.id
+        return None
+
+    def _advise(self, trouble: TidegateError, before: CheckpointId | None, first: str) -> str:
+        """What is wrong, what is at stake, and every way out."""
+        place = self._storage.location.rstrip("/")
+        way = (
+            f"when no other daemon runs this pipeline and readers can live with output that is written again, {first}"
+            f"start with --restore {before} --repeat-output; "
         )
+        return (
+            f"{place}/{_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
+            f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
+            f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
+            "--repeat-output); or begin anew with a new `checkpoints.directory`, as `start` says"
+        )
+
+    def _journal_gone(self) -> JournalRefused:
+        name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
+        gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
+        return JournalRefused(self._advise(gone, None, ""), **gone.fields)
 
     def _create(self, entry: AnyEntry) -> bool:
         """Whether the entry is there and is ours, and nothing newer is. An unknown outcome is settled by trying again:
@@ -358,3 +404,10 @@ class Journal:
             host=by.writer.host,
             pid=by.writer.pid,
         )
+
+
+def _problem(trouble: TidegateError) -> str:
+    """The file and what is wrong with it, without the advice that fits every file."""
+    if "problem" not in trouble.fields:
+        return trouble.message
+    return f"{trouble.fields['name']} is corrupt: {trouble.fields['problem']}"

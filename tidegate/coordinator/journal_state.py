@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -83,27 +83,36 @@ class JournalState(msgspec.Struct, frozen=True):
 EMPTY = JournalState()
 
 
-def derive(entries: Sequence[tuple[JournalSequence, AnyEntry]]) -> JournalState:
+class EntryMissing(JournalRefused):
+    """A gap: an entry was removed by hand, or newer ones were, which alone can say that it is not needed."""
+
+
+def derive(
+    entries: Sequence[tuple[JournalSequence, AnyEntry]], passed_over: Collection[JournalSequence] = ()
+) -> JournalState:
     """Fold the entries, in any order. Those below the newest one's floor are ignored.
 
     A superseded writer can re-create an entry that a clean-up removed; such an entry is always below the floor.
-    Raises JournalRefused for a gap at or above the floor and for entries that contradict one another.
+    What cannot be read may be `passed_over`, with all that is older, where a checkpoint lies behind it: every entry
+    says everything that counts, so only older choices are lost. Raises EntryMissing for a gap at or above the floor,
+    JournalRefused for entries that contradict one another, or when nothing but a takeover would be left.
     """
     if not entries:
         return EMPTY
     by_sequence = dict(entries)
     newest = by_sequence[max(by_sequence)]
+    begin = max((newest.floor, *(JournalSequence(sequence + 1) for sequence in passed_over)))
     state = EMPTY
     for number in range(newest.floor, newest.sequence + 1):
         sequence = JournalSequence(number)
-        if sequence not in by_sequence:
-            name = journal_name(sequence)
-            raise JournalRefused(
-                f"{name} is missing, but {journal_name(newest.sequence)} still needs it; restore the file from a "
-                "backup, or start the pipeline with a new checkpoint directory",
-                name=name,
-            )
-        state = state.after(by_sequence[sequence])
+        if sequence not in by_sequence and sequence not in passed_over:
+            name, by = journal_name(sequence), journal_name(newest.sequence)
+            raise EntryMissing(f"{name} is missing, but {by} still needs it", name=name)
+        if sequence >= begin:
+            state = state.after(by_sequence[sequence])
+    if begin > newest.floor and not state.retained:
+        name = journal_name(JournalSequence(begin - 1))
+        raise JournalRefused(f"no checkpoint lies behind {name}, which cannot be read", name=name)
     return state
 
 

@@ -33,6 +33,7 @@ from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
 from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.spark_master import MASTER_TIMEOUT_S
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import make_work_directory
 from tidegate.errors import AttemptFailed, TidegateError
@@ -69,7 +70,8 @@ class Daemon:
         self._work_dir = make_work_directory()
         self._finished = False
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
-        self._services = self._make_services(loaded)
+        may_repeat = restore is not None and restore.repeat_output
+        self._services = self._make_services(loaded, may_repeat=may_repeat)
         runtime = self._settings.runtime
         self._server = ControlServer(
             _control_bind(self._services.control_host),
@@ -196,7 +198,7 @@ class Daemon:
 
         await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()
 
-    def _make_services(self, loaded: LoadedPipeline) -> Services:
+    def _make_services(self, loaded: LoadedPipeline, *, may_repeat: bool) -> Services:
         settings = loaded.settings
         spark = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
@@ -204,12 +206,14 @@ class Daemon:
         storage = open_storage(str(settings.checkpoints.directory))
         checkpoints = self._attempt_settings.checkpoints
         writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
+        start_timeout_s = self._attempt_settings.start_timeout_s
+        retained, reserve = checkpoints.retained, checkpoints.id_reserve
         return Services(
             storage=storage,
-            journal=Journal(storage, writer, retained=checkpoints.retained, id_reserve=checkpoints.id_reserve),
+            journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir),
+            spark=SparkHost(settings.name, master, spark, self._work_dir, min(MASTER_TIMEOUT_S, start_timeout_s)),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

@@ -20,6 +20,7 @@ import msgspec
 from tidegate.daemon.faults import lacking_module
 from tidegate.daemon.java import java_home
 from tidegate.daemon.jvm_output import JvmOutput
+from tidegate.daemon.spark_master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import Attempt
 
@@ -84,13 +85,6 @@ class NotEnoughSlots(PipelineStopped):
     exit_code = 2
 
 
-class SparkUnavailable(PipelineStopped):
-    """The Spark session could not be started. Nothing was touched yet, so a supervisor may start the daemon again."""
-
-    code = "spark-unavailable"
-    exit_code = 1
-
-
 class SparkJobEnded(AttemptFailed):
     """The barrier job ended although nobody told it to."""
 
@@ -110,7 +104,15 @@ class SlotBootstrap(msgspec.Struct, frozen=True):
 class SparkHost:
     """The session. Blocking calls: run them in a thread."""
 
-    def __init__(self, application: str, master: str, properties: Mapping[str, str], work_dir: Path) -> None:
+    def __init__(
+        self,
+        application: str,
+        master: str,
+        properties: Mapping[str, str],
+        work_dir: Path,
+        master_timeout_s: float = MASTER_TIMEOUT_S,
+    ) -> None:
+        self._master_timeout_s = master_timeout_s
         self._application = application
         self._master = master
         self._properties = dict(properties)
@@ -120,6 +122,7 @@ class SparkHost:
 
     def start(self, parallelism: int) -> None:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
+        wait_for_master(self._master, self._master_timeout_s)
         self._prepare_environment()
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway

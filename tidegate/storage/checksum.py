@@ -40,4 +40,5 @@ def _corrupt(name: str, problem: str) -> ObjectCorrupt:
         f"{name} is corrupt: {problem}; restore the file from a backup, or start the pipeline with a new checkpoint "
         "directory",
         name=name,
+        problem=problem,
     )

@@ -1,0 +1,140 @@
+"""Journal files that are damaged, missing or gone: what is passed over, what is refused, which ways out are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.test_journal import journal, owned
+from tests.coordinator.values import IDENTITY, OTHER, completed, handle
+from tidegate.coordinator.entries import JournalRefused, decode_entry
+from tidegate.coordinator.journal import Journal
+from tidegate.ids import JournalSequence
+from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.names import journal_name
+
+
+def test_a_missing_entry_is_refused_by_name() -> None:
+    storage = FakeStorage()
+    one = owned(storage, retained=3)
+    for number in (1, 2, 3):
+        one.append_checkpoint(completed(number))
+    storage.delete(journal_name(JournalSequence(2)))
+    with pytest.raises(JournalRefused, match=r"memory/journal/000000000002.json is missing.*backup") as caught:
+        journal(storage).read()
+    assert caught.value.exit_code == 4
+    assert "start with --restore 3 --repeat-output" in caught.value.message
+
+
+def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told() -> None:
+    """Every entry says all that counts; only the choice to go back to the older ones is lost."""
+    storage = FakeStorage()
+    one = owned(storage, retained=3)
+    for number in (1, 2, 3):
+        one.append_checkpoint(completed(number))
+    damaged = journal_name(JournalSequence(2))
+    storage.put(damaged, b"")
+    other = journal(storage, OTHER)
+    found = other.take_over(IDENTITY, 9)
+    assert [entry.checkpoint.id for entry in found.retained] == [3]
+    assert found.attempt == 2
+    assert [damaged in text for text in other.passed_over] == [True]
+    other.clean_up()
+    again = journal(storage)
+    assert again.read() == other.state
+    assert again.passed_over == ()
+
+
+def test_a_damaged_entry_behind_the_newest_checkpoint_or_of_it_is_refused() -> None:
+    """An attempt has begun behind it, but the checkpoint that it restored cannot be read."""
+    storage = FakeStorage()
+    one = owned(storage, retained=3)
+    one.append_checkpoint(completed(1))
+    one.append_checkpoint(completed(2))
+    journal(storage, OTHER).take_over(IDENTITY, 9)
+    storage.put(journal_name(JournalSequence(2)), b"")
+    with pytest.raises(
+        ObjectCorrupt, match=r"000000000002.json is corrupt.*The choices: put the whole folder"
+    ) as caught:
+        journal(storage).read()
+    assert "--restore 1" not in caught.value.message
+
+
+def test_a_journal_that_is_gone_beside_state_files_is_refused() -> None:
+    """A takeover is written before any state: the pipeline has run, and nothing says what it has committed."""
+    storage = FakeStorage()
+    storage.put(handle(1).path, b"state")
+    with pytest.raises(JournalRefused, match="journal has no entries, but state has files of checkpoints") as caught:
+        journal(storage).take_over(IDENTITY, 9)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("keep", [0, 1, 50, 200])
+def test_a_truncated_entry_is_refused_by_name(keep: int) -> None:
+    storage = FakeStorage()
+    owned(storage)
+    name = journal_name(JournalSequence(0))
+    storage.put(name, storage.get(name)[:keep])
+    with pytest.raises(ObjectCorrupt, match=name):
+        journal(storage).read()
+
+
+def test_a_damaged_newest_entry_tells_which_checkpoint_could_take_its_place_and_moving_it_away_does_that() -> None:
+    storage = FakeStorage()
+    one = owned(storage, retained=2)
+    for number in (1, 2):
+        one.append_checkpoint(completed(number))
+    newest = journal_name(JournalSequence(2))
+    storage.put(newest, b"")
+    with pytest.raises(ObjectCorrupt, match=r"move this file away and start with --restore 1 --repeat-output; "):
+        journal(storage).read()
+    storage.delete(newest)
+    found = journal(storage, OTHER).take_over(IDENTITY, 9)
+    assert found.newest_checkpoint == completed(1)
+
+
+def test_the_newest_entry_can_be_moved_away_although_the_older_ones_were_cleaned_up() -> None:
+    """Without being asked that is refused: a file that was lost looks the same, and output would be written again."""
+    storage = FakeStorage()
+    one = owned(storage, retained=2)
+    for number in (1, 2, 3, 4):
+        one.append_checkpoint(completed(number))
+    one.clean_up()
+    storage.put(journal_name(JournalSequence(4)), b"")
+    with pytest.raises(ObjectCorrupt, match=r"start with --restore 3 --repeat-output; "):
+        journal(storage).read()
+    storage.delete(journal_name(JournalSequence(4)))
+    with pytest.raises(JournalRefused, match=r"000000000002.json is missing, .* start with --restore 3 --"):
+        journal(storage).read()
+    asked = Journal(storage, OTHER, retained=2, id_reserve=5, may_repeat=True)
+    assert asked.take_over(IDENTITY, 9).newest_checkpoint == completed(3)
+    assert asked.state.reserved_to > 5
+    assert journal(storage).read() == asked.state
+
+
+def test_a_damaged_newest_entry_without_a_whole_one_before_it_offers_no_way_around() -> None:
+    """With one retained checkpoint the files before it may be gone: without it the pipeline would begin anew."""
+    storage = FakeStorage()
+    one = owned(storage, retained=1)
+    for number in (1, 2):
+        one.append_checkpoint(completed(number))
+    one.clean_up()
+    storage.put(journal_name(JournalSequence(2)), b"")
+    with pytest.raises(ObjectCorrupt) as caught:
+        journal(storage).read()
+    assert "move this file away" not in caught.value.message
+    storage.delete(journal_name(JournalSequence(2)))
+    storage.put(handle(2).path, b"state")
+    with pytest.raises(JournalRefused, match="journal has no entries"):
+        journal(storage).read()
+
+
+def test_every_flipped_bit_of_an_entry_is_found() -> None:
+    storage = FakeStorage()
+    owned(storage)
+    whole = storage.get(journal_name(JournalSequence(0)))
+    for position in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << (position % 8)
+        with pytest.raises(ObjectCorrupt):
+            decode_entry(JournalSequence(0), bytes(flipped))

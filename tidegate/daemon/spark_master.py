@@ -1,0 +1,69 @@
+"""Whether a standalone Spark master can be reached, before a JVM is started for it.
+
+Spark itself tries for a minute, in three steps that nothing shortens, and its driver takes another minute to end.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from typing import Final
+
+from tidegate.errors import PipelineStopped
+
+logger = logging.getLogger(__name__)
+
+SCHEME: Final = "spark://"
+DEFAULT_PORT: Final = 7077
+MASTER_TIMEOUT_S: Final = 60.0
+"""As long as Spark would try."""
+CONNECT_S: Final = 3.0
+PAUSE_S: Final = 0.5
+
+
+class SparkUnavailable(PipelineStopped):
+    """The Spark session could not be started. Nothing was touched yet, so a supervisor may start the daemon again."""
+
+    code = "spark-unavailable"
+    exit_code = 1
+
+
+def derive_addresses(master: str) -> list[tuple[str, int]]:
+    """Host and port of every master of a standalone cluster; empty for every other kind of master. Pure."""
+    if not master.startswith(SCHEME):
+        return []
+    found = []
+    for address in master.removeprefix(SCHEME).split(","):
+        host, _, port = address.strip().rpartition(":")
+        found.append((host.strip("[]"), int(port)) if port.isdigit() else (address.strip(), DEFAULT_PORT))
+    return found
+
+
+def wait_for_master(master: str, timeout_s: float) -> None:
+    """Return when one of the masters accepts a connection, or there is none to ask. Raises SparkUnavailable."""
+    addresses = derive_addresses(master)
+    deadline, told = time.monotonic() + timeout_s, False
+    while addresses:
+        problems = [_connect(host, port) for host, port in addresses]
+        if not all(problems):
+            return
+        if time.monotonic() + PAUSE_S >= deadline:
+            raise SparkUnavailable(
+                f"no Spark master answers at {master} in {timeout_s:g} s ({'; '.join(problems)}): start it, or correct "
+                "`spark.master`",
+                master=master,
+            )
+        if not told:
+            told = True
+            logger.warning("no Spark master answers at %s yet (%s): waiting", master, "; ".join(problems))
+        time.sleep(PAUSE_S)
+
+
+def _connect(host: str, port: int) -> str:
+    """What is wrong; empty when somebody accepts."""
+    try:
+        with socket.create_connection((host, port), CONNECT_S):
+            return ""
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
