@@ -45,6 +45,7 @@ class SimDaemon:
     def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
         self.process.alias = "daemon"
+        self.restore = restore
         self.over = False
         self.error: TidegateError | None = None
         self._world = world

@@ -95,6 +95,8 @@ class World:
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
         """Origin that the journal will tell, and the records that had been processed then."""
+        self._dropped: RestoreOption | None = None
+        """What was wished and could not be had."""
         self._histories: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
         """Records processed before each, and where each begins in the output."""
         workload = schedule.workload
@@ -261,8 +263,11 @@ class World:
             self.kernel.at(0.0, self.kernel.stop)
             return
         if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
-            if isinstance(daemon.error, RestoreRefused) and self.going_back is not None:
-                self.restore = self.going_back = None  # what was chosen is not retained any more: nobody insists
+            refused = isinstance(daemon.error, RestoreRefused)
+            if refused and self.going_back is not None:  # what was chosen is not retained any more: nobody insists
+                self._dropped, self.restore, self.going_back = self.restore, None, None
+            elif refused and daemon.restore is not None and daemon.restore is self._dropped:
+                self.trace.tell(f"{daemon.process.name} had been started with the same wish")
             elif not self.striker.repair(daemon.error.message):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
