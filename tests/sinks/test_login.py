@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 import confluent_kafka as ck
 import pytest
 
+from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support.certificates import Authority
-from tests.support.secured_broker import SecuredBroker
+from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.sinks.diagnosis import diagnose
-from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
+from tidegate.sinks.errors import BrokerUnavailable, LoginRefused, SinkRefused
 from tidegate.sinks.tools import KAFKA_TOOLS
 
 pytestmark = pytest.mark.slow
@@ -169,3 +170,35 @@ def test_what_a_restart_of_the_broker_may_look_like_is_waited_for_and_told(
 def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:
     with pytest.raises(BrokerUnavailable, match="refuses the user `alice`"):
         KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 30)
+
+
+RIGHTS: Mapping[str, tuple[list[Right], str]] = {
+    "nothing at all": ([], r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*grant WRITE on the transactional ids"),
+    "no topic": ([Right("TRANSACTIONAL_ID", "p.", "WRITE", prefixed=True)], r"grant the permission"),
+    "not to write": (
+        [Right("TRANSACTIONAL_ID", "q.", "WRITE", prefixed=True), Right("TOPIC", "out", "READ")],
+        r"TOPIC_AUTHORIZATION_FAILED.*grant WRITE and READ on the topic",
+    ),
+    "not to read": (
+        [Right("TRANSACTIONAL_ID", "r.", "WRITE", prefixed=True), Right("TOPIC", "out", "WRITE")],
+        r"TopicAuthorizationFailed.*grant READ on the topic",
+    ),
+}
+"""Pipelines and topics that a user may use, and what a sink says that needs more."""
+
+
+def test_a_sink_that_lacks_a_right_stops_the_pipeline_and_names_it(secured: SecuredBroker) -> None:
+    secured.create_topics({"out": 2})
+    for pipeline, user in zip("npqr", RIGHTS, strict=True):
+        rights, words = RIGHTS[user]
+        secured.add_scram_user(user.replace(" ", "-"), SCRAM_PASSWORD)
+        if rights:
+            secured.grant(user.replace(" ", "-"), rights)
+        given = {**scram(secured), "sasl.username": user.replace(" ", "-")}
+        driven = DrivenSink(sink_operator(secured.secured, "out", given), pipeline)
+        try:
+            with pytest.raises(SinkRefused, match=words):
+                driven.write(rows(range(100)))
+                driven.prepared(1)
+        finally:
+            driven.sink.close()

@@ -37,6 +37,8 @@ class Housekeeping:
         self._mirrored: dict[TopicPartition, int] = {}
         self._attempt = Attempt(0)
         self._tasks: list[asyncio.Task[None]] = []
+        self._told: dict[Callable[[], Awaitable[None]], str] = {}
+        """The last failure of each task, until one succeeds: told once, not at every turn."""
 
     def resume(self, attempt: Attempt) -> None:
         """An attempt runs."""
@@ -73,8 +75,12 @@ class Housekeeping:
         try:
             await job()
         except TidegateError as error:
-            told = isinstance(error, BrokerUnavailable) and self._services.kafka.away
+            away = isinstance(error, BrokerUnavailable) and self._services.kafka.away
+            told = away or self._told.get(job) == error.message
+            self._told[job] = error.message
             logger.log(logging.DEBUG if told else logging.WARNING, "%s", error.message)
+        else:
+            self._told.pop(job, None)
 
     async def _measure_lag(self) -> None:
         """Against the last stable offset: what a read-committed reader could have read."""

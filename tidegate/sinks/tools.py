@@ -71,7 +71,12 @@ class KafkaTools:
             for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
                 future.result(MIRROR_TIMEOUT_S)
         except (ck.KafkaException, TimeoutError) as error:
-            raise BrokerUnavailable(f"positions were not mirrored to consumer group {group}: {error}") from error
+            reason = error.args[0] if error.args else error
+            forbidden = isinstance(reason, ck.KafkaError) and reason.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
+            remedy = "; grant READ on that group to this user: lag tools look there" if forbidden else ""
+            raise BrokerUnavailable(
+                f"positions were not mirrored to consumer group {group}: {error}{remedy}"
+            ) from error
 
 
 KAFKA_TOOLS: Final = KafkaTools()

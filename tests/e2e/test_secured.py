@@ -1,0 +1,79 @@
+"""A cluster as companies have them: TLS by an authority of their own, passwords, only the rights that are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import RigMaker
+from tests.support.rig import Rig
+from tests.support.secured_broker import Right, SecuredBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+USER, PASSWORD = "tidegate", "opensesame-512"
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[SecuredBroker]:
+    """Whoever logs in must do it again every 3 s."""
+    broker = SecuredBroker(tmp_path / "broker", properties={"listener.name.secured.connections.max.reauth.ms": "3000"})
+    try:
+        yield broker.start()
+    finally:
+        broker.kill()
+
+
+def needed(rig: Rig) -> list[Right]:
+    """As docs/operations.md lists them."""
+    sinks = [rig.topic["paid"], rig.topic["totals"]]
+    return [
+        Right("TOPIC", rig.topic["orders"], "READ"),
+        *(Right("TOPIC", sink, operation) for sink in sinks for operation in ("READ", "WRITE")),
+        Right("TRANSACTIONAL_ID", f"{rig.pipeline.name}.", "WRITE", prefixed=True),
+        Right("GROUP", rig.pipeline.name, "READ"),
+    ]
+
+
+def validate(rig: Rig) -> tuple[int, str]:
+    """Exit code and words of `tidegate validate --connect`."""
+    command = [sys.executable, "-m", "tidegate", "validate", "--connect", str(rig.daemons[-1].pipeline)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_once(
+    make_rig: RigMaker, secured: SecuredBroker, tmp_path: Path
+) -> None:
+    secured.add_scram_user(USER, PASSWORD)
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    login = {
+        "bootstrap.servers": secured.secured,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": USER,
+        "sasl.password": f"${{file:{tmp_path}/password}}",
+        "ssl.ca.location": str(secured.authority.file),
+    }
+    rig = make_rig(broker=secured, seed=61, kafka=login)
+    rights = needed(rig)
+    secured.grant(USER, rights[1:])
+    daemon = rig.daemon()
+    code, words = validate(rig)
+    assert code == 2
+    assert f"sources.orders.topic: the user of `kafka:` may not see the topic `{rig.topic['orders']}`" in words
+    secured.grant(USER, rights[:1])
+    code, words = validate(rig)
+    assert (code, words.count("\n")) == (0, 1), words
+    rig.writer.start()
+    rig.outputs.start()
+    daemon.start().wait_running().wait_committed()
+    status = daemon.http("/status")[1]
+    rig.finish(daemon)
+    assert daemon.attempt == 1
+    assert not [line for line in daemon.text().splitlines() if '"level":"warning"' in line or '"level":"error"' in line]
+    assert PASSWORD not in daemon.text() + status + words

@@ -1,0 +1,39 @@
+"""A cluster of three brokers, of which one dies: what leads, coordinates and controls moves, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import RigMaker
+from tests.support.broker_cluster import BrokerCluster
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
+    with BrokerCluster(tmp_path / "cluster") as made:
+        yield made
+
+
+def test_F02_the_death_of_a_leader_coordinator_and_controller_is_waited_for_without_a_new_attempt(
+    make_rig: RigMaker, cluster: BrokerCluster
+) -> None:
+    rig = make_rig(broker=cluster, seed=72, rate=500)
+    daemon = rig.running()
+    node = cluster.controller()
+    assert node in cluster.leaders(rig.topic["paid"]), "a planned fault did not happen"
+    assert node in cluster.leaders("__transaction_state"), "a planned fault did not happen"
+    victim = cluster.brokers[node]
+    victim.kill()
+    rig.outputs.wait_more(rig.topic["totals"], 1000)
+    daemon.wait_checkpoints(2, 120)
+    victim.start()
+    wait_until(lambda: cluster.in_sync("__transaction_state") == len(cluster.brokers), "all copies are in sync", 60)
+    daemon.wait_checkpoints(2, 120)
+    rig.finish(daemon)
+    assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
