@@ -58,6 +58,7 @@ class ModelBroker:
         """Before it nothing is due."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self._leaders_away: dict[TopicPartition, int] = {}
+        self.markers_lost = 0
         self._groups: dict[str, dict[TopicPartition, int]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ class ModelBroker:
         self._coordinator_away = (until_ms, code)
 
     def leader_away(self, partition: TopicPartition, until_ms: int) -> None:
-        """The partition's leader moves: NOT_LEADER_OR_FOLLOWER until then."""
+        """The partition has no leader: NOT_LEADER_OR_FOLLOWER until then, and no markers are written."""
         self._leaders_away[partition] = until_ms
 
     # -- the transaction coordinator -----------------------------------------------------------------------------------
@@ -280,10 +281,15 @@ class ModelBroker:
                 del self._open[transactional_id]
 
     def _write_marker(self, entry: Entry, now_ms: int) -> bool:
-        """The marker of the next partition; whether more are to follow. A deleted topic needs none."""
+        """The marker of the next partition; whether more are to follow. A deleted topic needs none.
+
+        Kafka takes a partition without a leader for a deleted one (ADR 15): the transaction stays open there for ever.
+        """
         partition = min(entry.partitions)
         topic = self._topics.get(partition.topic)
-        if topic is not None and partition.partition < topic.facts.partitions:
+        if now_ms < self._leaders_away.get(partition, 0):
+            self.markers_lost += 1
+        elif topic is not None and partition.partition < topic.facts.partitions:
             topic.logs[partition.partition].append_marker(entry.producer_id, entry.epoch, entry.commits)
         self._coordinator.marker_written(entry, partition, now_ms)
         return entry.preparing
