@@ -35,7 +35,9 @@ from tidegate.simulation.faults import Fault
 from tidegate.simulation.workload import Workload
 from tidegate.simulation.world import Schedule, play
 from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.mender import Mender
 from tidegate.state.increments import Increments
 from tidegate.state.memory import MemoryState
 from tidegate.storage.base import StorageError
@@ -241,6 +243,14 @@ def increments_restored_before_what_they_build_on(patch: Patch) -> None:
     patch.setattr(MemoryState, "restore", restore)
 
 
+def lost_markers_not_written(patch: Patch) -> None:
+    patch.setattr(Mender, "mend", lambda self, topics, seen: MendReport(frozenset()))
+
+
+def id_used_again_before_its_marker_is_there(patch: Patch) -> None:
+    patch.setattr("tidegate.sinks.kafka.find_unended", lambda committable, opened: [])
+
+
 def with_rows_in_flight(workload: Workload) -> Workload:
     """An exchange whose receivers are slow, and barriers that overtake."""
     return msgspec.structs.replace(
@@ -299,6 +309,8 @@ CANARIES: Final = (
     Canary(changes_of_a_failed_checkpoint_forgotten, with_many_keys, more=FAILED_UPLOADS),
     Canary(files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them, with_many_keys),
     Canary(increments_restored_before_what_they_build_on, with_many_keys),
+    Canary(lost_markers_not_written),
+    Canary(id_used_again_before_its_marker_is_there),
 )
 
 
