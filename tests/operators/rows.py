@@ -13,6 +13,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.aggregate import AggregateRuntime
 from tidegate.plan.expression import AggregateCall, Column
 from tidegate.plan.graph import AggregateOperator
+from tidegate.state.backends import choose_backend
 
 FUNCTIONS = ("count(*)", "count", "sum", "min", "max", "avg", "first", "last")
 
@@ -49,7 +50,7 @@ def make_aggregate(
         output=(*keys.items(), *((name, call.type) for name, call in calls)),
         bad_records="skip",
     )
-    return AggregateRuntime(operator, 128)
+    return AggregateRuntime(operator, 128, choose_backend("memory", retained=1))
 
 
 def make_frame(schema: Mapping[str, DataType], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:

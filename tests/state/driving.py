@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId
 from tidegate.state.base import KeyedState
 from tidegate.state.memory import MemoryState
-from tidegate.state.snapshot import StateField, StateShape
+from tidegate.state.rocks import RocksLimits, RocksState
+from tidegate.state.snapshot import StateField, StateShape, read_entries
 
 GROUPS = 16
 
@@ -28,6 +30,30 @@ def groups_of(rows: Sequence[tuple[str | None, ...]]) -> list[int]:
 
 def make_memory(keys: int = 1, retained: int = 1) -> MemoryState[str]:
     return MemoryState("step", "totals", make_shape(keys), groups_of, retained)
+
+
+class Backend:
+    """Opens states of one kind below `directory`; `close` closes them all."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self._directory = directory
+        self._opened: list[KeyedState[str]] = []
+
+    def __call__(self, retained: int = 1, shape: StateShape | None = None) -> KeyedState[str]:
+        shape = make_shape() if shape is None else shape
+        state: KeyedState[str]
+        if self.name == "memory":
+            state = MemoryState("step", "totals", shape, groups_of, retained)
+        else:
+            limits = RocksLimits(cache_bytes=1 << 16, write_buffer_bytes=1 << 16)
+            state = RocksState("step", "totals", shape, groups_of, retained, parent=self._directory, limits=limits)
+        self._opened.append(state)
+        return state
+
+    def close(self) -> None:
+        for state in self._opened:
+            state.close()
 
 
 class Files:
@@ -74,8 +100,21 @@ class Files:
         return content(state)
 
 
-def content(state: MemoryState[str]) -> dict[str, int]:
-    return {key: value[0] for key, value in state._entries.items()}
+def content(state: KeyedState[str]) -> dict[str, int]:
+    """All entries, read back from a full snapshot."""
+    return {
+        key[0]: value[0]
+        for data in encoded(state)
+        for entries in read_entries(data, range(GROUPS), "step", "totals", make_shape())
+        for key, value in entries
+    }
+
+
+def encoded(state: KeyedState[str]) -> list[bytes]:
+    """A full snapshot that no other one builds on."""
+    capture = state.capture(CheckpointId(10**9), full=True)
+    assert capture.encode is not None
+    return list(capture.encode())
 
 
 def put(state: KeyedState[str], entries: Mapping[str, int]) -> None:

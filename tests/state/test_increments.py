@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.state.driving import GROUPS, Files, content, make_memory, put
+from tests.state.histories import play_history
 from tidegate.ids import CheckpointId
 from tidegate.state import increments
 from tidegate.state.increments import LAYERS_MAX, Increments
@@ -258,52 +259,4 @@ def test_a_completed_snapshot_whose_files_nobody_knows_is_an_error() -> None:
 @pytest.mark.parametrize("retained", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(20))
 def test_F28_F01_random_histories_restore_exactly_what_was_there(seed: int, retained: int) -> None:
-    """Checkpoints overlap, complete in order or are given up; notices come late or never; files that no retained one
-    lists are deleted at once. Whatever completes has all its files, and restores what was there at its barrier."""
-    draw = random.Random(f"{seed}/{retained}")
-    print(f"seed {seed}, retained {retained}")
-    state, files = make_memory(retained=retained), Files()
-    names = [f"key-{i}" for i in range(draw.choice((3, 30)))]
-    kept: list[int] = []
-    flights: list[int] = []
-    notices: list[tuple[str, int]] = []
-    expected: dict[int, dict[str, int]] = {}
-    fulls = shared = 0
-    for step in range(1, 400):
-        what = draw.choice(("put", "put", "take", "complete", "complete", "abandon", "tell", "tell", "savepoint"))
-        if what == "put":
-            put(state, dict.fromkeys(draw.sample(names, draw.randint(1, 3)), step))
-        elif what == "take" and len(flights) < 4:
-            listed = files.take(state, step)
-            expected[step] = content(state)
-            flights.append(step)
-            fulls += len(listed) == 1
-            shared += len(listed) > 1
-        elif what == "savepoint":
-            files.take(state, step, full=True)
-            assert files.read(step) == content(state)
-            files.drop(step)
-        elif what == "complete" and flights:
-            done = draw.choice(flights)
-            assert files.read(done) == expected[done]
-            notices += [("abandoned", older) for older in flights if older < done]
-            for older in [older for older in flights if older < done]:
-                files.drop(older)
-            flights = [newer for newer in flights if newer > done]
-            kept = [*kept, done][-retained:]
-            notices.append(("completed", done))
-        elif what == "abandon" and flights:
-            given_up = flights.pop(draw.randrange(len(flights)))
-            files.drop(given_up)
-            notices.append(("abandoned", given_up))
-        elif what == "tell" and notices:
-            told, checkpoint = notices.pop(0)
-            if draw.random() < 0.9:
-                getattr(state, told)(CheckpointId(checkpoint))
-        needed = {name for checkpoint in kept for name in files.listed[checkpoint]}
-        own = {name for name in files.data if int(name.split(".")[0]) in flights}
-        files.data = {name: data for name, data in files.data.items() if name in needed | own}
-        for checkpoint in kept:
-            assert files.read(checkpoint) == expected[checkpoint]
-    assert fulls
-    assert shared or len(names) == 3
+    play_history(lambda retained: make_memory(retained=retained), seed, retained, steps=400)

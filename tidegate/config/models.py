@@ -89,7 +89,13 @@ class StateSettings(Settings):
 
     LATER: ClassVar[dict[str, str]] = {"ttl": "state is kept for ever: remove it"}
     backend: Annotated[
-        str, choice("memory", later={"rocksdb": "use memory"}), Field(description="Store of keyed state in a slot.")
+        str,
+        choice("memory", "rocksdb"),
+        Field(
+            description="Where a slot keeps keyed state: in `memory`, or by `rocksdb` in the executor's temporary "
+            "directory (`TMPDIR`), for state that is larger than memory (128 MiB of it per step and slot). Checkpoints "
+            "are the same for both: change it at any restart."
+        ),
     ] = "memory"
 
 

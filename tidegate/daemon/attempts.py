@@ -215,6 +215,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             pipeline_log_level=log_level,
             unaligned_after_ms=checkpoints.unaligned.after_ms,
             checkpoints_retained=checkpoints.retained,
+            state_backend=settings.state.backend,
         ),
         runtime.start_timeout_ms / 1000,
     )

@@ -36,6 +36,7 @@ from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sources.kafka import KafkaSource
+from tidegate.state.backends import OpenState, choose_backend
 from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
 from tidegate.task.barriers.handler import choose_handler
@@ -110,6 +111,7 @@ class Deployment:
         self._inputs: dict[VertexId, list[InputChannel]] = {}
         self._sources: list[SourceNode] = []
         self._sinks: list[SinkNode] = []
+        self._open_state = choose_backend(deploy.settings.state_backend, deploy.settings.checkpoints_retained)
         self._states: dict[OperatorName, OperatorState] = {}
 
     def open(self) -> None:
@@ -164,6 +166,8 @@ class Deployment:
         for sink in self._sinks:
             sink.close()
         self.uploads.close(CLOSE_TIMEOUT_S)
+        for state in self._states.values():
+            state.close()
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -261,7 +265,7 @@ class Deployment:
     def _build_operator(self, node: Node) -> OperatorRuntime:
         """The operator with its part of the restored state: the key groups of this subtask."""
         deploy = self._deploy
-        operator = _make_operator(node.operator, deploy.plan.max_parallelism, deploy.settings.checkpoints_retained)
+        operator = _make_operator(node.operator, deploy.plan.max_parallelism, self._open_state)
         handles = [
             handle
             for handle in deploy.states
@@ -272,11 +276,11 @@ class Deployment:
             if handles:
                 raise ValueError(f"state files were given to {node.operator.name}, an operator without state")
             return operator
+        self._states[node.operator.name] = state
         if handles:
             refuse_broken_chains(handles)
             state.restore(map(self._read_state, handles), self._key_groups)
             logger.info("state of %s restored from %d files: %d keys", node.operator.name, len(handles), len(state))
-        self._states[node.operator.name] = state
         return operator
 
     @property
@@ -302,14 +306,14 @@ class Deployment:
         return unseal(handle.path, read_state(self._storage, handle))
 
 
-def _make_operator(spec: PlanOperator, max_parallelism: int, retained: int) -> OperatorRuntime:
+def _make_operator(spec: PlanOperator, max_parallelism: int, open_state: OpenState) -> OperatorRuntime:
     match spec:
         case FilterOperator():
             return FilterRuntime(spec)
         case SelectOperator():
             return SelectRuntime(spec)
         case AggregateOperator():
-            return AggregateRuntime(spec, max_parallelism, retained)
+            return AggregateRuntime(spec, max_parallelism, open_state)
         case UnionOperator():
             return UnionRuntime(spec)
     raise TypeError(f"{type(spec).__name__} is no operator of a slot's chain")

@@ -19,7 +19,7 @@ from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
 from tidegate.plan.graph import AggregateOperator
 from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
-from tidegate.state.memory import MemoryState
+from tidegate.state.backends import OpenState
 from tidegate.state.snapshot import StateField, StateShape
 from tidegate.task.ports import OperatorState
 
@@ -29,9 +29,9 @@ _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 class AggregateRuntime:
-    """`max_parallelism` is the plan's: keys are grouped by it in snapshots. `retained`: see Increments."""
+    """`max_parallelism` is the plan's: keys are grouped by it in snapshots."""
 
-    def __init__(self, operator: AggregateOperator, max_parallelism: int, retained: int = 1) -> None:
+    def __init__(self, operator: AggregateOperator, max_parallelism: int, open_state: OpenState) -> None:
         kinds = dict(operator.output)
         self._keys = list(operator.keys)
         self._each = operator.emit == "each"
@@ -55,7 +55,7 @@ class AggregateRuntime:
         def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
             return key_groups_of_keys(keys, key_types, max_parallelism)
 
-        self.state: OperatorState = MemoryState(operator.name, STATE_NAME, shape, groups_of, retained)
+        self.state: OperatorState = open_state(operator.name, STATE_NAME, shape, groups_of)
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""

@@ -46,3 +46,6 @@ class KeyedState(Protocol[File]):
 
         Before the first access. The first snapshot behind it is full.
         """
+
+    def close(self) -> None:
+        """Free what it holds; what `capture` has returned may still be encoded."""

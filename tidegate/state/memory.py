@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, Value
-from tidegate.state.increments import Capture, File, Increments
+from tidegate.state.increments import Capture, Extent, File, Increments
 from tidegate.state.snapshot import Entry, StateShape, encode_snapshot, read_entries
 
 
@@ -41,9 +41,7 @@ class MemoryState(Generic[File]):
 
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
         """See KeyedState."""
-        if full:
-            return Capture(partial(self._encode, self._entries.copy()))
-        extent = self._increments.begin(checkpoint, len(self._entries))
+        extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(self._entries))
         if extent.keys is None:
             return Capture(partial(self._encode, self._entries.copy()))
         if not extent.keys:
@@ -68,6 +66,10 @@ class MemoryState(Generic[File]):
         for data in files:
             for entries in read_entries(data, key_groups, self._operator, self._name, self._shape):
                 self._entries.update((key[0] if self._single else key, value) for key, value in entries)
+
+    def close(self) -> None:
+        """See KeyedState."""
+        self._entries.clear()
 
     def _encode(self, frozen: Mapping[Key, Value]) -> list[bytes]:
         keys: list[tuple[Any, ...]] = [(key,) for key in frozen] if self._single else list(frozen)

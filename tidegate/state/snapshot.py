@@ -67,6 +67,15 @@ class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
     entries: int
 
 
+class EncodedGroup(msgspec.Struct, frozen=True):
+    """A key group, or a part of it, as it is in a file."""
+
+    group: int
+    entries: int
+    body: bytes
+    """msgpack array of entries."""
+
+
 class SnapshotHeader(msgspec.Struct, frozen=True):
     """Everything about a file but its entries."""
 
@@ -78,17 +87,20 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
 
 def encode_snapshot(operator: str, state: str, shape: StateShape, groups: Mapping[int, Sequence[Entry]]) -> bytes:
     """A whole file. Entries are encoded group by group, so that other threads get their turns in between."""
-    encoder = msgspec.msgpack.Encoder()
-    bodies: list[bytes] = []
+    encode = msgspec.msgpack.Encoder().encode
+    parts = [EncodedGroup(group, len(groups[group]), encode(groups[group])) for group in sorted(groups)]
+    return assemble_snapshot(operator, state, shape, parts)
+
+
+def assemble_snapshot(operator: str, state: str, shape: StateShape, parts: Sequence[EncodedGroup]) -> bytes:
+    """A whole file of encoded key groups, in ascending order."""
     index: list[GroupIndex] = []
     offset = 0
-    for group in sorted(groups):
-        body = encoder.encode(groups[group])
-        index.append(GroupIndex(group, offset, len(body), len(groups[group])))
-        bodies.append(body)
-        offset += len(body)
+    for part in parts:
+        index.append(GroupIndex(part.group, offset, len(part.body), part.entries))
+        offset += len(part.body)
     header = msgspec.json.encode(SnapshotHeader(operator, state, shape, tuple(index)))
-    return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *bodies])
+    return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *(part.body for part in parts)])
 
 
 def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
@@ -148,9 +160,10 @@ def _describe(shape: StateShape) -> str:
 
 
 def _entry_type(shape: StateShape) -> Any:
-    return tuple[_tuple_type(shape.keys), _tuple_type(shape.values)]  # type: ignore[misc]  # built at run time
+    return tuple[tuple_type(shape.keys), tuple_type(shape.values)]  # type: ignore[misc]  # built at run time
 
 
-def _tuple_type(fields: Iterable[StateField]) -> Any:
+def tuple_type(fields: Iterable[StateField]) -> Any:
+    """The type of a key or a value as a tuple, for msgspec."""
     parts = [_PYTHON_TYPES[f.type.kind] | None if f.nullable else _PYTHON_TYPES[f.type.kind] for f in fields]
     return tuple[tuple(parts)]  # type: ignore[misc]  # built at run time for msgspec

@@ -117,6 +117,7 @@ class SlotSettings(msgspec.Struct, frozen=True):
     """`checkpoints.unaligned`: None never, 0 always, more: after so long."""
     checkpoints_retained: int = 1
     """`checkpoints.retained`: what an increment builds on is kept while fewer newer checkpoints have completed."""
+    state_backend: str = "memory"
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):

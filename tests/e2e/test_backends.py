@@ -1,0 +1,39 @@
+"""A pipeline whose state is in RocksDB: killed, rescaled, moved to the other backend and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import RigMaker
+from tests.e2e.test_savepoints import finish_repeated, journal, restoring, take_savepoint
+from tests.support.processes import kill
+from tidegate.state.local_directory import PREFIX
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_F17_F28_state_in_rocksdb_stays_exact_through_kills_rescaling_and_a_change_of_the_backend(
+    make_rig: RigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    rig = make_rig(seed=81, backend="rocksdb", interval="100ms")
+    first = rig.running()
+    assert len(list(scratch.glob(f"{PREFIX}*/db"))) == 2
+    attempt = first.attempt
+    assert kill(first.slots()[0])
+    first.wait_attempt(attempt)
+    first.wait_checkpoints(4)
+    increments = [state.path for state in journal(rig).retained[-1].checkpoint.states if state.increment]
+    assert increments, "no snapshot was an increment"
+    first.kill()
+    second = rig.running(backend="memory", parallelism=3, master="local[3]")
+    path = take_savepoint(second, tmp_path / "mine")
+    assert second.terminate() == 0
+    third = restoring(rig, path, "--repeat-output").wait_running()
+    third.wait_committed()
+    finish_repeated(rig, third)
+    assert list(scratch.glob(f"{PREFIX}*")) == [], "somebody left state behind"

@@ -1,0 +1,292 @@
+"""What every state backend keeps: the same tests for all of them (F17)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.state.driving import GROUPS, Backend, Files, content, encoded, groups_of, make_shape, put
+from tests.state.histories import play_history
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING
+from tidegate.ids import CheckpointId
+from tidegate.state import rocks
+from tidegate.state.backends import choose_backend
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.local_directory import LocalDirectory, sweep
+from tidegate.state.rocks import RocksLimits, RocksState
+from tidegate.state.snapshot import StateField, StateShape, read_header
+
+NAMES = ("memory", "rocksdb")
+OTHER = {"memory": "rocksdb", "rocksdb": "memory"}
+
+
+@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
+    opened = Backend(request.param, tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(backend: Backend, tmp_path: Path) -> Iterator[Backend]:
+    opened = Backend(OTHER[backend.name], tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_F17_a_backend_is_chosen_by_its_name() -> None:
+    kinds = []
+    for name in NAMES:
+        state = choose_backend(name, retained=1)("step", "totals", make_shape(), groups_of)
+        kinds.append(type(state).__name__)
+        state.close()
+    assert kinds == ["MemoryState", "RocksState"]
+    with pytest.raises(ValueError, match="unknown state backend 'disk'"):
+        choose_backend("disk", retained=1)
+
+
+def test_F17_batch_access(backend: Backend) -> None:
+    state = backend()
+    state.put_many(["a", "b", "a"], [(1,), (2,), (3,)])
+    assert state.get_many(["b", "a", "c", None]) == [(2,), (3,), None, None]
+    assert len(state) == 2
+    state.put_many(["c", "b"], [(4,), (5,)])
+    assert state.get_many(["a", "b", "c"]) == [(3,), (5,), (4,)]
+    assert len(state) == 3
+
+
+def test_F17_values_come_back_as_they_were(backend: Backend) -> None:
+    shape = StateShape(
+        keys=(StateField("k", STRING), StateField("b", BINARY), StateField("vip", BOOLEAN)),
+        values=(StateField("n", BIGINT), StateField("x", DOUBLE), StateField("raw", BINARY), StateField("t", STRING)),
+        key_hash="sum of bytes",
+        max_parallelism=GROUPS,
+    )
+    entries = {
+        ("ä", b"\xff\x00", True): (2**63 - 1, -0.0, b"", ""),
+        ("", None, False): (-(2**63), 1e300, b"\x00" * 300, "☃"),
+        (None, b"", None): (None, None, None, None),
+    }
+    state, restored = backend(shape=shape), backend(shape=shape)
+    state.put_many(list(entries), list(entries.values()))
+    restored.restore(encoded(state), range(GROUPS))
+    for one in (state, restored):
+        assert repr(one.get_many(list(entries))) == repr(list(entries.values()))
+        assert len(one) == 3
+
+
+def test_F23_a_capture_does_not_see_later_updates(backend: Backend) -> None:
+    state = backend()
+    state.put_many(["a", "b"], [(1,), (2,)])
+    capture = state.capture(CheckpointId(1))
+    state.put_many(["a", "c"], [(10,), (30,)])
+    restored = backend()
+    assert capture.encode is not None
+    restored.restore(capture.encode(), range(GROUPS))
+    assert restored.get_many(["a", "b", "c"]) == [(1,), (2,), None]
+
+
+def test_F23_an_increment_does_not_see_later_updates(backend: Backend) -> None:
+    state, files = backend(), Files()
+    put(state, {f"key-{i}": 0 for i in range(20)})
+    files.complete(state, 1)
+    put(state, {"key-1": 1})
+    capture = state.capture(CheckpointId(2))
+    put(state, {"key-1": 2, "key-2": 2})
+    assert capture.increment
+    assert capture.encode is not None
+    restored = backend()
+    restored.restore([*files.of(1), *capture.encode()], range(GROUPS))
+    assert restored.get_many(["key-1", "key-2"]) == [(1,), (0,)]
+
+
+def test_F23_state_that_changes_while_it_is_encoded_on_another_thread(backend: Backend) -> None:
+    state, encoding, changed = backend(), threading.Event(), threading.Event()
+    names = [f"key-{i}" for i in range(1000)]
+    state.put_many(names, [(0,)] * len(names))
+    files: list[bytes] = []
+    encode = state.capture(CheckpointId(1)).encode
+    assert encode is not None
+
+    def run() -> None:
+        encoding.set()
+        assert changed.wait(30)
+        files.extend(encode())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert encoding.wait(30)
+    state.put_many(names, [(1,)] * len(names))
+    state.put_many(["new"], [(1,)])
+    changed.set()
+    thread.join(30)
+    restored = backend()
+    restored.restore(files, range(GROUPS))
+    assert len(restored) == len(names)
+    assert set(restored.get_many(names)) == {(0,)}
+
+
+def test_several_files_are_joined_for_a_range_of_key_groups(backend: Backend) -> None:
+    files = []
+    for names in (["a", "b", "c"], ["q", "bb"]):  # key groups 1, 2, 3 and 1, 4
+        state = backend()
+        state.put_many(names, [(len(name),) for name in names])
+        files += encoded(state)
+    restored = backend()
+    restored.restore(files, range(2, 4))
+    assert restored.get_many(["a", "b", "c", "q", "bb"]) == [None, (1,), (1,), None, None]
+    assert len(restored) == 2
+
+
+def test_keys_of_several_columns_and_null(backend: Backend) -> None:
+    state, restored = backend(shape=make_shape(2)), backend(shape=make_shape(2))
+    state.put_many([("a", None), (None, "b")], [(1,), (2,)])
+    restored.restore(encoded(state), range(GROUPS))
+    assert restored.get_many([("a", None), (None, "b"), (None, None)]) == [(1,), (2,), None]
+
+
+def test_empty_state_has_a_file_too(backend: Backend) -> None:
+    files = encoded(backend())
+    assert len(files) == 1
+    restored = backend()
+    restored.restore(files, range(GROUPS))
+    assert len(restored) == 0
+
+
+def test_what_was_encoded_for_another_shape_is_refused(backend: Backend) -> None:
+    files = encoded(backend())
+    with pytest.raises(StateUnreadable, match="now needs"):
+        backend(shape=make_shape(2)).restore(files, range(GROUPS))
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_F17_a_snapshot_of_one_backend_is_restored_by_the_other(backend: Backend, other: Backend, full: bool) -> None:
+    """So a pipeline may change its backend, with a savepoint or without."""
+    state, files = backend(), Files()
+    put(state, {f"key-{i}": i for i in range(300)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": -i for i in range(20)})
+    names = files.take(state, 2, full=full)
+    assert (len(names) == 1) is full
+    restored = other()
+    restored.restore(files.of(2), range(GROUPS))
+    assert content(restored) == content(state)
+    assert len(restored) == 300
+    put(restored, {"key-1": 7, "more": 8})
+    assert files.complete(restored, 3) == ("3.0",)
+    assert files.read(3) == content(restored)
+
+
+def test_F28_F29_both_write_the_same_increments(backend: Backend, other: Backend) -> None:
+    sizes = []
+    for state in (backend(), other()):
+        files = Files()
+        put(state, {f"customer-{i:05}": i for i in range(1000)})
+        files.complete(state, 1)
+        put(state, {f"customer-{i:05}": -i for i in range(0, 1000, 50)})
+        assert files.complete(state, 2) == ("1.0", "2.0")
+        assert files.complete(state, 3) == ("1.0", "2.0")
+        assert files.read(3) == content(state)
+        header, _ = read_header(files.data["2.0"])
+        sizes.append([(part.group, part.entries) for part in header.groups])
+    assert sizes[0] == sizes[1]
+    assert sum(entries for _, entries in sizes[0]) == 20
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_F28_F01_random_histories_restore_exactly_what_was_there(backend: Backend, seed: int) -> None:
+    play_history(backend, seed, retained=1 + seed % 3, steps=120)
+
+
+# -- RocksDB alone -----------------------------------------------------------------------------------------------------
+
+
+def make_rocks(directory: Path, limits: RocksLimits | None = None) -> RocksState[str]:
+    return RocksState("step", "totals", make_shape(), groups_of, parent=directory, limits=limits)
+
+
+def test_a_full_snapshot_comes_in_files_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocks, "FILE_BYTES", 1000)
+    state, restored = make_rocks(tmp_path), make_rocks(tmp_path)
+    put(state, {f"key-{i:04}": i for i in range(1000)})
+    files = encoded(state)
+    assert len(files) > 10
+    assert max(map(len, files)) < 2500  # with its header
+    restored.restore(reversed(files), range(GROUPS))
+    assert content(restored) == content(state)
+    assert len(restored) == 1000
+    state.close()
+    restored.close()
+
+
+@pytest.mark.slow
+def test_F17_state_that_is_much_larger_than_its_memory(tmp_path: Path) -> None:
+    limits = RocksLimits(cache_bytes=256 << 10, write_buffer_bytes=256 << 10)
+    state = make_rocks(tmp_path, limits)
+    count, batch = 30_000, 2000
+    for start in range(0, count, batch):
+        put(state, {f"{i:07}{'x' * 193}": i for i in range(start, start + batch)})
+    assert len(state) == count
+    measure: Callable[[str], int | None] = state._db.property_int_value
+    used = [
+        measure(f"rocksdb.{name}")
+        for name in ("cur-size-all-mem-tables", "block-cache-usage", "estimate-table-readers-mem")
+    ]
+    on_disk = sum(file.stat().st_size for file in tmp_path.rglob("*.sst"))
+    assert sum(part or 0 for part in used) < 4 << 20
+    assert on_disk > 1 << 20  # compressed: 200 bytes a key before
+    found = state.get_many([f"{i:07}{'x' * 193}" for i in range(0, count, 997)])
+    assert found == [(i,) for i in range(0, count, 997)]
+    entries = 0
+    capture = state.capture(CheckpointId(1))
+    assert capture.encode is not None
+    for data in capture.encode():
+        assert len(data) < 17 << 20
+        header, _ = read_header(data)
+        entries += sum(part.entries for part in header.groups)
+    assert entries == count
+    state.close()
+
+
+def test_the_local_directory_goes_with_the_state_and_an_encoding_under_way_still_ends(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    put(state, {"a": 1})
+    assert list(tmp_path.iterdir())
+    encode = state.capture(CheckpointId(1)).encode
+    assert encode is not None
+    state.close()
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(encode())) == 1
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_lives_stays(tmp_path: Path) -> None:
+    living = LocalDirectory(tmp_path)
+    left = tmp_path / "tidegate-state-left"
+    left.mkdir()
+    (left / "lock").touch()
+    (left / "db").touch()
+    unfinished = tmp_path / "tidegate-state-new"
+    unfinished.mkdir()
+    assert sweep(tmp_path) == [left]
+    assert sorted(tmp_path.iterdir()) == sorted([living.path, unfinished])
+    living.close()
+    assert list(tmp_path.iterdir()) == [unfinished]
+
+
+def test_a_snapshot_that_nobody_encodes_holds_nothing_back(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    files = Files()
+    put(state, {f"key-{i}": i for i in range(20)})
+    files.complete(state, 1)
+    put(state, {"key-1": 2})
+    capture = state.capture(CheckpointId(2))
+    assert capture.increment
+    assert state._db.property_value("rocksdb.num-snapshots") == "1"
+    del capture
+    gc.collect()
+    assert state._db.property_value("rocksdb.num-snapshots") == "0"
+    state.close()

@@ -1,0 +1,55 @@
+"""Directories for state on local disk: private to a process, gone with it, never read by another one.
+
+Each holds a file that its process keeps locked, so that whoever comes next removes what a killed one has left, also
+where process ids mean nothing (containers that share a directory).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "tidegate-state-"
+_LOCK: Final = "lock"
+SWEPT_MAX: Final = 1000
+
+
+class LocalDirectory:
+    """A new directory below `parent` (the system's temporary directory); `close` removes it."""
+
+    def __init__(self, parent: Path | None = None) -> None:
+        base = Path(tempfile.gettempdir()) if parent is None else parent
+        sweep(base)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        taking = self.path / f".{_LOCK}"
+        self._lock = os.open(taking, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        taking.rename(self.path / _LOCK)  # only now others look at it
+
+    def close(self) -> None:
+        """Remove it with everything inside, once."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep(parent: Path) -> list[Path]:
+    """Remove the directories of processes that are gone, as far as they are ours to remove; those that were removed."""
+    removed: list[Path] = []
+    for entry in sorted(parent.glob(f"{PREFIX}*/{_LOCK}"))[:SWEPT_MAX]:
+        try:
+            lock = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # another user's, or gone meanwhile
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(entry.parent, ignore_errors=True)
+            removed.append(entry.parent)
+        except BlockingIOError:
+            continue  # its process lives
+        finally:
+            os.close(lock)
+    return removed

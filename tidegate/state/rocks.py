@@ -1,0 +1,183 @@
+"""Keyed state in RocksDB on local disk, for state that is larger than memory. Only imported where it runs.
+
+A key is its key group (2 bytes, big-endian) and the msgpack array of its columns, a value the msgpack array of its
+fields: put together they are an entry of the file format, so a snapshot copies bytes, and its files are those of every
+other backend. Nothing on the local disk is trusted at a restart: the write-ahead log is off.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any, Final, Generic, cast
+
+import msgspec
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, Snapshot, WriteBatch, WriteOptions
+
+from tidegate.ids import CheckpointId
+from tidegate.state.base import GroupsOf, Key, Value
+from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.local_directory import LocalDirectory
+from tidegate.state.snapshot import EncodedGroup, StateShape, assemble_snapshot, read_entries, tuple_type
+
+FILE_BYTES: Final = 16 << 20
+"""A file of a snapshot ends behind the entry with which it has so many bytes: one file is in memory at a time."""
+BATCH: Final = 10_000
+"""Keys that are written or looked up at a time."""
+_GROUP: Final = struct.Struct(">H")
+
+
+class RocksLimits(msgspec.Struct, frozen=True):
+    """Memory of one state, roughly: the cache and two write buffers."""
+
+    cache_bytes: int = 64 << 20
+    write_buffer_bytes: int = 32 << 20
+
+
+class RocksState(Generic[File]):
+    """See KeyedState."""
+
+    def __init__(
+        self,
+        operator: str,
+        name: str,
+        shape: StateShape,
+        groups_of: GroupsOf,
+        retained: int = 1,
+        *,
+        parent: Path | None = None,
+        limits: RocksLimits | None = None,
+    ) -> None:
+        """`retained`: see Increments. `parent`: where the directory is made, the system's temporary one by default."""
+        self._operator = operator
+        self._name = name
+        self._shape = shape
+        self._groups_of = groups_of
+        self._single = len(shape.keys) == 1
+        self._increments = Increments[File](retained)
+        self._count = 0
+        self._seen: dict[Key, tuple[bytes, bool]] = {}
+        """Of the keys that were looked up last: how they are stored, and whether they are there."""
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(tuple_type(shape.values)).decode
+        self._directory = LocalDirectory(parent)
+        self._db = Rdict(str(self._directory.path / "db"), _options(limits or RocksLimits()))
+        writes = WriteOptions()
+        writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, called a method by the stubs
+        self._db.set_write_options(writes)
+
+    def __len__(self) -> int:
+        """See KeyedState."""
+        return self._count
+
+    def get_many(self, keys: Collection[Key]) -> list[Value | None]:
+        """See KeyedState."""
+        stored = self._stored_keys(keys)
+        found: list[bytes | None] = self._db.get(cast("Any", stored)) or []
+        self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
+        return [None if value is None else self._decode(value) for value in found]
+
+    def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+        """See KeyedState."""
+        self._put(keys, values)
+        self._increments.touch(keys)
+
+    def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
+        """See KeyedState."""
+        extent = Extent[File](None) if full else self._increments.begin(checkpoint, self._count)
+        if extent.keys is None:
+            # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
+            return Capture(partial(self._files, self._db.items()))
+        if not extent.keys:
+            return Capture(None, extent.builds_on)
+        return Capture(partial(self._files_of, self._db.snapshot(), extent.keys), extent.builds_on)
+
+    def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
+        """See KeyedState."""
+        self._increments.stored(checkpoint, files)
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """See KeyedState."""
+        self._increments.completed(checkpoint)
+
+    def abandoned(self, checkpoint: CheckpointId) -> None:
+        """See KeyedState."""
+        self._increments.abandoned(checkpoint)
+
+    def restore(self, files: Iterable[bytes], key_groups: range) -> None:
+        """See KeyedState."""
+        for data in files:
+            for entries in read_entries(data, key_groups, self._operator, self._name, self._shape):
+                rest = iter(entries)
+                while part := dict(islice(rest, BATCH)):
+                    self._put([key[0] for key in part] if self._single else list(part), part.values())
+
+    def close(self) -> None:
+        """See KeyedState."""
+        self._db.close()
+        self._directory.close()
+
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+        if any(key not in self._seen for key in keys):
+            self.get_many(keys)
+        batch = WriteBatch(raw_mode=True)
+        new: set[Key] = set()
+        for key, value in zip(keys, values, strict=True):
+            place, there = self._seen[key]
+            batch.put(place, self._encode(value))
+            if not there:
+                new.add(key)
+        self._db.write(batch)
+        self._count += len(new)
+        self._seen = {}
+
+    def _stored_keys(self, keys: Iterable[Key]) -> list[bytes]:
+        rows: list[tuple[Any, ...]] = [(key,) for key in keys] if self._single else list(keys)
+        return [_GROUP.pack(group) + self._encode(row) for group, row in zip(self._groups_of(rows), rows, strict=True)]
+
+    def _files_of(self, moment: Snapshot, keys: Iterable[Key]) -> Iterator[bytes]:
+        return self._files((place, moment[place]) for place in sorted(self._stored_keys(keys)))
+
+    def _files(self, items: Iterable[tuple[Any, bytes]]) -> Iterator[bytes]:
+        """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too."""
+        size, written = 0, False
+        parts: list[EncodedGroup] = []
+        for prefix, entries in groupby(items, key=lambda item: item[0][: _GROUP.size]):
+            (group,) = _GROUP.unpack(prefix)
+            chunk: list[bytes] = []
+            for place, value in entries:
+                chunk.append(b"\x92" + place[_GROUP.size :] + value)
+                size += len(chunk[-1])
+                if size >= FILE_BYTES:
+                    yield self._file([*parts, _encoded_group(group, chunk)])
+                    size, parts, chunk, written = 0, [], [], True
+            if chunk:
+                parts.append(_encoded_group(group, chunk))
+        if parts or not written:
+            yield self._file(parts)
+
+    def _file(self, parts: Sequence[EncodedGroup]) -> bytes:
+        return assemble_snapshot(self._operator, self._name, self._shape, parts)
+
+
+def _encoded_group(group: int, entries: Sequence[bytes]) -> EncodedGroup:
+    return EncodedGroup(group, len(entries), struct.pack(">BI", 0xDD, len(entries)) + b"".join(entries))
+
+
+def _options(limits: RocksLimits) -> Options:
+    """Bounded memory: index and filter blocks are in the cache, too."""
+    tables = BlockBasedOptions()
+    tables.set_block_cache(Cache(limits.cache_bytes))
+    tables.set_cache_index_and_filter_blocks(True)
+    tables.set_bloom_filter(10, False)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(tables)
+    options.set_write_buffer_size(limits.write_buffer_bytes)
+    options.set_max_write_buffer_number(2)
+    options.set_max_background_jobs(2)
+    options.set_keep_log_file_num(1)
+    return options
