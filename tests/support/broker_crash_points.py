@@ -14,12 +14,16 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 
 import confluent_kafka as ck
 import kafka.protocol.admin.transactions
 import kafka.protocol.consumer.fetch
 import kafka.protocol.producer.transaction  # noqa: F401  these make code when imported: here, not again in each child
+import msgspec
 
 from tests.support.broker_life import (
     EFFECTS,
@@ -48,6 +52,7 @@ from tidegate.storage.local import LocalStorage
 Strike = tuple[str, int]
 BATCH = 45
 """Cases whose producers are alive at a time."""
+AT_A_TIME = 4
 READ_LIMIT_S = 60.0
 
 
@@ -78,8 +83,8 @@ def prepare(life: str, cases: Sequence[Case]) -> None:
         bootstrap = cases[0].bootstrap
         create_topics(bootstrap, {name: count for case in cases for name, count in case.topics.items()})
         if life != "checkpoint":
-            for case in cases:
-                asyncio.run(build(case, life))
+            with ThreadPoolExecutor(AT_A_TIME) as threads:
+                list(threads.map(lambda case: asyncio.run(build(case, life)), cases))
         if life == "salvage":
             _wait_timed_out(bootstrap, cases)
         child.tell("ready")
@@ -102,7 +107,8 @@ def _wait_timed_out(bootstrap: str, cases: Sequence[Case]) -> None:
 
 def is_decided(case: Case) -> bool:
     """Whether the checkpoint of the life is in the journal."""
-    return journal_of(LocalStorage(str(case.directory)), "reader").read().newest_checkpoint is not None
+    newest = journal_of(LocalStorage(str(case.directory)), "reader").read().newest_checkpoint
+    return newest is not None and bool(newest.committables)  # else it is where the sources begin
 
 
 def judge(life: str, wanted: Sequence[tuple[Case, bool]]) -> Traced:
@@ -169,6 +175,27 @@ def _plant(bug: str) -> None:
             raise ValueError(bug)
 
 
+class Struck(msgspec.Struct):
+    """What became of one case."""
+
+    good: bool
+    decided: bool
+    """Whether the life's checkpoint was."""
+    story: str
+
+
+def strike_case(life: str, case: Case, strike: Strike) -> Struck:
+    """Kill a daemon at the point and let the next one recover. In a worker of its own, which has one thread."""
+    struck = run_life(life, case, strike)
+    decided = life != "checkpoint" or is_decided(case)
+    again = run_free(lambda child: run_recovery(child, case, None))
+    good = struck.killed and again.exit_code == 0
+    story = f"{life} killed {strike[0]} ({strike[1]}): {'decided' if decided else 'not decided'}"
+    if not good:
+        story += f"\nNOT ALLOWED: killed {struck.killed}\n{struck.told}\nthe next daemon:\n{again.told}"
+    return Struck(good, decided, story)
+
+
 class Run:
     """One life, its cases in batches."""
 
@@ -193,22 +220,15 @@ class Run:
         """A batch of cases, all prepared before the first: timeouts pass for all of them at once."""
         cases = [self._make(f"{name.replace(' ', '-')}-{number}") for name, number in strikes]
         prepare(self._life, cases)
-        self._judge([(case, self._strike(case, strike)) for case, strike in zip(cases, strikes, strict=True)])
+        with ProcessPoolExecutor(AT_A_TIME, get_context("fork")) as workers:  # a case mostly waits for the broker
+            struck = list(workers.map(strike_case, repeat(self._life), cases, strikes))
+        for one in struck:
+            print(one.story, flush=True)
+            self.bad += not one.good
+        self._judge([(case, one.decided) for case, one in zip(cases, struck, strict=True)])
 
     def _make(self, name: str) -> Case:
         return Case(f"{self._life}-{os.getpid()}-{name}", self._bootstrap, self._folder / self._life / name)
-
-    def _strike(self, case: Case, strike: Strike) -> bool:
-        """Whether the life's checkpoint was decided."""
-        struck = run_life(self._life, case, strike)
-        decided = self._life != "checkpoint" or is_decided(case)
-        again = run_free(lambda child: run_recovery(child, case, None))
-        good = struck.killed and again.exit_code == 0
-        self.bad += not good
-        print(f"{self._life} killed {strike[0]} ({strike[1]}): {'decided' if decided else 'not decided'}", flush=True)
-        if not good:
-            print(f"NOT ALLOWED: killed {struck.killed}\n{struck.told}\nthe next daemon:\n{again.told}", flush=True)
-        return decided
 
     def _judge(self, wanted: Sequence[tuple[Case, bool]]) -> None:
         judged = judge(self._life, wanted)

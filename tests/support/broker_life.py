@@ -151,7 +151,7 @@ class Daemon:
     def __init__(self, case: Case, points: Points, token: str) -> None:
         self.case = case
         storage = cast("LocalStorage", _Hooked("storage", LocalStorage(str(case.directory)), points))
-        self.journal = Journal(storage, JournalWriter(token, "host", os.getpid()), retained=2, id_reserve=5)
+        self.journal = Journal(storage, JournalWriter(token, "host", os.getpid()), retained=1, id_reserve=5)
         self.kafka = KafkaEdge({"bootstrap.servers": case.bootstrap}, _Tools(points))
         self._services = Services(
             storage=storage,
