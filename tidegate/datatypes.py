@@ -47,5 +47,10 @@ TIMESTAMP = DataType("timestamp")
 VOID = DataType("void")
 INTERVAL = DataType("interval")
 
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""0001-01-01 and 9999-12-31 in days since 1970: no date is outside, and no timestamp but those of these days."""
+FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000_000, (LAST_DAY + 1) * 86_400_000_000 - 1
+"""The same for timestamps, in microseconds since 1970, both inclusive."""
+
 Schema = Mapping[str, DataType]
 """Column name -> type, in column order."""

@@ -119,6 +119,41 @@ def test_a_bad_record_fails_alone(value: bytes | None, reason: str) -> None:
     assert all(reason in failure.reason for failure in failures)
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-00:01"])
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (TIMESTAMP, "%s"),
+        (POINT, '{"at":%s}'),
+        (DataType("array", element=TIMESTAMP), '["2026-01-01T00:00:00Z",null,%s]'),
+        (DataType("array", element=POINT), '[null,{"x":1},{"at":%s}]'),
+        (DataType("struct", fields=(("p", POINT), ("n", INT))), '{"p":{"at":%s}}'),
+    ],
+)
+def test_a_timestamp_that_its_offset_moves_out_of_the_calendar_fails_its_record(
+    kind: DataType, shape: str, text: str
+) -> None:
+    """No Python value can hold it, and no reader of the output could read it."""
+    bad, good = (b'{"v":%s}' % (shape % f'"{moment}"').encode() for moment in (text, "2026-01-01T00:00:00Z"))
+    frame, failures = JsonDecoder([("v", kind), ("w", TIMESTAMP)]).decode([good, b"{", bad, good, b'{"v":null}'])
+    assert frame.height == 3
+    assert frame.to_dicts()[2] == {"v": None, "w": None}
+    assert [failure.row for failure in failures] == [1, 2]
+    assert failures[1].reason.startswith("OUT_OF_RANGE")
+    assert failures[1].reason.endswith("at `$.v`")
+
+
+def test_the_first_and_the_last_moment_are_taken() -> None:
+    for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"):
+        value, reason = decode_one(TIMESTAMP, f'"{text}"')
+        assert reason == ""
+        assert isinstance(value, dt.datetime)
+
+
+def test_a_number_that_no_double_holds_is_out_of_range() -> None:
+    assert decode_one(DOUBLE, "1e400")[1].startswith("OUT_OF_RANGE")
+
+
 def test_unknown_fields_are_skipped_missing_ones_null_and_the_last_repetition_counts() -> None:
     frame, failures = JsonDecoder([("a b", BIGINT), ("class", STRING)]).decode(
         [b'{"x":{"y":[1,"\xff"]},"a b":1,"a b":2}', b'{"class":"c"}']

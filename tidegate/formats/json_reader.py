@@ -19,13 +19,13 @@ from typing import Annotated, Any
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import DecodeFailure
 
 Columns = Sequence[tuple[str, DataType]]
 _FLOAT_MAX = 3.4028234663852886e38
-_BOUND = re.compile(r"Expected `(int|float)` [<>]=")
+_BOUND = re.compile(r"Expected `(int|float)` [<>]=|^Number out of range")
 _KEPT_TYPES = (bytes, dt.datetime, dt.date)
 
 
@@ -54,6 +54,11 @@ class JsonDecoder:
     def __init__(self, output: Columns) -> None:
         self._schema = pl.Schema([(name, polars_type(kind)) for name, kind in output])
         self._readers = [_reader(index, kind) for index, (_, kind) in enumerate(output)]
+        self._outside = [
+            (name, outside.fill_null(value=False).alias(name))
+            for name, kind in output
+            if (outside := _outside_calendar(pl.col(name), kind)) is not None
+        ]
         self._decode: Callable[[Any], Any] = msgspec.json.Decoder(_record_type("Record", output)).decode
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
@@ -69,7 +74,24 @@ class JsonDecoder:
             except (ValueError, TypeError, RecursionError) as error:
                 row = len(records) + len(failures)
                 failures.append(DecodeFailure(row, _reason(values[row], error)))
-        return self._frame(records), failures
+        frame = self._frame(records)
+        return self._within_calendar(frame, failures) if self._outside else (frame, failures)
+
+    def _within_calendar(
+        self, frame: pl.DataFrame, failures: list[DecodeFailure]
+    ) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+        """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
+        found = frame.select(outside for _, outside in self._outside)
+        bad = found.select(pl.any_horizontal(pl.all())).to_series()
+        if not bad.any():
+            return frame, failures
+        failed = {failure.row for failure in failures}
+        places = [row for row in range(frame.height + len(failures)) if row not in failed]
+        for index in bad.arg_true():
+            name = next(column for column in found.columns if found[column][index])
+            reason = f"OUT_OF_RANGE: a timestamp in UTC is before the year 1 or behind 9999 - at `$.{name}`"
+            failures.append(DecodeFailure(places[index], reason))
+        return frame.filter(~bad), sorted(failures, key=attrgetter("row"))
 
     def _frame(self, records: list[Any]) -> pl.DataFrame:
         if not records:
@@ -99,6 +121,18 @@ def _python_type(name: str, kind: DataType) -> Any:
     if kind.kind == "struct":
         return _record_type(name, kind.fields)
     return _SCALARS[kind.kind]
+
+
+def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
+    """Where a timestamp in `value` is outside; None for a type without timestamps."""
+    if kind == TIMESTAMP:
+        return ~value.to_physical().is_between(FIRST_MOMENT, LAST_MOMENT)
+    if kind.element is not None:
+        inside = _outside_calendar(pl.element(), kind.element)
+        return None if inside is None else value.list.eval(inside).list.any()
+    parts = [_outside_calendar(value.struct.field(name), part) for name, part in kind.fields]
+    known = [part.fill_null(value=False) for part in parts if part is not None]
+    return pl.any_horizontal(known) if known else None
 
 
 def _reader(index: int, kind: DataType) -> Callable[[Any], Any]:

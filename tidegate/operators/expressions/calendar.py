@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.datatypes import DATE, DataType
+from tidegate.datatypes import DATE, FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
 
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31
 DAY = 86_400_000_000  # microseconds
-FIRST, LAST = FIRST_DAY * DAY, (LAST_DAY + 1) * DAY - 1
 
 
 def outside_calendar(physical: pl.Expr, kind: DataType) -> pl.Expr:
     """Where days (date) or microseconds (timestamp) leave the years 1 to 9999."""
-    first, last = (FIRST_DAY, LAST_DAY) if kind == DATE else (FIRST, LAST)
+    first, last = (FIRST_DAY, LAST_DAY) if kind == DATE else (FIRST_MOMENT, LAST_MOMENT)
     return (physical < first) | (physical > last)
 
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import polars as pl
 
-from tidegate.datatypes import DATE, DataType
+from tidegate.datatypes import DATE, FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.operators.expressions.arithmetic import FRACTIONAL, LIMITS, exact_quotient
-from tidegate.operators.expressions.calendar import FIRST, LAST, within_calendar
+from tidegate.operators.expressions.calendar import within_calendar
 from tidegate.operators.expressions.compiled import Compiled, Failure, reason
 from tidegate.operators.expressions.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.plan.expression import Cast, cast_can_fail
@@ -57,12 +57,12 @@ def _moment_of_number(value: pl.Expr, before: str) -> pl.Expr:
     if before in FRACTIONAL:
         micros = value.cast(pl.Float64) * float(_SECOND)
         return (
-            pl.when((micros >= float(FIRST)) & (micros < float(LAST)))
+            pl.when((micros >= float(FIRST_MOMENT)) & (micros < float(LAST_MOMENT)))
             .then(micros.cast(pl.Int64, strict=False))
             .cast(TIMESTAMP)
         )
     seconds = value.cast(pl.Int64)
-    inside = seconds.is_between(FIRST // _SECOND, LAST // _SECOND)
+    inside = seconds.is_between(FIRST_MOMENT // _SECOND, LAST_MOMENT // _SECOND)
     return pl.when(inside).then(seconds * _SECOND).cast(TIMESTAMP)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.columns import TIMESTAMP, polars_type
-from tidegate.operators.expressions.calendar import FIRST, LAST, days_of, is_date, outside_calendar, within_calendar
+from tidegate.operators.expressions.calendar import days_of, is_date, outside_calendar, within_calendar
 from tidegate.operators.expressions.compiled import Compiled, compiles, strict
 from tidegate.operators.expressions.time_text import text_by_pattern, timestamp_by_pattern
 from tidegate.plan.date_patterns import derive_date_pattern
@@ -75,7 +76,7 @@ def _to_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles(*_MICROS)
 def _from_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     number, factor = arguments[0].value, _MICROS[call.function]
-    outside = (number < -(-FIRST // factor)) | (number > LAST // factor)
+    outside = (number < -(-FIRST_MOMENT // factor)) | (number > LAST_MOMENT // factor)
     value = pl.when(~outside).then(number * factor).cast(TIMESTAMP)
     return strict(call, arguments, value, (OVERFLOW, outside))
 
