@@ -18,11 +18,12 @@ class Brokers:
         self.now = 100.0
         self.there = True
         self.told: list[float | None] = []
+        self.cause = "connection refused"
 
     async def ask(self, timeout_s: float) -> str:
         self.now += 0.01 if self.there else timeout_s
         if not self.there:
-            raise BrokerUnavailable("last: connection refused")
+            raise BrokerUnavailable(f"last: {self.cause}", text=self.cause)
         return "cluster"
 
     def monotonic(self) -> float:
@@ -70,3 +71,19 @@ def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     asyncio.run(scene())
     assert caplog.text.count("no broker answers") == 2
+
+
+def test_another_cause_of_an_outage_is_told_but_not_at_every_look(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers()
+    brokers.there = False
+    made = watch(brokers)
+
+    async def scene() -> None:
+        for look in range(12):
+            brokers.cause = "connection refused" if look < 6 else "it refuses the user"
+            await made.look()
+
+    asyncio.run(scene())
+    words = [record.getMessage() for record in caplog.records]
+    assert [text.partition(" at ")[0] for text in words] == ["no broker answers", "still no broker answers"]
+    assert "it refuses the user" in words[1]

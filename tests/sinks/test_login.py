@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
@@ -10,6 +12,9 @@ import pytest
 from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
+from tidegate.config.load import parse_pipeline
+from tidegate.daemon.connect_check import check_connected
+from tidegate.plan.build import build_plan
 from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused, SinkRefused
 from tidegate.sinks.tools import KAFKA_TOOLS
@@ -40,15 +45,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
         broker.kill()
 
 
+def user() -> Properties:
+    return {"sasl.mechanism": "PLAIN", "sasl.username": PLAIN_USER, "sasl.password": PLAIN_PASSWORD}
+
+
 def plain(broker: SecuredBroker) -> Properties:
-    return {
-        "bootstrap.servers": broker.secured,
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": PLAIN_USER,
-        "sasl.password": PLAIN_PASSWORD,
-        "ssl.ca.location": str(broker.authority.file),
-    }
+    way = {"bootstrap.servers": broker.secured, "security.protocol": "SASL_SSL"}
+    return {**way, **user(), "ssl.ca.location": str(broker.authority.file)}
 
 
 def scram(broker: SecuredBroker) -> Properties:
@@ -165,6 +168,23 @@ def test_what_a_restart_of_the_broker_may_look_like_is_waited_for_and_told(
     make, words = PASSING[obstacle]
     with pytest.raises(BrokerUnavailable, match=words):
         KAFKA_TOOLS.connect(make(secured), 0.5)
+
+
+def test_a_sink_with_a_login_of_its_own_is_checked_as_well(secured: SecuredBroker, tmp_path: Path) -> None:
+    secured.create_topics({"in": 1, "own": 1})
+    document = {
+        "version": 1,
+        "name": "own-login",
+        "kafka": {"bootstrap.servers": secured.bootstrap},
+        "checkpoints": {"directory": str(tmp_path)},
+        "sources": {"in": {"topic": "in", "schema": {"id": "bigint"}}},
+        "sinks": {"out": {"from": "in", "topic": "own", "kafka": {"security.protocol": "sasl_ssl", **user()}}},
+    }
+    loaded = parse_pipeline(json.dumps(document), "p.yaml", {})
+    assert loaded.problems == ()
+    (problem,) = check_connected(loaded, build_plan(loaded), 1000).problems
+    assert problem.path == "sinks.out.kafka.security.protocol"
+    assert "no TLS handshake" in problem.message
 
 
 def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:

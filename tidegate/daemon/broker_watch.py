@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 LOOK_S: Final = 1.0
 ANSWER_S: Final = 2.5
 """A broker that takes longer counts as away."""
+RETELL_S: Final = 10.0
+"""So long after the last word another cause is told: brokers that are back, but refuse the password, say."""
 
 
 class BrokerWatch:
@@ -39,6 +41,8 @@ class BrokerWatch:
         self._tell = tell
         self._clock = clock
         self._since: float | None = None
+        self._cause = ""
+        self._told = 0.0
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -57,15 +61,19 @@ class BrokerWatch:
             self._on_answer()
 
     def _on_silence(self, asked: float, error: TidegateError) -> None:
+        cause, now = str(error.fields.get("text", "")), self._clock.monotonic()
+        if self._since is not None and cause and cause != self._cause and now - self._told >= RETELL_S:
+            self._cause, self._told = cause, now
+            logger.warning("still no broker answers at %s: %s", self._bootstrap, error.message)
         if self._since is None:
-            self._since = asked
+            self._since, self._cause, self._told = asked, cause, now
             logger.warning(
                 "no broker answers at %s: %s. Nothing is lost: records and checkpoints wait and go on when they are "
                 "back; transactions must be committed within `checkpoints.transaction_timeout`",
                 self._bootstrap,
                 error.message,
             )
-        self._tell(self._clock.monotonic() - self._since)
+        self._tell(now - self._since)
 
     def _on_answer(self) -> None:
         if self._since is not None:

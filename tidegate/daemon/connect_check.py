@@ -20,6 +20,7 @@ from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.plan.graph import Operator, Plan, SinkOperator, SourceOperator
+from tidegate.sinks.client_properties import derive_login
 from tidegate.sinks.connecting import connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import EndAnswer, TopicFacts
@@ -79,7 +80,26 @@ def check_connected(loaded: LoadedPipeline, plan: Plan, timeout_ms: int = BOOTST
         path = ("kafka", name) if name in loaded.settings.kafka else _server_path(loaded)
         message = str(error.fields.get("text", error.message))
         return Connected((*problems, loaded.problem(path, message, str(error.fields.get("remedy", "")))), None)
+    problems += _other_logins(loaded, plan, timeout_ms)
     return Connected((*problems, *derive_findings(loaded, plan, cluster)), cluster)
+
+
+def _other_logins(loaded: LoadedPipeline, plan: Plan, timeout_ms: int) -> tuple[Problem, ...]:
+    """Sources and sinks that go in another way than `kafka:` at the top says."""
+    top, problems = derive_login(reveal(loaded.settings.kafka)), []
+    places = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
+    places += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator)]
+    for kind, name, kafka in places:
+        login = derive_login(kafka)
+        if login == top:
+            continue
+        try:
+            connect(login, timeout_ms / 1000).close()
+        except (BrokerUnavailable, SinkRefused) as error:
+            path = (kind, name, "kafka", str(error.fields.get("property", "")))
+            message = str(error.fields.get("text", error.message))
+            problems.append(loaded.problem(path, message, str(error.fields.get("remedy", ""))))
+    return tuple(problems)
 
 
 class Unreachable(TidegateError):

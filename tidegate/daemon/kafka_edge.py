@@ -165,7 +165,11 @@ class KafkaEdge:
         def ask() -> None:
             if self._watch_client is None:
                 self._watch_client = self._tools.connect(self._kafka, timeout_s)
-            self._watch_client.cluster_id(timeout_s)
+            try:
+                self._watch_client.cluster_id(timeout_s)
+            except BrokerUnavailable as silence:
+                self._tools.explain(self._kafka, silence)
+                raise
 
         await self._on(self._watch_thread, ask)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.errors import PropertyRefused
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -35,14 +35,22 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 
 
+_LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl.", "ssl.", "enable.ssl.")
+
+
+def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Those that say where to and how one goes in."""
+    return {name: value for name, value in kafka.items() if name.startswith(_LOGIN)}
+
+
 def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
-    """Arguments for kafka-python's clients. Raises SinkRefused, naming the property and what to use instead."""
+    """Arguments for kafka-python's clients. Raises PropertyRefused, naming the property and what to use instead."""
     for name, remedy in REFUSED.items():
         if name in kafka:
-            raise SinkRefused(f"kafka property {name!r} cannot be used with transactions; {remedy}", property=name)
+            raise PropertyRefused(f"kafka property {name!r} cannot be used with transactions; {remedy}", property=name)
     arguments: dict[str, object] = {ARGUMENTS[name]: value for name, value in kafka.items() if name in ARGUMENTS}
     if "bootstrap_servers" not in arguments:
-        raise SinkRefused("kafka property 'bootstrap.servers' is missing; name at least one broker as host:port")
+        raise PropertyRefused("kafka property 'bootstrap.servers' is missing; name at least one broker as host:port")
     servers = [server.strip() for server in str(arguments["bootstrap_servers"]).split(",") if server.strip()]
     arguments["bootstrap_servers"] = [server.split("://", 1)[-1] for server in servers]
     for name in ("security_protocol", "sasl_mechanism"):
@@ -50,7 +58,7 @@ def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
             arguments[name] = str(arguments[name]).upper()
     mechanism = arguments.get("sasl_mechanism")
     if mechanism in ("OAUTHBEARER", "GSSAPI"):
-        raise SinkRefused(
+        raise PropertyRefused(
             f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; "
             f"{REFUSED['sasl.oauthbearer.method']}",
             property="sasl.mechanism",

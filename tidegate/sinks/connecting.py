@@ -27,7 +27,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
     """A connected client; `kafka` are librdkafka properties. The caller closes it.
 
     Raises LoginRefused as soon as it is seen that waiting does not help, BrokerUnavailable after `timeout_s`, both with
-    `text`, `remedy` and `property` among their fields, and SinkRefused for properties that cannot be used.
+    `text`, `remedy` and `property` among their fields, and PropertyRefused for properties that cannot be used.
     """
     from kafka import errors
 

@@ -43,7 +43,7 @@ class _Stopped(Exception):
 def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
     """The worst obstacle on the ways to the first servers of `bootstrap.servers`; None when one of them lets us in.
 
-    Waits at most `timeout_s` for each step. Raises SinkRefused for properties that cannot be used.
+    Waits at most `timeout_s` for each step. Raises PropertyRefused for properties that cannot be used.
     """
     arguments = derive_client_arguments(kafka)
     context = read_tls_context(kafka) if uses_tls(kafka) else None

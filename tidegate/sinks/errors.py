@@ -23,6 +23,13 @@ class SinkRefused(PipelineStopped):
     code = "sink-refused"
 
 
+class PropertyRefused(SinkRefused):
+    """A Kafka property cannot be used: its name is among the fields."""
+
+    code = "property-refused"
+    exit_code = 2
+
+
 class LoginRefused(SinkRefused):
     """A broker does not let us in: user, password, certificates, the kind of connection."""
 

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.errors import PropertyRefused
 
 
 def uses_tls(kafka: Mapping[str, str]) -> bool:
@@ -15,7 +15,7 @@ def uses_tls(kafka: Mapping[str, str]) -> bool:
 
 
 def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
-    """Certificates and host names are checked by default, as in librdkafka. Raises SinkRefused, naming the property."""
+    """Certificates and host names are checked by default, as in librdkafka. Raises PropertyRefused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = _ClosingSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -69,9 +69,8 @@ def _load(step: Callable[[], None], name: str, what: str) -> None:
         step()
     except (OSError, ValueError) as error:  # SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-        hint = "; is ssl.key.password right?" if name == "ssl.certificate.location" else ""
-        raise SinkRefused(
-            f"kafka property {name!r}: {what} cannot be used: {reason}{hint} It must be PEM, and readable on every "
-            f"machine that the pipeline runs on",
-            property=name,
-        ) from error
+        text = f"{what} cannot be used: {reason}"
+        hint = "is ssl.key.password right? " if name == "ssl.certificate.location" else ""
+        remedy = f"{hint}it must be PEM, and readable on every machine that the pipeline runs on"
+        message = f"kafka property {name!r}: {text}; {remedy}"
+        raise PropertyRefused(message, text=text, remedy=remedy, property=name) from error

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.ids import TopicPartition
+from tidegate.sinks.connecting import STEP_S
+from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
 from tidegate.sinks.threads import HelperThread
 from tidegate.sinks.transactions import TransactionClient
@@ -42,6 +44,13 @@ class KafkaTools:
             return self.connect(kafka, timeout_s)
         except LoginRefused as refused:
             raise BrokerUnavailable(refused.message, **refused.fields) from refused
+
+    def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
+        """Look what is in the way, if anything. Raises BrokerUnavailable, which names it, with `text` as a field."""
+        obstacle = diagnose(kafka, STEP_S)
+        if obstacle is not None:
+            message = f"{obstacle.text}; {obstacle.remedy}"
+            raise BrokerUnavailable(message, text=obstacle.text) from silence
 
     def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
         """A producer of one transaction. Raises SinkRefused."""
