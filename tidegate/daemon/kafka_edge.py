@@ -22,6 +22,7 @@ from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.committer import Committer
+from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import OpenTransaction, TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.hanging import MendReport
