@@ -175,6 +175,21 @@ def test_raw_source_has_the_fixed_schema(broker: SessionBroker, topics: TopicMak
     assert frame["timestamp"].dt.epoch("ms").to_list() == [1_700_000_000_123] * 2
 
 
+def test_a_raw_record_whose_timestamp_no_calendar_has_fails_alone(broker: SessionBroker, topics: TopicMaker) -> None:
+    """Brokers before 4.0 take any timestamp: producers that mean microseconds or nanoseconds are not noticed there."""
+    topic = topics("raw", 1, {"message.timestamp.after.max.ms": str(2**63 - 1)})
+    seconds = 1_700_000_000
+    for factor in (10**3, 10**6, 10**9, 10**3):
+        produce(broker.bootstrap, topic, [b"v"], timestamp=seconds * factor)
+    columns = (("value", BINARY), ("timestamp", TIMESTAMP))
+    with Reading(source_operator(broker.bootstrap, topic, format="raw", schema=columns, output=columns)) as reading:
+        frame = reading.read()
+    assert frame["timestamp"].dt.epoch("s").to_list() == [seconds] * 2
+    failures = [failure for batch in reading.batches for failure in batch.failures]
+    assert [failure.offset for failure in failures] == [1, 2]
+    assert "OUT_OF_RANGE: the record's timestamp is 1700000000000000000 ms" in failures[1].reason
+
+
 def test_values_of_10_mb_are_read_within_bounded_memory(broker: SessionBroker, topics: TopicMaker) -> None:
     topic = topics("big", 1, {"max.message.bytes": "20000000"})
     value = b'{"id":1,"name":"' + b"x" * 10_000_000 + b'"}'

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import DecodeFailure
 from tidegate.formats.json_reader import JsonDecoder
@@ -175,12 +176,27 @@ def _decoder_of(operator: SourceOperator) -> Decode:
         return lambda messages: decoder.decode(list(map(ck.Message.value, messages)))
     if operator.format == "raw":
         names = [name for name, _ in operator.output]
-        return lambda messages: (_raw_frame(messages, names), [])
+        return lambda messages: _raw_rows(messages, names)
     raise ValueError(f"source {operator.name}: unknown format {operator.format!r}")
 
 
 def _topic_and_partition(message: ck.Message) -> Hashable:
     return message.topic(), message.partition()
+
+
+def _raw_rows(messages: list[ck.Message], names: Sequence[str]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+    """Kafka takes any timestamp, and producers that mean other units than milliseconds write years behind 9999."""
+    if "timestamp" not in names:
+        return _raw_frame(messages, names), []
+    outside = [
+        DecodeFailure(row, f"OUT_OF_RANGE: the record's timestamp is {instant_us // 1000} ms, behind the year 9999")
+        for row, instant_us in enumerate(map(_instant_us, messages))
+        if instant_us is not None and not FIRST_MOMENT <= instant_us <= LAST_MOMENT
+    ]
+    if outside:
+        rows = {failure.row for failure in outside}
+        messages = [message for row, message in enumerate(messages) if row not in rows]
+    return _raw_frame(messages, names), outside
 
 
 def _raw_frame(messages: list[ck.Message], names: Sequence[str]) -> pl.DataFrame:
