@@ -1,10 +1,21 @@
-"""Requests of our own: which answers are asked for again."""
+"""Requests of our own in a cluster whose leaders and coordinators move: a client of answers that are written down."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from kafka import errors
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.sinks.connection import is_passing
+from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
+from tidegate.sinks.facts import EndAnswer
+from tidegate.sinks.transactions import TransactionClient
 
 PASSING = {
     "LEADER_NOT_AVAILABLE": 5,
@@ -15,6 +26,88 @@ PASSING = {
     "OFFSET_NOT_AVAILABLE": 78,
 }
 FINAL = {"NONE": 0, "OFFSET_OUT_OF_RANGE": 1, "TOPIC_AUTHORIZATION_FAILED": 29, "INVALID_TXN_STATE": 48}
+PREPARED = Committable(
+    sink=OperatorName("out"),
+    subtask=SlotIndex(0),
+    attempt=Attempt(1),
+    checkpoint=CheckpointId(1),
+    transactional_id=TransactionalId("p.out.0.1.0"),
+    producer_id=7,
+    producer_epoch=0,
+    written=(),
+    opened_at_ms=0,
+    timeout_ms=60_000,
+)
+PARTITION = TopicPartition("out", 0)
+
+Answer = Callable[[Any, int | None], Any]
+"""What a node answers to a request; a KafkaError among the answers is raised."""
+
+
+class Scripted:
+    """The manager inside kafka-python's client: `answer` plays the cluster."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, int | None]] = []
+        self.refreshed = 0
+        self.cluster = SimpleNamespace(broker_metadata=lambda _node: True, request_update=self._refresh)
+
+    def _refresh(self) -> None:
+        self.refreshed += 1
+
+    def run(self, call: Callable[[], Any]) -> Any:
+        return asyncio.run(call())
+
+    def send(self, request: Any, node_id: int | None) -> Any:
+        self.asked.append((type(request).__name__.removesuffix("Request"), node_id))
+        return self.answer(request, node_id)
+
+    async def wait_for(self, answer: Any, timeout_ms: float) -> Any:
+        assert timeout_ms > 0
+        if isinstance(answer, errors.KafkaError):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[TransactionClient, Scripted]]:
+    """A client of a scripted cluster."""
+
+    def make(answer: Answer) -> tuple[TransactionClient, Scripted]:
+        manager = Scripted(answer)
+        admin = SimpleNamespace(_manager=manager, close=lambda: None)
+        monkeypatch.setattr("tidegate.sinks.connection.connect", lambda _kafka, _timeout_s: admin)
+        return TransactionClient({"bootstrap.servers": "a:1"}), manager
+
+    return make
+
+
+Maker = Callable[[Answer], tuple[TransactionClient, Scripted]]
+
+
+def ended(code: int) -> Any:
+    return SimpleNamespace(error_code=code)
+
+
+def coordinated_by(node: int, code: int = 0) -> Any:
+    return SimpleNamespace(coordinators=[SimpleNamespace(node_id=node, error_code=code, key=PREPARED.transactional_id)])
+
+
+def led_by(node: int) -> Any:
+    partition = SimpleNamespace(partition_index=0, leader_id=node)
+    return SimpleNamespace(topics=[SimpleNamespace(name="out", partitions=[partition])])
+
+
+def stable_at(offset: int, code: int = 0) -> Any:
+    partition = SimpleNamespace(partition_index=0, error_code=code, offset=offset)
+    return SimpleNamespace(topics=[SimpleNamespace(name="out", partitions=[partition])])
+
+
+def in_turn(**answers: list[Any]) -> Answer:
+    """The answers to requests by their names, in turn."""
+    left: dict[str, Iterator[Any]] = {name: iter(each) for name, each in answers.items()}
+    return lambda request, _node: next(left[type(request).__name__.removesuffix("Request")])
 
 
 @pytest.mark.parametrize("code", PASSING.values(), ids=PASSING)
@@ -25,3 +118,79 @@ def test_what_passes_when_leaders_move_is_asked_again(code: int) -> None:
 @pytest.mark.parametrize("code", FINAL.values(), ids=FINAL)
 def test_what_does_not_pass_is_final(code: int) -> None:
     assert not is_passing(code)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ended(15), ended(16), errors.KafkaConnectionError("it was killed"), errors.NodeNotReadyError(1)],
+    ids=["COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "dead", "not connected"],
+)
+def test_a_coordinator_that_has_moved_is_looked_up_again(scripted: Maker, trouble: Any) -> None:
+    client, manager = scripted(
+        in_turn(FindCoordinator=[coordinated_by(1), coordinated_by(2)], EndTxn=[trouble, ended(0)])
+    )
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+    assert [node for name, node in manager.asked if name == "EndTxn"] == [1, 2]
+
+
+@pytest.mark.parametrize("code", [14, 51], ids=["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"])
+def test_a_coordinator_that_is_busy_is_asked_again(scripted: Maker, code: int) -> None:
+    client, manager = scripted(
+        in_turn(FindCoordinator=[coordinated_by(1)], EndTxn=[ended(code), ended(code), ended(0)])
+    )
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+    assert [node for name, node in manager.asked if name == "EndTxn"] == [1, 1, 1]
+
+
+def test_a_coordinator_that_nobody_knows_yet_is_asked_for_again(scripted: Maker) -> None:
+    found = [coordinated_by(-1, 15), errors.KafkaConnectionError("the asked one died"), coordinated_by(3)]
+    client, manager = scripted(in_turn(FindCoordinator=found, EndTxn=[ended(0)]))
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+    assert manager.asked[-1] == ("EndTxn", 3)
+
+
+def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_cluster(scripted: Maker) -> None:
+    answers = in_turn(
+        FindCoordinator=[coordinated_by(4), coordinated_by(4)], EndTxn=[errors.UnknownBrokerIdError(4), ended(0)]
+    )
+    client, manager = scripted(answers)
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+    assert manager.refreshed == 1
+
+
+def test_without_a_final_answer_in_time_a_transaction_counts_as_open(scripted: Maker) -> None:
+    client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else ended(51))
+    assert client.end_transaction(PREPARED, timeout_s=0.1) is EndAnswer.NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [stable_at(-1, 6), stable_at(-1, 78), errors.KafkaConnectionError("it was killed")],
+    ids=["NOT_LEADER_OR_FOLLOWER", "OFFSET_NOT_AVAILABLE", "dead"],
+)
+def test_a_leader_that_has_moved_is_looked_up_again(scripted: Maker, trouble: Any) -> None:
+    client, manager = scripted(in_turn(Metadata=[led_by(1), led_by(2)], ListOffsets=[trouble, stable_at(9)]))
+    assert client.stable_offsets([PARTITION]) == {PARTITION: 9}
+    assert [node for name, node in manager.asked if name == "ListOffsets"] == [1, 2]
+
+
+def test_a_partition_without_a_leader_is_waited_for_and_named(scripted: Maker) -> None:
+    client, _ = scripted(lambda _request, _node: led_by(-1))
+    with pytest.raises(BrokerUnavailable, match=r"out\[0\] has no leader"):
+        client.stable_offsets([PARTITION], timeout_s=0.1)
+
+
+def test_transactions_are_listed_by_the_brokers_that_are_there_now(scripted: Maker) -> None:
+    brokers = [SimpleNamespace(brokers=[SimpleNamespace(node_id=node) for node in nodes]) for nodes in ([1, 2], [1, 3])]
+    empty = SimpleNamespace(error_code=0, transaction_states=[])
+    loading = SimpleNamespace(error_code=14, transaction_states=[])
+    client, manager = scripted(in_turn(Metadata=brokers, ListTransactions=[empty, loading, empty, empty]))
+    assert client.list_transactions("p.") == []
+    assert [node for name, node in manager.asked if name == "ListTransactions"] == [1, 2, 1, 3]
+
+
+def test_a_topic_that_the_user_may_not_see_is_not_called_missing(scripted: Maker) -> None:
+    hidden = SimpleNamespace(name="out", error_code=29, partitions=[])
+    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[hidden]))
+    with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
+        client.topics(["out"])
