@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.task.fakes import ATTEMPT, FakeFilter, VirtualClock
+from tests.task.fakes import ATTEMPT, FakeFilter, RowFailure, VirtualClock, frame_of
 from tests.task.rig import Rig
 from tests.task.small_rigs import STALE, barrier, batch, controls, one_chain, receiver, totals, turn
 from tests.task.topologies import (
@@ -343,6 +343,14 @@ def test_bad_records_skip_leaves_them_out_and_counts_them_by_reason() -> None:
     assert [count for _, count in slot.bad] == [1, 2]
     assert "step check" in slot.bad[1][0]
     assert "offset 2" in slot.bad[1][0]
+
+
+def test_a_bad_row_that_was_in_flight_before_anything_could_fail_is_told_without_a_place() -> None:
+    """A checkpoint of the former definition has its rows without partition and offset."""
+    rig = with_bad_records("fail")
+    operator = rig.plan.vertices[0].nodes[1].operator
+    with pytest.raises(BadRecord, match=r"record of its source, partition and offset unknown \(.*: overflow of 2; "):
+        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [RowFailure(0, "overflow of 2")])
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

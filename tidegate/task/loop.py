@@ -271,13 +271,15 @@ class SlotLoop:
         self._decline(subtask, checkpoint, reason, "")
 
     def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
-        """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build)."""
+        """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build).
+
+        But not those that were in flight in a checkpoint of an older definition, in which nothing here could fail.
+        """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
         policy = getattr(operator, "bad_records", "fail")
         for failure in failures:
-            partition, offset = frame["__partition"][failure.row], frame["__offset"][failure.row]
             origin = " or ".join(self.origins.get(operator.name, ())) or "its source"
-            where = f"{place}: record of {origin}, partition {partition}, offset {offset}: {failure.reason}"
+            where = f"{place}: record of {origin}, {_place_of(frame, failure.row)}: {failure.reason}"
             self.bad_record(operator.name, policy, where, failure.reason)
 
     def bad_record(self, operator: OperatorName, policy: str, where: str, reason: str) -> None:
@@ -299,3 +301,12 @@ class SlotLoop:
         if pending.done:
             self._pending.pop((subtask, pending.barrier.checkpoint), None)
             self._send(Acknowledged(pending.ack()))
+
+
+def _place_of(frame: pl.DataFrame, row: int) -> str:
+    if "__partition" not in frame.columns or "__offset" not in frame.columns:
+        return (
+            "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
+            "in which no step behind it could fail)"
+        )
+    return f"partition {frame['__partition'][row]}, offset {frame['__offset'][row]}"
