@@ -14,9 +14,9 @@ import pytest
 
 from tests.sinks.driving import Cluster, DrivenSink, permit, read_committed, rows
 from tests.support.lost_markers import lose_markers
+from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.sinks import committer
 from tidegate.sinks.committer import Committer
@@ -25,11 +25,13 @@ from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction
 from tidegate.sinks.hanging import MendReport, Verdict
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow
 
 COUNT = 100
-TOPICS = ("committed", "aborted", "joined", "reused", "foreign", "stays")
+USER, PASSWORD = "shop", "secret"
+TOPICS = ("committed", "aborted", "not allowed", "joined", "reused", "foreign", "stays")
 
 
 class Case(NamedTuple):
@@ -43,6 +45,7 @@ class Case(NamedTuple):
 class Stage(NamedTuple):
     """The broker behind its crash."""
 
+    broker: SecuredBroker
     cluster: Cluster
     cases: dict[str, Case]
 
@@ -65,7 +68,7 @@ class Stage(NamedTuple):
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    broker = DevelopmentBroker(tmp_path_factory.mktemp("lost-markers")).start()
+    broker = SecuredBroker(tmp_path_factory.mktemp("lost-markers"), {USER: PASSWORD}).start()
     cluster = Cluster(broker.bootstrap, lambda name: f"{name}-{uuid.uuid4().hex[:8]}")
     try:
         cases = {name: _prepare(cluster, subtask) for subtask, name in enumerate(TOPICS)}
@@ -80,7 +83,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         broker.start()
         ids = {case.one.transactional_id for case in cases.values()}
         wait_until(lambda: ids <= _listed(cluster), "the coordinator has loaded what it knows")
-        yield Stage(cluster, cases)
+        yield Stage(broker, cluster, cases)
     finally:
         cluster.close()
         broker.kill()
@@ -135,6 +138,32 @@ def test_a_lost_abort_marker_is_written_and_the_transaction_is_lost_instead_of_u
     with pytest.raises(TransactionLost):
         ending.commit(permit([one]))
     assert stage.seen("aborted") == []
+
+
+def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_once_it_may(stage: Stage) -> None:
+    topic, pipeline = stage.cases["not allowed"].topic, stage.cluster.pipeline
+    rights = [Right("TOPIC", topic, "READ"), Right("TRANSACTIONAL_ID", pipeline, "DESCRIBE", prefixed=True)]
+    stage.broker.grant(USER, rights)
+    login = {
+        "bootstrap.servers": stage.broker.secured,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(stage.broker.authority.file),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    client = TransactionClient(login)
+    try:
+        mender = Mender(client, pipeline, ())
+        report = mender.mend([topic], ())
+        assert [one.verdict for one, _ in report.left] == [Verdict.COMMIT] * 2
+        assert all("not authorized (ClusterAuthorizationFailedError (31))" in why for _, why in report.left)
+        assert stage.seen("not allowed") == []
+        stage.broker.grant(USER, [Right("BROKER", "kafka-cluster", "CLUSTER_ACTION")])
+        wait_until(lambda: not mender.mend([topic], ()).left, "the right has arrived")
+    finally:
+        client.close()
+    assert stage.seen("not allowed") == list(range(COUNT))
 
 
 def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> None:

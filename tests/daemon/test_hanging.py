@@ -1,0 +1,166 @@
+"""When the outputs are searched for hanging transactions, and what is told: once, to people, probes and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tidegate.daemon.hanging import LOADING_S, LOOK_S, UNSEEN_S, HangingCheck
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.status import PipelineState
+from tidegate.ids import OperatorName, TopicPartition, TransactionalId, VertexId
+from tidegate.plan.graph import Node, Plan, SinkOperator, Vertex
+from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.facts import OpenTransaction
+from tidegate.sinks.hanging import Hanging, MendReport, Verdict
+
+OPENED = OpenTransaction(TopicPartition("out", 3), 9, 5, 120, -1)
+OWN = TransactionalId("shop.out.0.1.2")
+
+
+def hanging(verdict: Verdict) -> Hanging:
+    return Hanging(OPENED, verdict, None if verdict is Verdict.UNSEEN else OWN, 5)
+
+
+def left(verdict: Verdict, why: str = "nothing was tried") -> MendReport:
+    return MendReport(frozenset({OPENED}), (), ((hanging(verdict), why),))
+
+
+NOTHING = MendReport(frozenset())
+
+
+class Scene:
+    """The check over answers that are given; every look is counted."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.interruptions = 0
+        self.bootstrap = "b:9092"
+        self.away = False
+        self.answer: MendReport | SinkRefused = NOTHING
+        self.asked: list[tuple[str, list[str], set[OpenTransaction]]] = []
+        self.metrics = PipelineMetrics("shop", "1", wall=lambda: 0.0)
+        self.metrics.state(PipelineState.RUNNING)
+        sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, "fail", {})
+        plan = Plan("shop", 1, 128, True, (Vertex(VertexId("out"), (Node(sink, (), ()),)),), ())
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        services = SimpleNamespace(kafka=self, clock=clock, metrics=self.metrics)
+        self.check = HangingCheck(plan, cast("Any", services))
+
+    async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
+        self.asked.append((pipeline, list(topics), set(seen)))
+        if isinstance(self.answer, SinkRefused):
+            raise self.answer
+        return self.answer
+
+    def turn(self, seconds: float) -> int:
+        """The time goes on; how many looks there were in all."""
+        self.now += seconds
+        asyncio.run(self.check.look_if_due())
+        return len(self.asked)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, {"pipeline": "shop", **labels})
+
+    def state(self) -> PipelineState:
+        return self.metrics.current_state[0]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_outputs_are_looked_at_now_and_then_and_at_once_behind_an_outage(scene: Scene) -> None:
+    assert scene.turn(0) == 1
+    assert scene.turn(LOOK_S - 1) == 1
+    assert scene.turn(1) == 2
+    scene.interruptions = 3
+    assert scene.turn(1) == 3
+    assert scene.turn(1) == 3
+    assert {(pipeline, *topics) for pipeline, topics, _ in scene.asked} == {("shop", "out")}
+
+
+def test_what_was_open_before_is_named_at_the_next_look(scene: Scene) -> None:
+    scene.answer = MendReport(frozenset({OPENED}))
+    scene.turn(0)
+    scene.turn(LOOK_S)
+    assert [seen for _, _, seen in scene.asked] == [set(), {OPENED}]
+
+
+def test_a_look_that_is_not_possible_is_told_once_and_tried_again_soon(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.answer = SinkRefused("not authorized")
+    assert scene.turn(0) == 1
+    assert scene.turn(1) == 2
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    scene.answer = NOTHING
+    assert scene.turn(1) == 3
+    assert scene.turn(1) == 3
+
+
+def test_a_written_marker_is_a_warning_and_a_count_and_no_state(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.answer = MendReport(frozenset({OPENED}), mended=(hanging(Verdict.COMMIT),))
+    scene.turn(0)
+    assert "commit marker was missing in out[3]" in caplog.text
+    assert scene.value("tidegate_missing_markers_written_total", end="commit") == 1
+    assert scene.value("tidegate_missing_markers_written_total", end="abort") == 0
+    assert scene.state() is PipelineState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("verdict", "owner"),
+    [
+        (Verdict.COMMIT, "own"),
+        (Verdict.ABORT, "own"),
+        (Verdict.UNSURE, "own"),
+        (Verdict.FOREIGN, "foreign"),
+    ],
+)
+def test_what_hangs_still_is_an_error_once_and_a_degraded_pipeline_until_it_is_gone(
+    scene: Scene, caplog: pytest.LogCaptureFixture, verdict: Verdict, owner: str
+) -> None:
+    scene.answer = left(verdict)
+    scene.turn(0)
+    scene.turn(LOOK_S)
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    assert scene.state() is PipelineState.DEGRADED
+    assert "stand still at offset 120 of out[3]" in scene.metrics.current_state[1]
+    assert scene.value("tidegate_hanging_transactions", owner=owner) == 1
+    scene.answer = NOTHING
+    scene.turn(LOOK_S)
+    assert scene.metrics.current_state == (PipelineState.RUNNING, "")
+    assert scene.value("tidegate_hanging_transactions", owner=owner) == 0
+
+
+def test_only_a_running_pipeline_becomes_degraded(scene: Scene) -> None:
+    for state in set(PipelineState) - {PipelineState.RUNNING, PipelineState.DEGRADED}:
+        scene.metrics.state(state, "why")
+        scene.answer = left(Verdict.COMMIT)
+        scene.turn(LOOK_S)
+        scene.answer = NOTHING
+        scene.turn(LOOK_S)
+        assert scene.metrics.current_state == (state, "why")
+
+
+def test_a_transaction_of_an_unknown_owner_is_looked_for_again_soon_and_told_when_it_cannot_be_in_order(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.answer = left(Verdict.UNSEEN)
+    assert scene.turn(0) == 1
+    assert scene.turn(2) == 2, "its coordinator may have been loading"
+    scene.turn(LOADING_S)
+    count = len(scene.asked)
+    assert scene.turn(2) == count
+    scene.turn(UNSEEN_S - LOADING_S - 10)
+    assert not [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert scene.state() is PipelineState.RUNNING
+    scene.turn(LOOK_S)
+    assert "no transactional id that this user may see owns it" in caplog.text
+    assert scene.state() is PipelineState.DEGRADED
