@@ -68,6 +68,28 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - A raw source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset
   bigint`; a raw sink writes the column `value`.
 - Several names in `from` are a union: all of them must have the same columns with the same types.
+- Headers of records are not read, and sinks write none.
+
+## JSON
+
+A source takes one object per record, in UTF-8. Fields that the schema does not name are skipped, missing ones and
+`null` are NULL, of a repeated one the last counts. Names of fields are found exactly as written. A value of another
+type makes a bad record, nothing is converted: `"5"` and `5.0` are no bigint, `5` is no string.
+
+| type | in | out |
+| --- | --- | --- |
+| `boolean` | `true`, `false` | the same |
+| whole numbers | a number without fraction and exponent, within the type's range | the same |
+| `float`, `double` | any number within the type's range | the same; NaN and infinities become `null` |
+| `string` | a string | the same |
+| `binary` | base64 | base64 |
+| `date` | `"2026-01-31"` | the same |
+| `timestamp` | `"2026-01-31T12:00:00.5+01:00"`, without offset UTC | `"2026-01-31T11:00:00.500Z"` |
+| `array`, `struct` | array, object | the same, with `null` for NULL fields |
+
+More than six digits of a second are rounded. A tombstone (a record without value) is a bad record of a JSON source; a
+raw source reads it as NULL. The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL
+is a record without key.
 """
 
 
