@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.errors import PipelineStopped
+from tidegate.errors import AttemptFailed, PipelineStopped
 
 
 class StateUnreadable(PipelineStopped):
@@ -10,3 +10,9 @@ class StateUnreadable(PipelineStopped):
 
     code = "state-unreadable"
     exit_code = 4
+
+
+class LocalStateFailed(AttemptFailed):
+    """State on local disk cannot be read or written. Nothing is lost: the next attempt restores from the checkpoint."""
+
+    code = "local-state"

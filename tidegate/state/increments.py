@@ -26,7 +26,8 @@ TRACKED_MAX: Final = 1_000_000
 File = TypeVar("File")
 """Whatever stands for a stored file."""
 
-Keys = set[Any]
+Keys = dict[Any, Any]
+"""A set in the order of insertion, which is the same in every process; the values mean nothing."""
 
 
 class Capture(msgspec.Struct, Generic[File], frozen=True):
@@ -80,7 +81,7 @@ class Increments(Generic[File]):
     def __init__(self, retained: int) -> None:
         """`retained`: completed checkpoints that are kept, at least 1."""
         self._retained = retained
-        self._changed: Keys | None = set()
+        self._changed: Keys | None = {}
         self._base: tuple[_Layer[File], ...] = ()
         self._flights: dict[CheckpointId, _Flight[File]] = {}
         self._newest = CheckpointId(0)
@@ -88,7 +89,7 @@ class Increments(Generic[File]):
     def touch(self, keys: Iterable[Any]) -> None:
         """These keys have been set."""
         if self._changed is not None:
-            self._changed.update(keys)
+            self._changed.update(keys if isinstance(keys, dict) else dict.fromkeys(keys))
             if len(self._changed) > TRACKED_MAX:
                 self._changed = None
 
@@ -100,7 +101,7 @@ class Increments(Generic[File]):
         if checkpoint <= self._newest:
             return Extent(None)
         self._newest = checkpoint
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed, {}
         below: tuple[_Layer[File], ...] = ()
         keys: Keys | None = None
         if len(self._flights) < self._retained:
@@ -144,14 +145,14 @@ class Increments(Generic[File]):
 def _decide_layers(
     base: tuple[_Layer[File], ...], changed: Keys | None, held: int
 ) -> tuple[tuple[_Layer[File], ...], Keys | None]:
-    """The layers to build on, and the keys of the new one; None for a full one."""
+    """The layers to build on, and the keys of the new one, None for a full one. Takes `changed` over."""
     if not base or changed is None:
         return (), None
     if not changed:
         return base, changed
     below, keys = list(base), changed
     while len(below) > 1 and (taken := below[-1].keys) is not None and below[-1].entries < 2 * len(keys):
-        keys = keys | taken
+        keys.update(taken)
         below.pop()
     if len(below) >= LAYERS_MAX or sum(layer.entries for layer in below[1:]) + len(keys) >= held:
         return (), None
@@ -159,11 +160,13 @@ def _decide_layers(
 
 
 def _joined(parts: Sequence[Keys | None]) -> Keys | None:
-    """All keys; None when they are too many to be known. Never changes a part."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return known[0] if len(known) == 1 else set[Any]().union(*known)
+    """All keys, in a new set; None when they are too many to be known."""
+    joined: Keys = {}
+    for part in parts:
+        if part is None:
+            return None
+        joined |= part
+    return joined
 
 
 def _forget_keys(increments: Sequence[_Layer[Any]]) -> None:

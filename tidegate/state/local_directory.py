@@ -19,12 +19,11 @@ SWEPT_MAX: Final = 1000
 
 
 class LocalDirectory:
-    """A new directory below `parent` (the system's temporary directory); `close` removes it."""
+    """A new directory below `parent`; `close` removes it. Raises OSError."""
 
-    def __init__(self, parent: Path | None = None) -> None:
-        base = Path(tempfile.gettempdir()) if parent is None else parent
-        sweep(base)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+    def __init__(self, parent: Path) -> None:
+        sweep(parent)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
         taking = self.path / f".{_LOCK}"
         self._lock = os.open(taking, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)

@@ -8,6 +8,7 @@ other backend. Nothing on the local disk is trusted at a restart: the write-ahea
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
@@ -19,6 +20,7 @@ from rocksdict import BlockBasedOptions, Cache, Options, Rdict, Snapshot, WriteB
 
 from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, Value
+from tidegate.state.errors import LocalStateFailed
 from tidegate.state.increments import Capture, Extent, File, Increments
 from tidegate.state.local_directory import LocalDirectory
 from tidegate.state.snapshot import EncodedGroup, StateShape, assemble_snapshot, read_entries, tuple_type
@@ -63,8 +65,12 @@ class RocksState(Generic[File]):
         """Of the keys that were looked up last: how they are stored, and whether they are there."""
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(tuple_type(shape.values)).decode
-        self._directory = LocalDirectory(parent)
-        self._db = Rdict(str(self._directory.path / "db"), _options(limits or RocksLimits()))
+        base = Path(tempfile.gettempdir()) if parent is None else parent
+        try:
+            self._directory = LocalDirectory(base)
+            self._db = Rdict(str(self._directory.path / "db"), _options(limits or RocksLimits()))
+        except Exception as error:
+            raise self._failure(base, error) from error  # the library has no class of errors of its own
         writes = WriteOptions()
         writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, called a method by the stubs
         self._db.set_write_options(writes)
@@ -76,7 +82,10 @@ class RocksState(Generic[File]):
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
         """See KeyedState."""
         stored = self._stored_keys(keys)
-        found: list[bytes | None] = self._db.get(cast("Any", stored)) or []
+        try:
+            found: list[bytes | None] = self._db.get(cast("Any", stored)) or []
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
@@ -90,7 +99,7 @@ class RocksState(Generic[File]):
         extent = Extent[File](None) if full else self._increments.begin(checkpoint, self._count)
         if extent.keys is None:
             # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
-            return Capture(partial(self._files, self._db.items()))
+            return Capture(partial(self._files, self._db.items(), self._count))
         if not extent.keys:
             return Capture(None, extent.builds_on)
         return Capture(partial(self._files_of, self._db.snapshot(), extent.keys), extent.builds_on)
@@ -130,7 +139,10 @@ class RocksState(Generic[File]):
             batch.put(place, self._encode(value))
             if not there:
                 new.add(key)
-        self._db.write(batch)
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
         self._count += len(new)
         self._seen = {}
 
@@ -139,11 +151,15 @@ class RocksState(Generic[File]):
         return [_GROUP.pack(group) + self._encode(row) for group, row in zip(self._groups_of(rows), rows, strict=True)]
 
     def _files_of(self, moment: Snapshot, keys: Iterable[Key]) -> Iterator[bytes]:
-        return self._files((place, moment[place]) for place in sorted(self._stored_keys(keys)))
+        places = sorted(self._stored_keys(keys))
+        return self._files(((place, moment[place]) for place in places), len(places))
 
-    def _files(self, items: Iterable[tuple[Any, bytes]]) -> Iterator[bytes]:
-        """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too."""
-        size, written = 0, False
+    def _files(self, items: Iterable[tuple[Any, bytes]], count: int) -> Iterator[bytes]:
+        """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too.
+
+        Raises LocalStateFailed when there are not `count`: an iterator that meets damage just ends.
+        """
+        size, written, left = 0, False, count
         parts: list[EncodedGroup] = []
         for prefix, entries in groupby(items, key=lambda item: item[0][: _GROUP.size]):
             (group,) = _GROUP.unpack(prefix)
@@ -151,13 +167,24 @@ class RocksState(Generic[File]):
             for place, value in entries:
                 chunk.append(b"\x92" + place[_GROUP.size :] + value)
                 size += len(chunk[-1])
+                left -= 1
                 if size >= FILE_BYTES:
                     yield self._file([*parts, _encoded_group(group, chunk)])
                     size, parts, chunk, written = 0, [], [], True
             if chunk:
                 parts.append(_encoded_group(group, chunk))
+        if left:
+            raise self._failure(self._directory.path, f"{count - left} keys were read where {count} were written")
         if parts or not written:
             yield self._file(parts)
+
+    def _failure(self, directory: Path, error: object) -> LocalStateFailed:
+        return LocalStateFailed(
+            f"state of {self._operator} in {directory}: {error}; look whether the disk is full or broken, or let "
+            "`TMPDIR` name another directory on the executors",
+            operator=self._operator,
+            directory=str(directory),
+        )
 
     def _file(self, parts: Sequence[EncodedGroup]) -> bytes:
         return assemble_snapshot(self._operator, self._name, self._shape, parts)
