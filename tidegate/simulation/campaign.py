@@ -131,13 +131,13 @@ def prepare(counter: Synchronized[int] | None = None) -> None:
 
 def tell(result: Result, smallest: Schedule | None) -> str:
     """The story of a failed schedule."""
-    fired = [str(fault) for fault in result.fired]
+    fired, story = [str(fault) for fault in result.fired], result.trace.lines
     parts = [
         f"seed {result.schedule.seed} fails: {result.schedule.workload}",
         "faults that happened:",
         *(f"  {fault}" for fault in fired),
-        f"the last {STORY_LINES} of {len(result.story)} lines:",
-        *(f"  {line}" for line in result.story[-STORY_LINES:]),
+        f"the last {STORY_LINES} of {len(story)} lines:",
+        *(f"  {line}" for line in story[-STORY_LINES:]),
         "problems:",
         *(f"  {problem}" for problem in result.problems),
     ]

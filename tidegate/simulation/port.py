@@ -83,7 +83,8 @@ class BrokerPort:
             except Exception as error:  # noqa: BLE001 - the caller gets it
                 answer.append((False, error))
             if process.alive:
-                kernel.trace.tell(f"{process.name} {name} -> {_short(answer[0])}")
+                good, result = answer[0]
+                kernel.trace.tell(f"{process.name} {name}", result if good else f"{type(result).__name__} {result}")
             answered.set()
 
         if kernel.advance(way_s):
@@ -237,9 +238,3 @@ class SimStorage:
         if kind == "lose-after":
             raise StorageError(f"model: {what} {name}: input/output error after it was done")
         return result
-
-
-def _short(answer: tuple[bool, object]) -> str:
-    good, value = answer
-    text = str(value) if good else f"{type(value).__name__} {value}"
-    return text[:160]

@@ -1,4 +1,4 @@
-"""What happened, line by line: a digest of everything, and the last lines for people."""
+"""What happened, line by line. Nothing is made into text before somebody asks: most schedules are never told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 LINES_MAX: Final = 20_000
+ANSWER_MAX: Final = 160
 
 
 class Trace:
@@ -15,19 +16,23 @@ class Trace:
 
     def __init__(self, keep: int = LINES_MAX) -> None:
         self.clock: Callable[[], float] = float
-        self.lines: deque[str] = deque(maxlen=keep)
-        self.told = 0
-        self._digest = hashlib.sha256()
+        self._told = 0
+        self._kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=keep)
 
-    def tell(self, text: str) -> None:
-        """Add a line."""
-        line = f"{self.clock():11.6f} {text}"
-        self.told += 1
-        self.lines.append(line)
-        self._digest.update(line.encode())
-        self._digest.update(b"\n")
+    def tell(self, text: str, *answer: object) -> None:
+        """Add a line, maybe with an answer, which is told as it is when the line is asked for."""
+        self._told += 1
+        self._kept.append((self.clock(), text, answer))
+
+    @property
+    def lines(self) -> list[str]:
+        """The last ones."""
+        return [
+            f"{at_s:11.6f} {text}" + "".join(f" -> {str(value)[:ANSWER_MAX]}" for value in answer)
+            for at_s, text, answer in self._kept
+        ]
 
     @property
     def digest(self) -> str:
-        """Of all lines."""
-        return self._digest.hexdigest()
+        """Of the last lines, and of how many there were."""
+        return hashlib.sha256("\n".join([str(self._told), *self.lines]).encode()).hexdigest()

@@ -68,8 +68,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     switches: int
     virtual_s: float
-    digest: str
-    story: tuple[str, ...]
+    trace: Trace
     passed: dict[str, int]
 
 
@@ -167,8 +166,7 @@ class World:
             events=self.kernel.events,
             switches=self.kernel.switches,
             virtual_s=self.kernel.now - START_S,
-            digest=self.trace.digest,
-            story=tuple(self.trace.lines),
+            trace=self.trace,
             passed=dict(self.faults.passed),
         )
 
