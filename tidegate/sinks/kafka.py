@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.formats.records import Encoded
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator
+from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.hanging import find_unended
 from tidegate.sinks.naming import TransactionalName
@@ -34,8 +33,6 @@ from tidegate.task.ports import Prepared
 
 logger = logging.getLogger(__name__)
 
-QUEUED_BYTES_MAX: Final = 8 << 20
-"""Bounds what waits in front of the client's own queue together with that queue's size; one batch is always taken."""
 WARM_AHEAD: Final = 2
 PREPARE_TIMEOUT_S: Final = 120.0
 FLUSH_MARGIN_S: Final = 10.0
@@ -49,11 +46,6 @@ ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
 longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
 ENDED_PAUSE_S: Final = 0.05
-
-
-class _Barrier(msgspec.Struct, frozen=True):
-    checkpoint: CheckpointId
-    at: float
 
 
 class KafkaSink:
@@ -92,11 +84,8 @@ class KafkaSink:
         size = derive_pool_size(interval_ms, concurrent)
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
-        self._queue: deque[Encoded | _Barrier] = deque()
-        self._queued_rows = 0
-        self._queued_bytes = 0
-        self._place = 0
-        self._blocked = False
+        properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
+        self._backlog = Backlog(int(properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
         self._opening = 0
@@ -111,9 +100,6 @@ class KafkaSink:
         self._preparing_since_ms: dict[CheckpointId, int] = {}
         self._proven: dict[tuple[int, TopicPartition], float] = {}
         self._last: dict[TransactionalId, Committable] = {}
-        properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
-        self._queue_max = int(properties["queue.buffering.max.messages"])
-        self._room_min = max(1, self._queue_max // 4)
         title = f"{operator.name}-{subtask}"
         self._openers, self._preparers, self._droppers, self._drainers = (
             tools.helper(f"sink-{role}-{title}", self._fail) for role in ("open", "prepare", "drop", "drain")
@@ -127,23 +113,12 @@ class KafkaSink:
 
     @property
     def room(self) -> int:
-        """Rows that the client has room for, or the next one while there is none; 0 until a quarter of it is free.
-
-        What a sink was given must be sent before the next barrier, and nothing overtakes it here: so it takes only what
-        fits.
-        """
-        if self._blocked or self._queued_bytes >= QUEUED_BYTES_MAX:
-            return 0
-        client = self._queue_max if self._flushing or self._writer is None else self._writer.room
-        room = client - self._queued_rows
-        return room if room >= self._room_min else 0
+        """Rows that may be written now; 0 while the client is nearly full."""
+        return self._backlog.room(None if self._flushing or self._writer is None else self._writer.room)
 
     def write(self, rows: Encoded) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
-        if rows.records:
-            self._queue.append(rows)
-            self._queued_rows += len(rows.records)
-            self._queued_bytes += rows.size_bytes
+        self._backlog.add(rows)
 
     def turn(self) -> bool:
         """Hand queued rows to the client and look for errors; True when something moved. Raises SinkFailed."""
@@ -151,28 +126,22 @@ class KafkaSink:
         progressed = self._take_results()
         if self._writer is not None:
             self._writer.poll()
-        while self._queue and not self._flushing:
-            head = self._queue[0]
-            if isinstance(head, _Barrier):
-                self._queue.popleft()
+        while (head := self._backlog.head) is not None and not self._flushing:
+            if isinstance(head, QueuedBarrier):
+                self._backlog.pass_barrier()
                 self._begin_prepare(head)
                 progressed = True
                 continue
             writer = self._current_writer()
             if writer is None:
                 break
-            done = writer.write(head, self._place)
-            progressed |= done > self._place
-            self.records_written += done - self._place
-            self._queued_rows -= done - self._place
-            self._place = done
-            self._blocked = done < len(head.records)
-            if self._blocked:
+            place = self._backlog.place
+            done = writer.write(head, place)
+            progressed |= done > place
+            self.records_written += done - place
+            if not self._backlog.advance(done):
                 writer.poll()
                 break
-            self._queue.popleft()
-            self._place = 0
-            self._queued_bytes -= head.size_bytes
             self.bytes_written += head.size_bytes
         if self._writer is not None and not self._flushing and not self.room:
             self._watch_drain(self._writer)
@@ -180,7 +149,7 @@ class KafkaSink:
 
     def prepare(self, checkpoint: CheckpointId) -> None:
         """The barrier: rows written so far belong to `checkpoint`; flushed and counted in the background."""
-        self._queue.append(_Barrier(checkpoint, self._clock.monotonic()))
+        self._backlog.add_barrier(QueuedBarrier(checkpoint, self._clock.monotonic()))
 
     def poll_prepared(self) -> Sequence[Prepared]:
         """The next finished prepare, one at a time: `unconfirmed` then never runs ahead of the checkpoint it goes with.
@@ -297,7 +266,7 @@ class KafkaSink:
             self._opening += 1
             self._openers.submit(partial(self._open_writer, transactional_id))
 
-    def _begin_prepare(self, barrier: _Barrier) -> None:
+    def _begin_prepare(self, barrier: QueuedBarrier) -> None:
         writer = self._writer
         if writer is None or not writer.produced:
             # On the preparing thread, too: an answer that overtook the proof of the transaction before it would be
@@ -314,8 +283,7 @@ class KafkaSink:
     def _watch_drain(self, writer: Writer) -> None:
         if not self._draining:
             self._draining = True
-            barrier_waits = any(isinstance(each, _Barrier) for each in self._queue)
-            self._drainers.submit(partial(self._drain, writer, writer.queued, hurried=barrier_waits))
+            self._drainers.submit(partial(self._drain, writer, writer.queued, hurried=self._backlog.has_barrier))
 
     def _drop(self, writer: Writer) -> None:
         """Destroying a producer takes 10 to 100 ms, so it happens on a thread of its own."""
@@ -366,7 +334,7 @@ class KafkaSink:
         self._clock.sleep(ENDED_PAUSE_S)
         self._openers.submit(partial(self._open_writer, last.transactional_id, since))
 
-    def _prepare(self, writer: Writer, barrier: _Barrier) -> None:
+    def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
         properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)
         limit_s = int(properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
         undelivered = writer.flush(limit_s, self._stopping)
@@ -393,9 +361,11 @@ class KafkaSink:
         if self._exactly_once:
             self._drop(writer)
 
-    def _answer(self, barrier: _Barrier, committables: tuple[Committable, ...]) -> None:
+    def _answer(self, barrier: QueuedBarrier, committables: tuple[Committable, ...]) -> None:
         """Answers leave in the order of their barriers: this thread does one after the other."""
-        self._results.append(Prepared(barrier.checkpoint, committables, (self._clock.monotonic() - barrier.at) * 1000))
+        self._results.append(
+            Prepared(barrier.checkpoint, committables, (self._clock.monotonic() - barrier.at_s) * 1000)
+        )
         self._wake()
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
