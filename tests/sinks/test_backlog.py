@@ -28,15 +28,15 @@ def test_rows_come_out_in_order_with_the_barrier_between_them() -> None:
     backlog.add_barrier(BARRIER)
     backlog.add(rows(()))
     backlog.add(second)
-    heads = [backlog.head]
-    assert backlog.has_barrier
+    heads, barriers = [backlog.head], [backlog.has_barrier]
     assert backlog.advance(3)
     heads.append(backlog.head)
     backlog.pass_barrier()
-    assert not backlog.has_barrier
     heads.append(backlog.head)
+    barriers.append(backlog.has_barrier)
     assert backlog.advance(2)
     assert [*heads, backlog.head] == [first, BARRIER, second, None]
+    assert barriers == [True, False]
     assert backlog.room(None) == 100
 
 
