@@ -196,7 +196,8 @@ class Decisions:
             return
         except (StorageError, AppendUnsettled) as error:
             settled = not isinstance(error, AppendUnsettled)
-            logger.warning("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
+            # At debug: `_aborted` tells it, too; only an attempt that ends at this moment does not need it any more.
+            logger.debug("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
             self._feed(
                 JournalFailed(
                     checkpoint.id,
