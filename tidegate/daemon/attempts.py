@@ -96,11 +96,13 @@ class Attempts:
 
     async def run(self) -> None:
         """Returns when the pipeline has ended. Raises what ended it otherwise."""
+        failed: TidegateError | None = None
         while not self._stop_requested.is_set():
             started = self._services.clock.monotonic()
             try:
                 await self._run_attempt()
-                return
+                if failed is None or (self.runner is not None and self.runner.is_running):
+                    return
             except TidegateError as error:
                 if self._stop_requested.is_set() and error.retriable:
                     raise ShutdownIncomplete(
@@ -108,6 +110,12 @@ class Attempts:
                         f"lost, the next start goes on from the last checkpoint"
                     ) from error
                 await self._after_failure(error, started)
+                failed = error
+        if failed is not None:
+            raise ShutdownIncomplete(
+                f"the end was asked for while no attempt ran, so there is no final checkpoint ({failed.message}); "
+                "nothing is lost, the next start goes on from the last checkpoint"
+            ) from failed
 
     def stop(self) -> None:
         """A final checkpoint, then the end; at once where nothing runs yet."""

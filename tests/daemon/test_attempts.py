@@ -1,0 +1,57 @@
+"""The end is asked for between two attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.restart import RestartSettings
+from tidegate.daemon.attempts import Attempts, ShutdownIncomplete
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.errors import AttemptFailed
+
+SETTINGS = RestartSettings(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
+
+
+class Planned(Attempts):
+    """Attempts that fail, or that are being deployed when the end is asked for."""
+
+    def __init__(self, *, deploying: bool) -> None:
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK,
+            metrics=PipelineMetrics("shop", "0"),
+            spark=SimpleNamespace(jvm_alive=True),
+            kafka=SimpleNamespace(interruptions=0),
+        )
+        settings = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
+        nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
+        super().__init__(nothing, cast("Any", services), nothing, cast("Any", settings), None, print, lambda: 0.0)
+        self._deploying = deploying
+        self.number = 0
+
+    async def _run_attempt(self) -> None:
+        self.number += 1
+        if self._deploying and self.number == 2:
+            self.runner = cast("Any", SimpleNamespace(is_running=False, cancel=lambda: None, running_since=None))
+            self.stop()
+            return
+        if not self._deploying:
+            asyncio.get_running_loop().call_soon(self.stop)
+        raise AttemptFailed("the storage is full")
+
+
+def _quick() -> RestartSettings:
+    return RestartSettings(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
+
+
+@pytest.mark.parametrize("deploying", [False, True])
+def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> None:
+    """Exit code 6, not 0: a supervisor that asked for the end must learn that the last records are not committed."""
+    attempts = Planned(deploying=deploying)
+    with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*nothing is lost"):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    assert ShutdownIncomplete.exit_code == 6
