@@ -123,6 +123,18 @@ def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
     assert client.fenced == fenced
 
 
+def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    client = ScriptedClient({})
+    ids = [TransactionalId(f"p.totals.{slot}.1.0") for slot in range(50)]
+    client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING) for one in ids]
+    with caplog.at_level("INFO"):
+        assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ids
+    assert client.fenced == ids
+    (line,) = caplog.messages
+    assert line.startswith("aborted 50 open transactions of older attempts: p.totals.0.1.0, ")
+    assert line.endswith(" and 46 more")
+
+
 @pytest.mark.parametrize(
     "identity", ["p.totals.0.2.0", "p.totals.0.3.0", "p.x.totals.0.1.0", "p.totals.0.1", "pp.totals.0.1.0", "p.own"]
 )

@@ -29,6 +29,7 @@ MARKER_TIMEOUT_S: Final = 10.0
 """How long markers may lag behind the coordinator's decision before we report what is missing."""
 MARKER_PAUSE_S: Final = 0.05
 REPORTED_PARTITIONS: Final = 20
+REPORTED_IDS: Final = 4
 
 
 _Asked = tuple[Committable, EndAnswer | None, Outcome, list[Marker]]
@@ -152,8 +153,11 @@ class Committer:
             ours = name is not None and name.pipeline == pipeline and name.attempt < current
             if ours and listing.state is CoordinatorState.ONGOING and listing.transactional_id not in keep:
                 self._client.fence(listing.transactional_id, timeout_s=self._timeout_s)
-                logger.info("aborted the open transaction of an older attempt: %s", listing.transactional_id)
                 fenced.append(listing.transactional_id)
+        if fenced:
+            more = f" and {len(fenced) - REPORTED_IDS} more" if len(fenced) > REPORTED_IDS else ""
+            names = ", ".join(fenced[:REPORTED_IDS])
+            logger.info("aborted %d open transactions of older attempts: %s%s", len(fenced), names, more)
         return fenced
 
     def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
