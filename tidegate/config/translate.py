@@ -73,6 +73,9 @@ def _unknown_key(path: Path) -> Issue:
     word = str(path[-1])
     if model is not None and word in model.LATER:
         return Issue(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
+    if word == "<<":
+        remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
+        return Issue(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
     remedy = _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
     return Issue(path, "unknown key", remedy or "remove it", at_key=True)
 
