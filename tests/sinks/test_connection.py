@@ -194,3 +194,35 @@ def test_a_topic_that_the_user_may_not_see_is_not_called_missing(scripted: Maker
     client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[hidden]))
     with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
         client.topics(["out"])
+
+
+def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves(scripted: Maker) -> None:
+    def committed(code: int) -> Any:
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=code)])])
+
+    sent: list[Any] = []
+    turns = in_turn(
+        FindCoordinator=[coordinated_by(1), coordinated_by(2)],
+        OffsetCommit=[committed(16), committed(0), committed(30)],
+    )
+
+    def answer(request: Any, node: int | None) -> Any:
+        sent.append(request)
+        return turns(request, node)
+
+    client, manager = scripted(answer)
+    client.mirror_offsets("lag", {PARTITION: 41})
+    assert manager.asked == [
+        ("FindCoordinator", None),
+        ("OffsetCommit", 1),
+        ("FindCoordinator", None),
+        ("OffsetCommit", 2),
+    ]
+    assert (sent[0].key_type, sent[0].coordinator_keys) == (0, ["lag"])
+    (topic,) = sent[-1].topics
+    assert (topic.name, [(part.partition_index, part.committed_offset) for part in topic.partitions]) == (
+        "out",
+        [(0, 41)],
+    )
+    with pytest.raises(SinkRefused, match="grant READ on that group"):
+        client.mirror_offsets("lag", {PARTITION: 42})

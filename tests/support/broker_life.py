@@ -38,7 +38,7 @@ from tidegate.storage.local import LocalStorage
 
 EFFECTS: Final = frozenset(
     {"storage.put", "storage.put_if_absent", "storage.delete", "client.end_transactions", "client.fence",
-     "writer.open", "writer.repeat", "writer.flush", "mirror"}
+     "writer.open", "writer.repeat", "writer.flush", "client.mirror_offsets"}
 )  # fmt: skip
 """Calls that change something: they have a point behind them, too."""
 ONCE: Final = frozenset({"writer.repeat", "consumer.consume"})
@@ -140,9 +140,6 @@ class _Tools(KafkaTools):
 
     def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
         return cast("ck.Consumer", _Hooked("consumer", super().consumer(config), self._points))
-
-    def mirror(self, kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self._points.around("mirror", super().mirror)(kafka, group, offsets)
 
 
 class Daemon:

@@ -156,9 +156,9 @@ class KafkaEdge:
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back.
 
-        Raises BrokerUnavailable.
+        Raises BrokerUnavailable, SinkRefused.
         """
-        await self._on(self._other_thread, lambda: self._tools.mirror(self._kafka, group, offsets))
+        await self._ask(lambda client: client.mirror_offsets(group, offsets))
 
     async def ask_for_life(self, timeout_s: float) -> None:
         """Returns when a broker has answered. Raises BrokerUnavailable, SinkRefused."""

@@ -87,10 +87,6 @@ class SimTools(KafkaTools):
         """See KafkaTools."""
         return cast("ck.Consumer", ModelConsumer(self._broker, self._port, config))
 
-    def mirror(self, kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:  # noqa: ARG002  # as KafkaTools
-        """See KafkaTools."""
-        ModelClient(self._broker, self._port).mirror_offsets(group, offsets)
-
 
 class SimSource(KafkaSource):
     """Reads the model broker."""

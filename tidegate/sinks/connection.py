@@ -26,10 +26,11 @@ CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a littl
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
 _NOT_AUTHORIZED: Final[Mapping[int, str]] = {
     29: "grant READ on the topic to this user, and WRITE on a sink's",
+    30: "grant READ on that group to this user: lag tools look there",
     31: "grant it to this user on the cluster",
     53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
 }
-"""TOPIC_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
+"""TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
 
 
 class AskAgain(Exception):
@@ -46,7 +47,7 @@ class BrokerConnection:
         self._bootstrap = kafka.get("bootstrap.servers", "")
         self._admin = connect(kafka, connect_timeout_s)
         self._manager: Any = self._admin._manager
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[str, bool], int] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._closed = False
         self.interruptions = 0
@@ -64,7 +65,7 @@ class BrokerConnection:
 
     def known_coordinator(self, transactional_id: str) -> int | None:
         """The cached coordinator of an id."""
-        return self._coordinators.get(transactional_id)
+        return self._coordinators.get((transactional_id, False))
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         """Look them up again next time."""
@@ -142,41 +143,43 @@ class BrokerConnection:
         return self._manager.run(call)
 
     def ask_coordinator(
-        self, transactional_id: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float
+        self, key: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float, *, group: bool = False
     ) -> Any:
-        """Send to the coordinator of an id; it is looked up again whenever it did not answer or says it moved."""
+        """Send to the coordinator of a transactional id, or group; it is looked up again whenever it did not answer or
+        says it moved.
+        """
         from kafka.errors import KafkaError
 
         def attempt(remaining_s: float) -> Any:
             try:
-                answer = self.send(request(), self._coordinator(transactional_id, remaining_s), remaining_s)
+                answer = self.send(request(), self._coordinator(key, group, remaining_s), remaining_s)
             except KafkaError:
-                self._coordinators.pop(transactional_id, None)
+                self._coordinators.pop((key, group), None)
                 raise
             if code(answer) in _COORDINATOR_MOVED:
-                self._coordinators.pop(transactional_id, None)
+                self._coordinators.pop((key, group), None)
             if code(answer) in CONCURRENT_RETRY:
                 raise AskAgain(error_name(code(answer)))
             return answer
 
-        return self.until(attempt, timeout_s, f"asking the coordinator of transaction {transactional_id}")
+        return self.until(attempt, timeout_s, f"asking the coordinator of {_coordinated(key, group)}")
 
-    def _coordinator(self, transactional_id: str, timeout_s: float) -> int:
+    def _coordinator(self, key: str, group: bool, timeout_s: float) -> int:
         """Own cache: kafka-python's own one is never invalidated."""
         from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
-        known = self._coordinators.get(transactional_id)
+        known = self._coordinators.get((key, group))
         if known is not None:
             return known
-        kind = CoordinatorType.TRANSACTION
-        request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[transactional_id], min_version=4)
+        kind = CoordinatorType.GROUP if group else CoordinatorType.TRANSACTION
+        request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[key], min_version=4)
         found = self.send(request, None, timeout_s).coordinators[0]
         if found.error_code in CONCURRENT_RETRY:
             raise AskAgain(error_name(found.error_code))
-        self.refuse(found.error_code, f"finding the coordinator of transaction {transactional_id}")
+        self.refuse(found.error_code, f"finding the coordinator of {_coordinated(key, group)}")
         if self._manager.cluster.broker_metadata(found.node_id) is None:
             self._manager.cluster.add_coordinator(found, kind, found.key, synthesize_node_id=False)
-        self._coordinators[transactional_id] = found.node_id
+        self._coordinators[key, group] = found.node_id
         return int(found.node_id)
 
     def refuse(self, code: int, what: str) -> None:
@@ -218,6 +221,10 @@ class BrokerConnection:
             self._leaders.pop(partition, None)
             raise AskAgain(f"{partition}: {error_name(code)}")
         self.refuse(code, f"{what} of {partition}")
+
+
+def _coordinated(key: str, group: bool) -> str:
+    return f"{'group' if group else 'transaction'} {key}"
 
 
 def is_passing(code: int) -> bool:

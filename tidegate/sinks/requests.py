@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
@@ -38,6 +38,37 @@ def producers_request(partitions: Iterable[TopicPartition]) -> Any:
     topic = DescribeProducersRequest.TopicRequest
     return DescribeProducersRequest(
         topics=[topic(name=name, partition_indexes=parts) for name, parts in _by_topic(partitions).items()]
+    )
+
+
+def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int]) -> Any:
+    """OffsetCommit for a group without members, version 8 at most: 9 wants a member's epoch, 10 topic ids."""
+    from kafka.protocol.consumer import OffsetCommitRequest
+
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = topic.OffsetCommitRequestPartition
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    part(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(name, index)],
+                        committed_leader_epoch=-1,
+                        committed_metadata="",
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in _by_topic(offsets).items()
+        ],
+        max_version=8,
     )
 
 

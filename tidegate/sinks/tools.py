@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.ids import TopicPartition
 from tidegate.sinks.connecting import STEP_S
 from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from tidegate.sinks.writer import Writer
 
-MIRROR_TIMEOUT_S: Final = 10.0
 _CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
 
 
@@ -67,25 +65,6 @@ class KafkaTools:
         import confluent_kafka as ck
 
         return ck.Consumer(dict(config), logger=_CLIENT_LOG)
-
-    def mirror(self, kafka: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write offsets to a consumer group. Raises BrokerUnavailable."""
-        import confluent_kafka as ck
-        from confluent_kafka.admin import AdminClient
-
-        admin = AdminClient({**kafka, "log_level": "0"})  # what goes wrong comes as an error of the request
-        wanted = [ck.TopicPartition(part.topic, part.partition, offset) for part, offset in sorted(offsets.items())]
-        request = [ck.ConsumerGroupTopicPartitions(group, wanted)]
-        try:
-            for future in admin.alter_consumer_group_offsets(request, request_timeout=MIRROR_TIMEOUT_S).values():
-                future.result(MIRROR_TIMEOUT_S)
-        except (ck.KafkaException, TimeoutError) as error:
-            reason = error.args[0] if error.args else error
-            forbidden = isinstance(reason, ck.KafkaError) and reason.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
-            remedy = "; grant READ on that group to this user: lag tools look there" if forbidden else ""
-            raise BrokerUnavailable(
-                f"positions were not mirrored to consumer group {group}: {error}{remedy}"
-            ) from error
 
 
 KAFKA_TOOLS: Final = KafkaTools()

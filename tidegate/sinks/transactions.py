@@ -39,6 +39,7 @@ from tidegate.sinks.requests import (
     LATEST_OFFSET,
     end_request,
     fetch_request,
+    group_offsets_request,
     marker_request,
     offsets_request,
     producers_request,
@@ -47,6 +48,7 @@ from tidegate.sinks.requests import (
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
+MIRROR_TIMEOUT_S: Final = 10.0
 FETCH_BYTES: Final = 4 << 20
 FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
@@ -309,6 +311,23 @@ class TransactionClient:
     ) -> dict[TopicPartition, int]:
         """Of the first records that are not older than `at_ms` (since 1970); -1 where there is none."""
         return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
+
+    def mirror_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], timeout_s: float = MIRROR_TIMEOUT_S
+    ) -> None:
+        """Write offsets to a consumer group without members.
+
+        Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0,
+        assertion in `rd_kafka_enq_once_del_source_return`).
+        """
+
+        def code(answer: Any) -> int:
+            return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
+
+        answer = self._broker.ask_coordinator(
+            group, lambda: group_offsets_request(group, offsets), code, timeout_s, group=True
+        )
+        self._broker.refuse(code(answer), f"mirroring positions to the consumer group {group}")
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

@@ -213,7 +213,7 @@ class ModelClient:
         return self._ask("topics", lambda _now_ms: self._broker.topics(wanted), timeout_s)
 
     def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write offsets to a consumer group (what `KafkaTools.mirror` does); tried once."""
+        """Write offsets to a consumer group (as TransactionClient); tried once."""
         try:
             self._link.call("mirror", lambda: self._broker.mirror_offsets(group, offsets))
         except LinkLost as lost:
