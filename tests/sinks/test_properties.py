@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 
 from tidegate.ids import TransactionalId
 from tidegate.sinks.client_properties import REFUSED, derive_client_arguments
@@ -34,8 +35,12 @@ def test_keys_are_partitioned_as_java_clients_do() -> None:
     assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["partitioner"] == "murmur2_random"
 
 
-def test_messages_never_outlive_their_transaction() -> None:
-    assert derive_producer_properties(SERVERS, IDENTITY, 30_000)["message.timeout.ms"] == "30000"
+@pytest.mark.parametrize("timeout_ms", [1000, 1500, 30_000, 900_000])
+def test_nothing_outlives_its_transaction(timeout_ms: int) -> None:
+    properties = derive_producer_properties(SERVERS, IDENTITY, timeout_ms)
+    assert int(properties["message.timeout.ms"]) == min(120_000, timeout_ms)
+    assert int(properties["socket.timeout.ms"]) == min(15_000, timeout_ms)
+    Producer({**properties, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # librdkafka takes them together
 
 
 def test_a_queue_holds_several_of_the_largest_messages() -> None:

@@ -14,6 +14,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "queue.buffering.max.messages": "100000",
     "queue.buffering.max.kbytes": "16384",  # per open transaction; at most two are filled at a time
     "message.timeout.ms": "120000",  # a broker may be away so long before the attempt fails
+    "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
     "log.connection.close": "false",
 }
 """The user may change these."""
@@ -65,7 +66,7 @@ def derive_producer_properties(
         properties["linger.ms"] = user.get("linger.ms", TRANSACTION_LINGER_MS)
         properties["transactional.id"] = transactional_id
         properties["transaction.timeout.ms"] = str(transaction_timeout_ms)
-        for name in ("message.timeout.ms", "delivery.timeout.ms"):
+        for name in ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms"):
             if name in properties:
                 properties[name] = str(min(int(properties[name]), transaction_timeout_ms))
     return properties

@@ -48,6 +48,7 @@ ENGINE_DEFAULTS: Mapping[str, str] = {
     "fetch.message.max.bytes": str(2**20),
     "queued.max.messages.kbytes": "16384",
     "queued.min.messages": "20000",
+    "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
     "reconnect.backoff.max.ms": "1000",  # the default of 10 s would add as much to every recovery
 }
 """Used where the pipeline file says nothing."""
