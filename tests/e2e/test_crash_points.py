@@ -70,7 +70,7 @@ def test_F01_a_crash_inside_a_commit_is_made_whole_by_the_next_daemon(
     daemon = rig.daemon().start().wait_running()
     newest, restored = completed_checkpoints(crashed.text())[-1], restored_checkpoint(daemon.text())
     assert restored > newest if decided else restored == newest
-    daemon.wait_for(rf"checkpoint {restored}: {len(open_ones)} transactions are committed")
+    daemon.wait_for(rf"checkpoint {restored}: its {len(open_ones)} transactions are committed")
     rig.finish(daemon)
 
 
