@@ -23,12 +23,16 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint
 from tidegate.coordinator.permit import issue_permit
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan
 from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
-from tidegate.daemon.decisions import Decisions
+from tidegate.daemon import recovery
+from tidegate.daemon.beginning import fix_beginnings
+from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.deployment import Deployment
 from tidegate.daemon.uploads import Uploads, derive_handle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.plan.graph import Plan
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.faults import Fault
@@ -292,6 +296,23 @@ FAILED_UPLOADS: Final = (
 """Checkpoints that fail between others that do not, and reasons to restore them."""
 
 
+def begin_looked_up_by_every_attempt(patch: Patch) -> None:
+    """An attempt without a checkpoint asks anew what `start: latest` means."""
+
+    async def unfixed(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
+        if restore.checkpoint is None or not restore.checkpoint.starts:
+            return await fix_beginnings(plan, services, restore, facts)
+        slots = tuple(msgspec.structs.replace(slot, positions=()) for slot in restore.slots)
+        return msgspec.structs.replace(restore, slots=slots)
+
+    patch.setattr(recovery, "fix_beginnings", unfixed)
+
+
+def from_latest(workload: Workload) -> Workload:
+    """Most input comes behind the first look."""
+    return msgspec.structs.replace(workload, from_latest=True)
+
+
 CANARIES: Final = (
     Canary(commit_before_the_journal_entry, with_slow_storage),
     Canary(no_commit_at_recovery),
@@ -310,6 +331,7 @@ CANARIES: Final = (
     Canary(files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them, with_many_keys),
     Canary(increments_restored_before_what_they_build_on, with_many_keys),
     Canary(lost_markers_not_written),
+    Canary(begin_looked_up_by_every_attempt, from_latest),
     Canary(id_used_again_before_its_marker_is_there),
 )
 

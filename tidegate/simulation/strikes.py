@@ -135,12 +135,12 @@ class Striker:
             checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
-        self._world.going_back = (origin, self._processed(checkpoint))
+        self._world.going_back = (origin, self.processed(checkpoint))
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")
         return True
 
-    def _processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
+    def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
         """Records of the input before its positions."""
         values = [
             value

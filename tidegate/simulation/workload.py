@@ -30,6 +30,8 @@ OUTPUTS: Final = {
     "both": ("paid", "sums"),
     "union": ("paid", "sums"),
 }
+LATEST: Final = 0.1
+"""This part of the schedules begins at the latest record."""
 BURST_PACE: Final = 20.0
 """Before slots as slow as this the input may come all at once, so that rows wait in the channels. Their transactions
 get more time: with 1.5 s no checkpoint could ever complete."""
@@ -88,6 +90,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Completed checkpoints that are kept."""
     bounded: bool = False
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
+    from_latest: bool = False
+    """`start: latest`: what is there when the first daemon looks is never read."""
 
 
 class InputRecord(msgspec.Struct, frozen=True):
@@ -133,6 +137,7 @@ def draw_workload(seed: int) -> Workload:
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         skew_ms=draw.choice((0, 0, 20, 200)),
         slot_pace=slot_pace,
+        from_latest=generator(seed, "start").random() < LATEST,
     )
     skus = draw.choice((0, draw.randint(20, 60)))
     return msgspec.structs.replace(workload, retained=draw.choice((1, 2, 2, 3)), skus=skus or workload.skus)
@@ -163,7 +168,7 @@ def draw_records(seed: int, workload: Workload) -> list[InputRecord]:
 
 
 @cache
-def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool) -> Plan:
+def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool, from_latest: bool = False) -> Plan:
     """The physical plan of a pipeline file as a user would write it."""
     inputs = INPUTS[topology]
     steps: Sequence[dict[str, Any]] = [
@@ -185,7 +190,7 @@ def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool) 
                 "topic": name,
                 "format": "json",
                 "schema": SCHEMA,
-                "start": "earliest",
+                "start": "latest" if from_latest else "earliest",
                 "until": "latest" if bounded else "never",
             }
             for name in inputs

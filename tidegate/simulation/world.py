@@ -115,6 +115,8 @@ class World:
         self.refusals: list[str] = []
         """Why daemons stopped for good, where that was right: a file was damaged. Somebody then puts it back."""
         self._records = draw_records(schedule.seed, workload)
+        self._skipped: frozenset[int] | None = None
+        """Records in front of the begin, once it is fixed."""
         self.parallelism = workload.parallelism
         self._places = [
             TopicPartition(topic, number)
@@ -240,7 +242,9 @@ class World:
 
     def _start_daemon(self) -> None:
         workload = self.schedule.workload
-        plan = plan_of(workload.topology, self.parallelism, workload.exactly_once, workload.bounded)
+        plan = plan_of(
+            workload.topology, self.parallelism, workload.exactly_once, workload.bounded, workload.from_latest
+        )
         daemon = SimDaemon(self, len(self.daemons) + 1, plan, self.restore)
         self.daemons.append(daemon)
         self.starting = False
@@ -319,7 +323,14 @@ class World:
         return [(at, record.value or b"") for at, record in found.records if at < before]
 
     def on_recovered(self, state: JournalState) -> None:
-        """A daemon has recovered; when it was the one that went back, another history begins here."""
+        """A daemon has recovered; when it was the one that went back, another history begins here.
+
+        Where the first one begins is fixed from then on: what lies in front of it is nobody's.
+        """
+        begin = state.newest_checkpoint
+        if self._skipped is None and begin is not None:
+            self._skipped = self.striker.processed(begin) if self.schedule.workload.from_latest else frozenset()
+            self._records = [record for record in self._records if record.id not in self._skipped]
         if self.going_back is None or state.origin != self.going_back[0]:
             return
         (origin, done), self.going_back = self.going_back, None
