@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.coordinator.discovery import (
+    LOOKS_AWAY_MAX,
     Assigned,
     decide_additions,
     decide_away,
@@ -84,7 +85,9 @@ class Discovery:
         decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()})
         self._away = decide_away(ids, facts, self._away)
         for topic, looks in self._away.items():
-            logger.warning("topic %s was not found by %d looks at the brokers", topic, looks)
+            logger.warning(
+                "topic %s is not there (look %d of %d; then the pipeline stops)", topic, looks, LOOKS_AWAY_MAX
+            )
         counts = {
             source: {name: facts[name].partitions for name in names if name in facts}
             for source, names in self._topics.items()
