@@ -13,6 +13,7 @@ from tidegate.sinks.committer import Committer
 from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.salvage import Settlement
 
 
 def committable(number: int, partitions: int = 2) -> Committable:
@@ -39,6 +40,7 @@ class ScriptedClient:
         self.listed: list[TransactionListing] = []
         self.fenced: list[str] = []
         self.unavailable = False
+        self.told: dict[TransactionalId, TransactionDescription] = {}
 
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         return [self.answers[one.producer_id] for one in committables]
@@ -49,7 +51,7 @@ class ScriptedClient:
         return self.markers.pop(0)
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
-        return None
+        return self.told.get(transactional_id)
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
         return [listing for listing in self.listed if listing.transactional_id.startswith(prefix)]
@@ -149,3 +151,16 @@ def test_ids_of_unfinished_committables_are_kept() -> None:
     one = committable(1).transactional_id
     client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING)]
     assert Committer(client).fence_leftovers("p", {one}, Attempt(2)) == []
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("state", list(CoordinatorState))
+def test_what_was_held_back_is_fenced_unless_its_coordinator_says_that_exactly_it_is_committed(
+    state: CoordinatorState, epoch: int
+) -> None:
+    one = committable(1)
+    client = ScriptedClient({})
+    client.told[one.transactional_id] = TransactionDescription(state, 1, epoch, 60_000, 1, frozenset())
+    Committer(client).abort_held(Settlement((Outcome.STILL_OPEN,), (), (), held=(one,)))
+    committed = state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT) and epoch == 0
+    assert client.fenced == ([] if committed else [one.transactional_id])

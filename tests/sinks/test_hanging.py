@@ -30,10 +30,8 @@ def told(state: CoordinatorState, epoch: int = EPOCH, *partitions: TopicPartitio
     return TransactionDescription(state, OPENED.producer_id, epoch, 60_000, 1, frozenset(partitions))
 
 
-def verdict(
-    description: TransactionDescription | None, name: TransactionalId = OWN, *fenced: TransactionalId
-) -> Verdict:
-    return decide_verdict(OPENED, name, description, "shop.eu", fenced)
+def verdict(description: TransactionDescription | None, name: TransactionalId = OWN) -> Verdict:
+    return decide_verdict(OPENED, name, description, "shop.eu")
 
 
 @pytest.mark.parametrize("epoch", range(EPOCH - 2, EPOCH + 4))
@@ -43,14 +41,16 @@ def test_a_marker_is_written_only_for_the_recorded_end_of_exactly_this_transacti
 ) -> None:
     found = verdict(told(state, epoch))
     assert (found is Verdict.COMMIT) == (state is CoordinatorState.COMPLETE_COMMIT and epoch == EPOCH)
-    assert (found is Verdict.ABORT) == (state is CoordinatorState.COMPLETE_ABORT and epoch in (EPOCH, EPOCH + 1))
+    aborted = state is CoordinatorState.COMPLETE_ABORT and epoch in (EPOCH, EPOCH + 1)
+    fenced = state is CoordinatorState.EMPTY and epoch == EPOCH + 2
+    assert (found is Verdict.ABORT) == (aborted or fenced)
 
 
-@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1])
+@pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1, EPOCH + 2])
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("state", list(CoordinatorState))
 def test_nothing_of_others_is_ever_ended(state: CoordinatorState, name: TransactionalId, epoch: int) -> None:
-    assert verdict(told(state, epoch), name, name) in (Verdict.FOREIGN, Verdict.LIVE)
+    assert verdict(told(state, epoch), name) in (Verdict.FOREIGN, Verdict.LIVE)
 
 
 def test_an_open_transaction_of_its_coordinator_is_live_only_where_it_is_known_to_have_records() -> None:
@@ -70,14 +70,7 @@ def test_another_producer_id_or_no_coordinator_says_nothing() -> None:
     other = TransactionDescription(CoordinatorState.COMPLETE_COMMIT, OPENED.producer_id + 1, EPOCH, 1, 1, frozenset())
     assert verdict(other) is Verdict.UNSEEN
     assert verdict(None) is Verdict.UNSEEN
-    assert decide_verdict(OPENED, None, None, "shop.eu", ()) is Verdict.UNSEEN
-
-
-def test_what_was_fenced_while_it_was_open_was_aborted_although_its_coordinator_has_forgotten() -> None:
-    empty = told(CoordinatorState.EMPTY, EPOCH + 2)
-    assert verdict(empty) is Verdict.UNSURE
-    assert verdict(empty, OWN, OWN) is Verdict.ABORT
-    assert verdict(told(CoordinatorState.EMPTY, EPOCH), OWN, OWN) is Verdict.UNSURE
+    assert decide_verdict(OPENED, None, None, "shop.eu") is Verdict.UNSEEN
 
 
 def test_coordinators_are_asked_about_what_should_not_be_open_and_about_what_stays_open() -> None:

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 COUNT = 100
 USER, PASSWORD = "shop", "secret"
-TOPICS = ("committed", "aborted", "not allowed", "joined", "reused", "foreign", "stays")
+TOPICS = ("committed", "aborted", "fenced", "not allowed", "joined", "reused", "foreign", "stays")
 
 
 class Case(NamedTuple):
@@ -52,7 +52,7 @@ class Stage(NamedTuple):
     def mend(self, name: str, pipeline: str | None = None) -> MendReport:
         """One look at one topic."""
         client = self.cluster.client
-        return Mender(client, pipeline or self.cluster.pipeline, ()).mend([self.cases[name].topic], ())
+        return Mender(client, pipeline or self.cluster.pipeline).mend([self.cases[name].topic], ())
 
     def opened(self, name: str) -> list[OpenTransaction]:
         """What is open in the case's topic."""
@@ -74,7 +74,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         cases = {name: _prepare(cluster, subtask) for subtask, name in enumerate(TOPICS)}
         for name, case in cases.items():
             commit = name != "aborted"
-            if name != "stays":
+            if name == "fenced":
+                assert cluster.client.fence(case.one.transactional_id)[1] == case.one.producer_epoch + 2
+            elif name != "stays":
                 assert cluster.client.end_transaction(case.one, commit=commit) is EndAnswer.ENDED
         parts = [part.partition for name, case in cases.items() if name != "stays" for part in case.one.written]
         wait_until(lambda: _complete(cluster, cases), "every coordinator has noted that all markers are written")
@@ -99,6 +101,7 @@ def _complete(cluster: Cluster, cases: dict[str, Case]) -> bool:
     return {one.state for one in told if one is not None} == {
         CoordinatorState.COMPLETE_COMMIT,
         CoordinatorState.COMPLETE_ABORT,
+        CoordinatorState.EMPTY,
     }
 
 
@@ -140,6 +143,12 @@ def test_a_lost_abort_marker_is_written_and_the_transaction_is_lost_instead_of_u
     assert stage.seen("aborted") == []
 
 
+def test_a_lost_abort_marker_of_a_fenced_transaction_is_written(stage: Stage) -> None:
+    assert [each.verdict for each in stage.mend("fenced").mended] == [Verdict.ABORT] * 2
+    assert not stage.opened("fenced")
+    assert stage.seen("fenced") == []
+
+
 def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_once_it_may(stage: Stage) -> None:
     topic, pipeline = stage.cases["not allowed"].topic, stage.cluster.pipeline
     rights = [Right("TOPIC", topic, "READ"), Right("TRANSACTIONAL_ID", pipeline, "DESCRIBE", prefixed=True)]
@@ -154,7 +163,7 @@ def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_on
     }
     client = TransactionClient(login)
     try:
-        mender = Mender(client, pipeline, ())
+        mender = Mender(client, pipeline)
         report = mender.mend([topic], ())
         assert [one.verdict for one, _ in report.left] == [Verdict.COMMIT] * 2
         assert all("not authorized (ClusterAuthorizationFailedError (31))" in why for _, why in report.left)
@@ -176,7 +185,7 @@ def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> N
 def test_an_open_transaction_is_no_hanging_one(stage: Stage) -> None:
     client = stage.cluster.client
     opened = stage.opened("stays")
-    mender = Mender(client, stage.cluster.pipeline, ())
+    mender = Mender(client, stage.cluster.pipeline)
     for seen in ([], opened):
         assert mender.mend([stage.cases["stays"].topic], seen) == MendReport(frozenset(opened))
     assert client.end_transaction(stage.cases["stays"].one) is EndAnswer.ENDED

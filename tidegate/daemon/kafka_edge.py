@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -41,8 +40,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
-FENCED_MAX: Final = 10_000
-"""Fenced ids that are remembered: a marker of theirs that was lost may be written."""
 
 
 class TopicMissing(PipelineStopped):
@@ -66,7 +63,6 @@ class KafkaEdge:
         self._watch_client: TransactionClient | None = None
         self.away = False
         """No broker answers, and that was told."""
-        self._fenced: deque[TransactionalId] = deque(maxlen=FENCED_MAX)
 
     @property
     def bootstrap(self) -> str:
@@ -135,13 +131,11 @@ class KafkaEdge:
         self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
-        fenced = await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
-        self._fenced.extend(fenced)
-        return fenced
+        return await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
 
     async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
         """See Mender.mend."""
-        return await self._ask(lambda client: Mender(client, pipeline, self._fenced).mend(topics, seen))
+        return await self._ask(lambda client: Mender(client, pipeline).mend(topics, seen))
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""

@@ -107,7 +107,14 @@ class Committer:
         Only when all their records are known to be there: they are to be salvaged together, in order.
         """
         for committable in settlement.held:
-            self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
+            if not self._is_committed(committable):  # else its coordinator could not say any more that it was
+                self._client.fence(committable.transactional_id, timeout_s=self._timeout_s)
+
+    def _is_committed(self, committable: Committable) -> bool:
+        told = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
+        if told is None or told.state not in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT):
+            return False
+        return (told.producer_id, told.producer_epoch) == (committable.producer_id, committable.producer_epoch)
 
     def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
         """End everything, and what the answers, or else the markers, say about each, in the permit's order.

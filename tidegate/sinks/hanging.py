@@ -29,6 +29,8 @@ _LIVE: Final = frozenset(
     }
 )
 
+FENCE_RAISES: Final = 2
+
 
 class Verdict(Enum):
     """What an open transaction in a partition is."""
@@ -82,10 +84,12 @@ def decide_verdict(
     transactional_id: TransactionalId | None,
     told: TransactionDescription | None,
     pipeline: str,
-    fenced: Collection[TransactionalId],
 ) -> Verdict:
     """`told` is what the coordinator said *before* `one` was seen open for the last time: a complete transaction has no
-    marker under way. `fenced` are ids that this daemon has fenced while they were open.
+    marker under way.
+
+    A time-out raises the epoch by one. A fence raises it by two, one for the abort and one for the new owner; behind a
+    commit an id is initialised again only when its markers were seen, so EMPTY that far on was an abort.
     """
     if transactional_id is None or told is None or told.producer_id != one.producer_id:
         return Verdict.UNSEEN
@@ -94,13 +98,13 @@ def decide_verdict(
     name = derive_name(transactional_id)
     if name is None or name.pipeline != pipeline:
         return Verdict.FOREIGN
-    same, next_epoch = one.producer_epoch, one.producer_epoch + 1
+    raised = told.producer_epoch - one.producer_epoch
     match told.state:
-        case CoordinatorState.COMPLETE_COMMIT if told.producer_epoch == same:
+        case CoordinatorState.COMPLETE_COMMIT if raised == 0:
             return Verdict.COMMIT
-        case CoordinatorState.COMPLETE_ABORT if told.producer_epoch in (same, next_epoch):
-            return Verdict.ABORT  # a time-out or a fence raises the epoch by one; a new transaction has other markers
-        case CoordinatorState.EMPTY if transactional_id in fenced and told.producer_epoch > same:
+        case CoordinatorState.COMPLETE_ABORT if raised in (0, 1):
+            return Verdict.ABORT
+        case CoordinatorState.EMPTY if raised == FENCE_RAISES:
             return Verdict.ABORT
         case _:
             return Verdict.UNSURE

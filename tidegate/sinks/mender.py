@@ -40,10 +40,9 @@ class Client(Protocol):
 class Mender:
     """For one pipeline; keeps nothing between calls. Raises BrokerUnavailable, SinkRefused when it cannot look."""
 
-    def __init__(self, client: Client, pipeline: str, fenced: Collection[TransactionalId]) -> None:
+    def __init__(self, client: Client, pipeline: str) -> None:
         self._client = client
         self._pipeline = pipeline
-        self._fenced = fenced
 
     def mend(self, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
         """Look at every partition of the topics; `seen` is what an earlier look found open."""
@@ -78,7 +77,7 @@ class Mender:
         found = []
         for one in (each for each in still if each in suspects):
             known, description = ids.get(one.producer_id), told.get(one.producer_id)
-            verdict = decide_verdict(one, known, description, self._pipeline, self._fenced)
+            verdict = decide_verdict(one, known, description, self._pipeline)
             if verdict is not Verdict.LIVE:
                 epoch = one.producer_epoch if description is None else description.producer_epoch
                 found.append(Hanging(one, verdict, known, epoch))
