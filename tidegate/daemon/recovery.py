@@ -73,8 +73,9 @@ async def recover(
         restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     except TransactionUndecidable:  # where the marker of an abort is missing, nothing says that it was one
         report = await hanging.look()
-        if report is None or not report.mended:
+        if report is None or (report.left and not report.mended):
             raise
+        # Written now, or by another daemon meanwhile: the markers are read once more.
         restore = await end_listed(plan, services, restore, transaction_timeout_ms)
     restore = await choosing.go_back(restore) or restore
     restore = await fix_beginnings(plan, services, restore, choosing.facts)
