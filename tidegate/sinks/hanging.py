@@ -30,6 +30,7 @@ _LIVE: Final = frozenset(
 )
 
 FENCE_RAISES: Final = 2
+"""At least: one whose answer is lost is repeated, and what is held back by a lost transaction every start fences."""
 
 
 class Verdict(Enum):
@@ -104,7 +105,7 @@ def decide_verdict(
             return Verdict.COMMIT
         case CoordinatorState.COMPLETE_ABORT if raised in (0, 1):
             return Verdict.ABORT
-        case CoordinatorState.EMPTY if raised == FENCE_RAISES:
+        case CoordinatorState.EMPTY if raised >= FENCE_RAISES:
             return Verdict.ABORT
         case _:
             return Verdict.UNSURE
