@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import uuid
 from collections.abc import Iterable
@@ -11,10 +12,13 @@ import confluent_kafka as ck
 import polars as pl
 
 from tests.waiting import wait_until
+from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import SourceOperator
+from tidegate.sinks.transactions import TransactionClient
+from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.task.elements import ROWS_MAX
 
@@ -58,17 +62,32 @@ def source_operator(bootstrap: str, topic: str, **changes: Any) -> SourceOperato
     return SourceOperator(**{**fields, **changes})
 
 
+def begin(operator: SourceOperator, partitions: Iterable[TopicPartition]) -> SourcePositions:
+    """What the daemon fixes before anybody reads."""
+    client = TransactionClient(operator.kafka)
+    try:
+        return read_beginning(client, operator, Unplaced(operator.name, tuple(partitions)), dt.datetime.now(dt.UTC))
+    finally:
+        client.close()
+
+
+NEW = SourcePositions(OperatorName("orders"), ())
+"""All partitions have come since the checkpoint."""
+
+
 class Reading:
     """A source driven as the loop drives it: woken up, then polled until nothing waits."""
 
     def __init__(
         self, operator: SourceOperator, partitions: int | Iterable[int] = 1, restored: SourcePositions | None = None
     ) -> None:
+        """Without `restored` it begins as the daemon lets it begin."""
         numbers = range(partitions) if isinstance(partitions, int) else partitions
         parts = [TopicPartition(topic, number) for topic in operator.topics for number in numbers]
         self.woken = threading.Event()
         self.batches: list[SourceBatch] = []
-        self.source = KafkaSource(operator, parts, restored, "tests", self.woken.set)
+        positions = begin(operator, parts) if restored is None else restored
+        self.source = KafkaSource(operator, parts, positions, "tests", self.woken.set)
 
     def __enter__(self) -> Self:
         return self

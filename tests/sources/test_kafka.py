@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
-from tests.sources.kafka_topics import Reading, orders, produce, produce_transaction, source_operator
+from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_transaction, source_operator
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.ids import OperatorName, TopicPartition
@@ -202,24 +202,15 @@ def test_values_of_10_mb_are_read_within_bounded_memory(broker: SessionBroker, t
 
 def test_unknown_topic_fails_with_its_name(broker: SessionBroker) -> None:
     with (
-        Reading(source_operator(broker.bootstrap, "no-such-topic")) as reading,
+        Reading(source_operator(broker.bootstrap, "no-such-topic"), restored=NEW) as reading,
         pytest.raises(SourceFailed, match="no-such-topic does not exist"),
-    ):
-        reading.source.wait_ready(30)
-
-
-def test_unknown_partition_fails(broker: SessionBroker, topics: TopicMaker) -> None:
-    topic = topics()
-    with (
-        Reading(source_operator(broker.bootstrap, topic), [0, 5]) as reading,
-        pytest.raises(SourceFailed, match="has no partition 5"),
     ):
         reading.source.wait_ready(30)
 
 
 def test_no_broker_at_the_address_is_told_in_time() -> None:
     with (
-        Reading(source_operator("127.0.0.1:9", "orders")) as reading,
+        Reading(source_operator("127.0.0.1:9", "orders"), restored=NEW) as reading,
         pytest.raises(SourceUnavailable, match=r"127\.0\.0\.1:9 in 4 s \(.*(refused|down|failure)"),
     ):
         reading.source.wait_ready(4)
@@ -256,7 +247,10 @@ def test_offset_behind_the_end_of_the_log_is_refused(broker: SessionBroker, topi
 def test_settings_that_the_client_refuses_are_named() -> None:
     operator = source_operator("127.0.0.1:9", "orders")
     broken = msgspec.structs.replace(operator, kafka={**operator.kafka, "fetch.min.bytes": "many"})
-    with Reading(broken) as reading, pytest.raises(SourceFailed, match=r"refuses its settings.*fetch\.min\.bytes"):
+    with (
+        Reading(broken, restored=NEW) as reading,
+        pytest.raises(SourceFailed, match=r"refuses its settings.*fetch\.min\.bytes"),
+    ):
         reading.source.wait_ready(30)
 
 

@@ -78,7 +78,7 @@ class SlotParts:
         self,
         spec: SourceOperator,
         partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
+        restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
     ) -> KafkaSource:
@@ -319,12 +319,12 @@ def _make_operator(spec: PlanOperator, max_parallelism: int, open_state: OpenSta
     raise TypeError(f"{type(spec).__name__} is no operator of a slot's chain")
 
 
-def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions | None:
-    """The restored positions of one source, None on a fresh start."""
+def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:
+    """The restored positions of one source; none where it has only partitions here that no checkpoint knows."""
     for positions in deploy.positions:
         if positions.source == source:
             return positions
-    return None
+    return SourcePositions(source, ())
 
 
 def _log_bad_record(where: str, count: int) -> None:

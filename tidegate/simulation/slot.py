@@ -96,7 +96,7 @@ class SimSource(KafkaSource):
         self._port = port
         super().__init__(*arguments)
 
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions | None) -> Reader:
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
         reader = ModelReader(self._world.broker, self._port, self._operator, partitions, restored, self._wake)
         return cast("Reader", reader)
 
@@ -121,7 +121,7 @@ class SimParts(SlotParts):
         self,
         spec: SourceOperator,
         partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
+        restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
     ) -> KafkaSource:

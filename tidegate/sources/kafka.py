@@ -48,13 +48,13 @@ class SourceBatch(msgspec.Struct, frozen=True):
 
 
 class KafkaSource:
-    """Reads `partitions` (all those of this subtask, maybe none) from `restored` or from where the plan starts."""
+    """Reads `partitions` (all those of this subtask, maybe none) from `restored`."""
 
     def __init__(
         self,
         operator: SourceOperator,
         partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
+        restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
     ) -> None:
@@ -75,7 +75,7 @@ class KafkaSource:
         else:
             self._positions = Positions(operator.name, {})
 
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions | None) -> Reader:
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
         """The thread that reads. The simulation has another one."""
         return Reader(self._operator, partitions, restored, self._group_id, self._wake)
 

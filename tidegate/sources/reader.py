@@ -7,7 +7,6 @@ is there at once, under a backlog the list fills up to its bounds while the loop
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import threading
 import time
@@ -21,7 +20,6 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.offsets import REQUEST_SECONDS, OffsetReader
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -36,6 +34,8 @@ LINGER_SECONDS = 0.01
 """At a low rate batches are handed over no faster than this: each costs about a millisecond whatever its size."""
 FEW_RECORDS = 256
 """A round of fewer records is a low rate; the first record after a pause is never held back."""
+REQUEST_SECONDS = 3.0
+"""Requests are repeated, so this only bounds how long a source takes to close."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _OUTAGE_REPORT_SECONDS = 4.0
@@ -77,6 +77,13 @@ def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
     return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
 
 
+def _read_bounds(consumer: ck.Consumer, part: TopicPartition) -> tuple[int, int]:
+    """First offset and last stable offset (exclusive), asked anew."""
+    wanted = ck.TopicPartition(part.topic, part.partition)
+    low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS, cached=False)
+    return low, high
+
+
 class Pending(msgspec.Struct):
     """What gathered since the loop last looked: records in arrival order, and ends of partitions seen behind them."""
 
@@ -100,7 +107,7 @@ class Reader:
         self,
         operator: SourceOperator,
         partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
+        restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
     ) -> None:
@@ -208,7 +215,7 @@ class Reader:
         started = time.monotonic()
         while not self._stopping:
             try:
-                positions = self._read_positions(consumer, time.monotonic() - started)
+                positions = self._read_positions(consumer)
             except ck.KafkaException as error:
                 self._check_request(error.args[0], time.monotonic() - started)
                 with self._changed:
@@ -222,33 +229,13 @@ class Reader:
             return True
         return False
 
-    def _read_positions(self, consumer: ck.Consumer, waited_seconds: float) -> Positions:
-        operator = self._operator
-        if self._restored is None:
-            self._check_topics(consumer, waited_seconds)
-            offsets = OffsetReader(consumer, self._partitions)
-            ends = offsets.read_ends(operator.until, dt.datetime.now(dt.UTC))
-            return Positions(operator.name, offsets.read_starts(operator.start), ends)
+    def _read_positions(self, consumer: ck.Consumer) -> Positions:
+        """What was restored; only where unknown partitions begin is asked for."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
-        if unknown:
-            nexts.update(OffsetReader(consumer, unknown).read_starts("earliest"))
-        if operator.until == "never":
-            ends = {}
-        elif not self._restored.end_offsets:
-            ends = OffsetReader(consumer, self._partitions).read_ends(operator.until, dt.datetime.now(dt.UTC))
-        else:
-            ends.update({part: nexts[part] for part in unknown})
-        return Positions(operator.name, nexts, ends)
-
-    def _check_topics(self, consumer: ck.Consumer, waited_seconds: float) -> None:
-        for topic in sorted({part.topic for part in self._partitions}):
-            found = consumer.list_topics(topic, timeout=REQUEST_SECONDS).topics[topic]
-            if found.error is not None:
-                self._check_request(found.error, waited_seconds, topic)
-                raise ck.KafkaException(found.error)
-            wanted = {part.partition for part in self._partitions if part.topic == topic}
-            if missing := sorted(wanted - found.partitions.keys()):
-                raise SourceFailed(f"source {self._operator.name}: topic {topic} has no partition {missing[0]}")
+        nexts.update({part: _read_bounds(consumer, part)[0] for part in unknown})
+        if self._operator.until == "never":
+            return Positions(self._operator.name, nexts, {})
+        return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
 
     def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
         """Raises SourceFailed for what waiting does not cure."""
@@ -360,7 +347,7 @@ class Reader:
             if error.code() == _END_OF_PARTITION:
                 ends[part] = offset
             elif error.code() in _OUT_OF_RANGE:
-                low, high = OffsetReader(consumer, [part]).bounds(part)
+                low, high = _read_bounds(consumer, part)
                 text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
                 raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
             else:

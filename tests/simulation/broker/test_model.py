@@ -192,9 +192,14 @@ def test_a_marker_with_a_newer_epoch_shuts_the_older_one_out() -> None:
 # -- the reader --------------------------------------------------------------------------------------------------------
 
 
-def _reader(stage: ModelStage, topic: str, restored: dict[TopicPartition, int] | None, until: str) -> ModelReader:
+def _reader(stage: ModelStage, topic: str, next_offsets: dict[TopicPartition, int], until: str) -> ModelReader:
     operator = SourceOperator(OperatorName("in"), (topic,), "raw", (), (), "earliest", until, "fail", {})
-    positions = None if restored is None else SourcePositions(operator.name, tuple(sorted(restored.items())))
+    ends = (
+        {part: stage.broker.offsets(stage.clock.now_ms(), part).stable for part in next_offsets}
+        if until == "latest"
+        else {}
+    )
+    positions = SourcePositions(operator.name, tuple(sorted(next_offsets.items())), tuple(sorted(ends.items())))
     reader = ModelReader(stage.broker, stage.link, operator, stage.parts(topic), positions, lambda: None)
     reader.start()
     return reader
@@ -218,7 +223,7 @@ def test_a_reader_sees_what_is_committed_and_where_it_ends(stage: ModelStage) ->
     stage.client.end_transaction(stage.prepared("a", topic, range(100)))
     stage.client.end_transaction(stage.prepared("b", topic, [777]), commit=False)
     stage.prepared("c", topic, [888])
-    reader = _reader(stage, topic, None, "never")
+    reader = _reader(stage, topic, {}, "never")
     assert _drain(stage, reader) == (list(range(100)), {part: 103})
     stage.client.fence(stage.tid("c"))
     stage.client.end_transaction(stage.prepared("d", topic, [5]))
@@ -236,7 +241,7 @@ def test_a_bounded_reader_knows_its_end(stage: ModelStage) -> None:
     topic = stage.topic()
     (part,) = stage.parts(topic)
     stage.client.end_transaction(stage.prepared("a", topic, range(10)))
-    reader = _reader(stage, topic, None, "latest")
+    reader = _reader(stage, topic, {part: 0}, "latest")
     _drain(stage, reader)
     positions = reader.initial()
     assert positions is not None

@@ -48,7 +48,7 @@ class ModelReader:
         link: Link,
         operator: SourceOperator,
         partitions: Sequence[TopicPartition],
-        restored: SourcePositions | None,
+        restored: SourcePositions,
         wake: Callable[[], None],
     ) -> None:
         self._broker = broker
@@ -148,24 +148,12 @@ class ModelReader:
         self._fetch()
 
     def _decide_positions(self, known: dict[TopicPartition, Offsets]) -> Positions:
-        """As in Reader: what was restored, else what the plan says."""
-        name, until = self._operator.name, self._operator.until
-        stable = {part: offsets.stable for part, offsets in known.items()}
-        if until not in ("never", "latest") or self._operator.start not in ("earliest", "latest"):
-            raise ValueError(f"source {name}: the model reads from earliest or latest, until never or latest")
-        if self._restored is None:
-            first = {part: offsets.start for part, offsets in known.items()}
-            return Positions(name, first if self._operator.start == "earliest" else stable, self._bound(stable))
+        """As in Reader: what was restored; only where unknown partitions begin is asked for."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
         nexts.update({part: known[part].start for part in unknown})
-        if until == "never":
-            return Positions(name, nexts)
-        if not self._restored.end_offsets:
-            return Positions(name, nexts, stable)
-        return Positions(name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
-
-    def _bound(self, stable: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {} if self._operator.until == "never" else stable
+        if self._operator.until == "never":
+            return Positions(self._operator.name, nexts)
+        return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
