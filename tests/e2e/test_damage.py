@@ -86,13 +86,15 @@ def test_F18_a_damaged_state_file_is_refused_with_its_name(
 def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back(
     ended_once: Rig, checkpoints: Path
 ) -> None:
-    """In a pipeline that had nothing left to write, the last checkpoints list the same files."""
+    """In a pipeline that had nothing left to write, the last checkpoints list the same files.
+
+    Behind an older one that is retained and whole, output is committed.
+    """
     file = max((checkpoints / "state").glob("*/*.state"))
     right = file.read_bytes()
     flip_a_bit(file)
     text = refused(ended_once, directory=checkpoints)
     assert f"{file.parent.name}/{file.name}" in text
-    assert "no other checkpoint is whole" in text
     file.write_bytes(right)
     daemon = ended_once.daemon(directory=checkpoints).start().wait_running()
     assert daemon.terminate() == 0
