@@ -78,6 +78,8 @@ def test_second_object_on_the_directory_continues_it(own_broker: BrokerMaker) ->
 def test_paused_broker_does_not_answer_until_resumed(own_broker: BrokerMaker) -> None:
     broker = own_broker()
     broker.pause()
+    state = Path(f"/proc/{broker.pid}/stat")
+    wait_until(lambda: state.read_text().rpartition(") ")[2].startswith("T"), "stopped")  # a signal takes a moment
     with pytest.raises(BrokerFailed, match="does not answer"):
         broker.wait_ready(timeout_s=0.2)
     broker.resume()
