@@ -110,12 +110,12 @@ class Writer:
         Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
         """
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        self._topic_bytes_max = self._read_largest_batch(client)
+        self._topic_bytes_max = self._read_largest_batch(client, OPEN_TIMEOUT_S)
         self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
             self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
-            description = client.describe(self.transactional_id)
+            description = client.describe(self.transactional_id, max(CALL_TIMEOUT_S, deadline - time.monotonic()))
             if description is None:
                 raise SinkFailed(
                     f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
@@ -135,15 +135,14 @@ class Writer:
         if client is not None:
             self._guard(self._producer.begin_transaction)
 
-    def _read_largest_batch(self, client: TransactionClient | None) -> int | None:
+    def _read_largest_batch(self, client: TransactionClient | None, timeout_s: float) -> int | None:
         if client is not None:
-            return client.largest_batch(self._topic)
+            return client.largest_batch(self._topic, timeout_s)
         from tidegate.sinks.tools import KAFKA_TOOLS
-        from tidegate.sinks.transactions import CONNECT_TIMEOUT_S
 
-        own = KAFKA_TOOLS.connect_again(self._properties, CONNECT_TIMEOUT_S)
+        own = KAFKA_TOOLS.connect_again(self._properties, timeout_s)
         try:
-            return own.largest_batch(self._topic)
+            return own.largest_batch(self._topic, timeout_s)
         finally:
             own.close()
 

@@ -1,0 +1,46 @@
+"""A transaction is opened while the broker is away: every question waits as long as the opening may take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sinks.driving import Cluster
+from tidegate.ids import TransactionalId
+from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
+
+pytestmark = pytest.mark.slow
+
+OPENING_MAX_S = 20.0
+"""How long opening takes at most on a busy machine, when the broker answers."""
+
+
+class WatchedClient:
+    """Asks through a real client and keeps how long each answer may take."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.patience_s: dict[str, float] = {}
+
+    def describe(self, transactional_id: str, timeout_s: float = 0.0) -> Any:
+        self.patience_s["describe"] = timeout_s
+        return self._client.describe(transactional_id, timeout_s)
+
+    def largest_batch(self, topic: str, timeout_s: float = 0.0) -> Any:
+        self.patience_s["largest_batch"] = timeout_s
+        return self._client.largest_batch(topic, timeout_s)
+
+
+def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cluster) -> None:
+    client: Any = WatchedClient(cluster_tv2.client)
+    topic = cluster_tv2.topic(1)
+    properties = derive_producer_properties(
+        {"bootstrap.servers": cluster_tv2.bootstrap}, TransactionalId(f"{cluster_tv2.pipeline}.opening"), 60_000
+    )
+    writer = Writer("out", topic, properties)
+    writer.open(client, lambda: False)
+    writer.discard()
+    assert client.patience_s.keys() == {"describe", "largest_batch"}
+    assert min(client.patience_s.values()) > OPEN_TIMEOUT_S - OPENING_MAX_S, client.patience_s
