@@ -10,6 +10,7 @@ import pytest
 
 from tests.conftest import BrokerMaker
 from tests.e2e.conftest import RigMaker
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -30,11 +31,12 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     threading.Event().wait(killed + OUTAGE_S - time.monotonic())  # the length of the outage is what is tested
     broker.start()
     daemon.wait_checkpoints(2, 120)
+    daemon.wait_for(f"the brokers at {broker.bootstrap} answer again", 15)  # the watch looks once a second
     told = [line for line in daemon.text().splitlines() if '"level":"warning"' in line.replace(" ", "")]
     assert sum("no broker answers at" in line for line in told) == 1
     assert sum(f"the brokers at {broker.bootstrap} answer again" in line for line in told) == 1
     assert len(told) < 10, told
-    assert daemon.status()["brokers_away_seconds"] == 0
+    wait_until(lambda: daemon.status()["brokers_away_seconds"] == 0, "the status says that brokers answer")
     rig.outputs.wait_more(rig.topic["totals"])
     assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
     rig.finish(daemon)
