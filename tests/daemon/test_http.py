@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -228,3 +230,23 @@ def test_probes_answer_within_50_ms_beside_a_busy_thread(
     print(f"probe beside a busy thread: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {took_ms[-1]:.1f} ms")
     assert p50 <= 50
     assert took_ms[PROBES * 9 // 10] <= 50, "the slowest tenth is left to whatever else this machine does"
+
+
+def test_a_connection_that_arrives_at_the_very_end_is_closed(server: HttpServer) -> None:
+    """The server is told to end in the turn of its loop that accepts the connection."""
+    loop, ended, connected = server._loop, server._ended, threading.Event()
+    assert loop is not None and ended is not None
+    host, _, port = server.address.removeprefix("http://").rpartition(":")
+    with socket.socket() as late:
+
+        def connect() -> None:
+            late.connect((host, int(port)))
+            loop.call_soon(ended.set)
+            connected.set()
+
+        loop.call_soon_threadsafe(connect)
+        assert connected.wait(10)
+        late.settimeout(10)
+        assert late.recv(1) == b""
+    server.stop()
+    gc.collect()  # a transport that was left open says so now
