@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic
 
-from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, Value
-from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.incremental import Encode, IncrementalState
+from tidegate.state.increments import File
 from tidegate.state.snapshot import Entry, StateShape, encode_snapshot, read_entries
 
 
-class MemoryState(Generic[File]):
+class MemoryState(IncrementalState[File]):
     """See KeyedState."""
 
     def __init__(self, operator: str, name: str, shape: StateShape, groups_of: GroupsOf, retained: int = 1) -> None:
         """`retained`: see Increments."""
-        self._operator = operator
-        self._name = name
-        self._shape = shape
-        self._groups_of = groups_of
-        self._single = len(shape.keys) == 1
+        super().__init__(operator, name, shape, groups_of, retained)
         self._entries: dict[Key, Value] = {}
-        self._increments = Increments[File](retained)
 
     def __len__(self) -> int:
         """See KeyedState."""
@@ -33,33 +27,6 @@ class MemoryState(Generic[File]):
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
         """See KeyedState."""
         return list(map(self._entries.get, keys))
-
-    def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """See KeyedState."""
-        self._entries.update(zip(keys, values, strict=True))
-        self._increments.touch(keys)
-
-    def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
-        """See KeyedState."""
-        extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(self._entries))
-        if extent.keys is None:
-            return Capture(partial(self._encode, self._entries.copy()))
-        if not extent.keys:
-            return Capture(None, extent.builds_on)
-        entries = self._entries
-        return Capture(partial(self._encode, {key: entries[key] for key in extent.keys}), extent.builds_on)
-
-    def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """See KeyedState."""
-        self._increments.stored(checkpoint, files)
-
-    def completed(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
-        self._increments.completed(checkpoint)
-
-    def abandoned(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
-        self._increments.abandoned(checkpoint)
 
     def restore(self, files: Iterable[bytes], key_groups: range) -> None:
         """See KeyedState."""
@@ -71,9 +38,19 @@ class MemoryState(Generic[File]):
         """See KeyedState."""
         self._entries.clear()
 
+    def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+        self._entries.update(zip(keys, values, strict=True))
+
+    def _freeze_all(self) -> Encode:
+        return partial(self._encode, self._entries.copy())
+
+    def _freeze(self, keys: Collection[Key]) -> Encode:
+        entries = self._entries
+        return partial(self._encode, {key: entries[key] for key in keys})
+
     def _encode(self, frozen: Mapping[Key, Value]) -> list[bytes]:
-        keys: list[tuple[Any, ...]] = [(key,) for key in frozen] if self._single else list(frozen)
+        rows = self._rows(frozen)
         groups: defaultdict[int, list[Entry]] = defaultdict(list)
-        for group, entry in zip(self._groups_of(keys), zip(keys, frozen.values(), strict=True), strict=True):
+        for group, entry in zip(self._groups_of(rows), zip(rows, frozen.values(), strict=True), strict=True):
             groups[group].append(entry)
         return [encode_snapshot(self._operator, self._name, self._shape, groups)]

@@ -13,15 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Final, Generic, cast
+from typing import Any, Final, cast
 
 import msgspec
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, Snapshot, WriteBatch, WriteOptions
 
-from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key, Value
 from tidegate.state.errors import LocalStateFailed
-from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.incremental import Encode, IncrementalState
+from tidegate.state.increments import File
 from tidegate.state.local_directory import LocalDirectory
 from tidegate.state.snapshot import EncodedGroup, StateShape, assemble_snapshot, read_entries, tuple_type
 
@@ -39,7 +39,7 @@ class RocksLimits(msgspec.Struct, frozen=True):
     write_buffer_bytes: int = 32 << 20
 
 
-class RocksState(Generic[File]):
+class RocksState(IncrementalState[File]):
     """See KeyedState."""
 
     def __init__(
@@ -54,12 +54,7 @@ class RocksState(Generic[File]):
         limits: RocksLimits | None = None,
     ) -> None:
         """`retained`: see Increments. `parent`: where the directory is made, the system's temporary one by default."""
-        self._operator = operator
-        self._name = name
-        self._shape = shape
-        self._groups_of = groups_of
-        self._single = len(shape.keys) == 1
-        self._increments = Increments[File](retained)
+        super().__init__(operator, name, shape, groups_of, retained)
         self._count = 0
         self._seen: dict[Key, tuple[bytes, bool]] = {}
         """Of the keys that were looked up last: how they are stored, and whether they are there."""
@@ -89,40 +84,13 @@ class RocksState(Generic[File]):
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
-    def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        """See KeyedState."""
-        self._put(keys, values)
-        self._increments.touch(keys)
-
-    def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
-        """See KeyedState."""
-        extent = Extent[File](None) if full else self._increments.begin(checkpoint, self._count)
-        if extent.keys is None:
-            # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
-            return Capture(partial(self._files, self._db.items(), self._count))
-        if not extent.keys:
-            return Capture(None, extent.builds_on)
-        return Capture(partial(self._files_of, self._db.snapshot(), extent.keys), extent.builds_on)
-
-    def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
-        """See KeyedState."""
-        self._increments.stored(checkpoint, files)
-
-    def completed(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
-        self._increments.completed(checkpoint)
-
-    def abandoned(self, checkpoint: CheckpointId) -> None:
-        """See KeyedState."""
-        self._increments.abandoned(checkpoint)
-
     def restore(self, files: Iterable[bytes], key_groups: range) -> None:
         """See KeyedState."""
         for data in files:
             for entries in read_entries(data, key_groups, self._operator, self._name, self._shape):
                 rest = iter(entries)
                 while part := dict(islice(rest, BATCH)):
-                    self._put([key[0] for key in part] if self._single else list(part), part.values())
+                    self._put(self._keys(part), part.values())
 
     def close(self) -> None:
         """See KeyedState."""
@@ -146,8 +114,15 @@ class RocksState(Generic[File]):
         self._count += len(new)
         self._seen = {}
 
+    def _freeze_all(self) -> Encode:
+        # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
+        return partial(self._files, self._db.items(), self._count)
+
+    def _freeze(self, keys: Collection[Key]) -> Encode:
+        return partial(self._files_of, self._db.snapshot(), keys)
+
     def _stored_keys(self, keys: Iterable[Key]) -> list[bytes]:
-        rows: list[tuple[Any, ...]] = [(key,) for key in keys] if self._single else list(keys)
+        rows = self._rows(keys)
         return [_GROUP.pack(group) + self._encode(row) for group, row in zip(self._groups_of(rows), rows, strict=True)]
 
     def _files_of(self, moment: Snapshot, keys: Iterable[Key]) -> Iterator[bytes]:
