@@ -11,9 +11,18 @@ from tests.state.histories import play_history
 from tidegate.ids import CheckpointId
 from tidegate.state import increments
 from tidegate.state.increments import LAYERS_MAX, Increments
+from tidegate.state.memory import MemoryState
 from tidegate.state.snapshot import read_header
 
 TEN = {f"key-{i}": i for i in range(10)}
+
+
+def begun(retained: int = 1) -> tuple[MemoryState[str], Files]:
+    """A state of ten keys, and what its first checkpoint, which is completed, has stored."""
+    state, files = make_memory(retained=retained), Files()
+    put(state, TEN)
+    files.complete(state, 1)
+    return state, files
 
 
 def test_F28_restore_takes_the_newest_full_snapshot_then_the_increments_in_order() -> None:
@@ -30,9 +39,7 @@ def test_F28_restore_takes_the_newest_full_snapshot_then_the_increments_in_order
 
 
 def test_F28_only_changed_keys_are_in_an_increment() -> None:
-    state, files = make_memory(), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun()
     put(state, {"key-3": 33, "key-4": 44})
     files.complete(state, 2)
     header, _ = read_header(files.data["2.0"])
@@ -51,9 +58,7 @@ def test_F28_increments_are_dealt_out_by_key_group() -> None:
 
 
 def test_F29_a_checkpoint_in_which_no_key_changed_writes_no_file() -> None:
-    state, files = make_memory(), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun()
     assert files.complete(state, 2) == ("1.0",)
     assert files.complete(state, 3) == ("1.0",)
     assert files.written == {1: files.written[1], 2: 0, 3: 0}
@@ -103,9 +108,7 @@ def test_an_increment_takes_in_those_before_it_that_are_not_much_larger() -> Non
 
 
 def test_a_full_snapshot_follows_when_the_increments_would_be_as_large() -> None:
-    state, files = make_memory(), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun()
     put(state, {f"key-{i}": 2 for i in range(8)})
     assert files.complete(state, 2) == ("1.0", "2.0")
     put(state, {f"key-{i}": 3 for i in range(10)})
@@ -135,9 +138,7 @@ def test_too_many_changed_keys_are_not_remembered(monkeypatch: pytest.MonkeyPatc
 
 
 def test_F28_changes_of_a_checkpoint_that_was_given_up_are_in_the_next_one() -> None:
-    state, files = make_memory(), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun()
     put(state, {"key-1": 21})
     files.take(state, 2)
     put(state, {"key-2": 32})
@@ -148,9 +149,7 @@ def test_F28_changes_of_a_checkpoint_that_was_given_up_are_in_the_next_one() -> 
 
 
 def test_F28_changes_are_kept_when_a_checkpoint_is_given_up_behind_the_next_one() -> None:
-    state, files = make_memory(retained=3), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun(retained=3)
     put(state, {"key-1": 21})
     files.take(state, 2)
     put(state, {"key-2": 32})
@@ -176,9 +175,7 @@ def test_a_snapshot_builds_on_nothing_that_is_in_flight() -> None:
 
 def test_with_as_many_in_flight_as_are_retained_a_snapshot_is_full() -> None:
     """Each of them may complete, and then the one to build on is deleted."""
-    state, files = make_memory(retained=2), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun(retained=2)
     put(state, {"key-1": 1})
     assert files.take(state, 2) == ("1.0", "2.0")
     put(state, {"key-1": 2})
@@ -188,9 +185,7 @@ def test_with_as_many_in_flight_as_are_retained_a_snapshot_is_full() -> None:
 
 
 def test_a_completion_that_was_not_told_is_made_up_for_by_the_next() -> None:
-    state, files = make_memory(retained=2), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun(retained=2)
     put(state, {"key-1": 1})
     files.take(state, 2)
     put(state, {"key-2": 2})
@@ -203,9 +198,7 @@ def test_a_completion_that_was_not_told_is_made_up_for_by_the_next() -> None:
 
 
 def test_late_and_repeated_notices_change_nothing() -> None:
-    state, files = make_memory(retained=2), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun(retained=2)
     put(state, {"key-1": 1})
     files.complete(state, 2)
     state.completed(CheckpointId(1))
@@ -217,9 +210,7 @@ def test_late_and_repeated_notices_change_nothing() -> None:
 
 
 def test_a_snapshot_that_comes_behind_a_newer_one_is_full_and_takes_nothing_away() -> None:
-    state, files = make_memory(retained=3), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun(retained=3)
     put(state, {"key-1": 1})
     files.take(state, 3)
     put(state, {"key-2": 2})
@@ -229,9 +220,7 @@ def test_a_snapshot_that_comes_behind_a_newer_one_is_full_and_takes_nothing_away
 
 
 def test_C26_a_savepoint_holds_everything_and_nothing_builds_on_it() -> None:
-    state, files = make_memory(retained=1), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    state, files = begun()
     put(state, {"key-1": 1})
     assert files.take(state, 2, full=True) == ("2.0",)
     assert files.read(2) == content(state)
@@ -241,9 +230,7 @@ def test_C26_a_savepoint_holds_everything_and_nothing_builds_on_it() -> None:
 
 
 def test_the_first_snapshot_behind_a_restore_is_full() -> None:
-    state, files = make_memory(), Files()
-    put(state, TEN)
-    files.complete(state, 1)
+    _, files = begun()
     again = make_memory()
     again.restore(files.of(1), range(GROUPS))
     assert files.complete(again, 2) == ("2.0",)
