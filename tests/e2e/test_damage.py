@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,7 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
     flip_a_bit(file)
     text = refused(ended_once, directory=checkpoints)
     assert f"{file.parent.name}/{file.name}" in text
+    assert re.search("no other checkpoint is whole|checkpoint [0-9]+ is whole, but", text)
     file.write_bytes(right)
     daemon = ended_once.daemon(directory=checkpoints).start().wait_running()
     assert daemon.terminate() == 0

@@ -36,7 +36,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partitio
 def produce_transaction(
     bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, *, commit: bool = True
 ) -> None:
-    """One transaction, ended."""
+    """One transaction, ended, with its marker in the log."""
     producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -44,6 +44,12 @@ def produce_transaction(
         producer.produce(topic, value=value, partition=partition)
     producer.flush(30)
     (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    client = TransactionClient({"bootstrap.servers": bootstrap})
+    try:
+        where = [TopicPartition(topic, partition)]
+        wait_until(lambda: not client.open_transactions(where), "the marker is written")
+    finally:
+        client.close()
 
 
 def source_operator(bootstrap: str, topic: str, **changes: Any) -> SourceOperator:

@@ -71,7 +71,7 @@ def check(user: User, master: str, **spark: str) -> None:
     user.document["steps"].append(
         {"name": "counted", "from": "shown", "key": "m", "aggregate": {"seen": "count(*)", "last": "last(id)"}}
     )
-    user.document["sinks"]["shown_out"]["from"] = "counted"
+    user.document["sinks"]["shown_out"].update({"from": "counted", "key": "m"})
     user.produce(source, numbers(*((number, 1 + number % 5) for number in range(400))))
     user.produce(source, numbers((999, 0)))
     began = time.monotonic()
