@@ -24,7 +24,7 @@ demo: setup ## run the main job on real parts, kill a worker, verify every recor
 	$(BIN)/tidegate demo
 
 test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-quick: setup ## run only the tests that take less than 0.25 s
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

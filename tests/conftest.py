@@ -19,6 +19,7 @@ from typing import Protocol
 import pytest
 from hypothesis import settings
 
+from tests.scheduling import ByRoom, derive_rank
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.daemon.broker.server import create_topics
 
@@ -39,6 +40,16 @@ CONTAINER_SETTINGS = {
 
 KEPT = {"retention.ms": "-1"}
 """Of topics whose records have old timestamps: by default brokers delete them, in the middle of a test."""
+
+
+@pytest.hookimpl(tryfirst=True)  # behind the shuffling, whose order remains within a room
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: derive_rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    return ByRoom(config, log)
 
 
 class SessionBroker:

@@ -1,0 +1,44 @@
+"""Which tests a worker of `make test` runs together, and in which order the workers take them.
+
+Long rooms come first, so that no worker is left alone with one of them at the end. Tests of one file stay together, and
+so do those of a room whose tests share brokers or a Spark session that are expensive to start for each worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+TOGETHER: Final = ("sinks", "operators")
+ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "sources", "task")
+"""The longest first; all others follow."""
+
+
+def derive_unit(nodeid: str) -> str:
+    """The name of what is run together with this test; `nodeid` is `tests/room/...::...`."""
+    file = nodeid.split("::", 1)[0]
+    room = _room(nodeid)
+    return room if room in TOGETHER else file
+
+
+def derive_rank(nodeid: str) -> int:
+    """The place of a test's room in the order."""
+    room = _room(nodeid)
+    return ORDER.index(room) if room in ORDER else len(ORDER)
+
+
+def _room(nodeid: str) -> str:
+    parts = nodeid.split("/")
+    return parts[1] if len(parts) > 1 else ""
+
+
+class ByRoom(LoadScopeScheduling):  # type: ignore[misc]  # without types
+    """xdist's scheduling by units of our own, in the order of the collection."""
+
+    def __init__(self, config: Any, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return derive_unit(nodeid)
