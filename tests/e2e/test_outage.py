@@ -1,4 +1,4 @@
-"""The broker is away for a while: what a retry can cure needs no new attempt, and nothing is lost or doubled."""
+"""The broker is away or hangs for a while: what a retry can cure needs no new attempt, nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 
 from tests.conftest import BrokerMaker
 from tests.e2e.conftest import RigMaker
+from tests.support.daemon_process import DaemonProcess
 from tests.waiting import wait_until
+from tidegate.daemon.broker import DevelopmentBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 OUTAGE_S = 20.0
+HANG_S = 12.0
+"""Longer than a request may take."""
 
 
 def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
@@ -28,15 +32,49 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     daemon.wait_for("no broker answers at", 6)  # said soon, and seen from outside
     assert daemon.status()["brokers_away_seconds"] > 0  # type: ignore[operator]  # a number
     assert re.search(r"tidegate_brokers_away_seconds\{.*\} [1-9]", daemon.http("/metrics")[1])
-    threading.Event().wait(killed + OUTAGE_S - time.monotonic())  # the length of the outage is what is tested
+    wait_out(killed + OUTAGE_S)
     broker.start()
+    told = warnings_behind_an_outage(daemon, broker)
+    assert len(told) < 10, told
+    rig.outputs.wait_more(rig.topic["totals"])
+    assert daemon.attempt == 1, failures(daemon)
+    rig.finish(daemon)
+
+
+def test_F02_a_broker_that_hangs_is_told_and_waited_for_without_a_new_attempt(
+    make_rig: RigMaker, own_broker: BrokerMaker
+) -> None:
+    """Its connections stay open and nothing answers: clients notice by their timeouts only."""
+    broker = own_broker()
+    rig = make_rig(broker=broker, seed=73)
+    daemon = rig.running()
+    broker.pause()
+    paused = time.monotonic()
+    daemon.wait_for("no broker answers at", 10)
+    wait_out(paused + HANG_S)
+    broker.resume()
+    warnings_behind_an_outage(daemon, broker)
+    rig.outputs.wait_more(rig.topic["totals"])
+    assert daemon.attempt == 1, failures(daemon)
+    rig.finish(daemon)
+
+
+def wait_out(until: float) -> None:
+    """The length of an outage is what is tested."""
+    threading.Event().wait(until - time.monotonic())
+
+
+def warnings_behind_an_outage(daemon: DaemonProcess, broker: DevelopmentBroker) -> list[str]:
+    """All warnings so far, among them one of the outage and one of its end."""
     daemon.wait_checkpoints(2, 120)
     daemon.wait_for(f"the brokers at {broker.bootstrap} answer again", 15)  # the watch looks once a second
     told = [line for line in daemon.text().splitlines() if '"level":"warning"' in line.replace(" ", "")]
     assert sum("no broker answers at" in line for line in told) == 1
     assert sum(f"the brokers at {broker.bootstrap} answer again" in line for line in told) == 1
-    assert len(told) < 10, told
     wait_until(lambda: daemon.status()["brokers_away_seconds"] == 0, "the status says that brokers answer")
-    rig.outputs.wait_more(rig.topic["totals"])
-    assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
-    rig.finish(daemon)
+    return told
+
+
+def failures(daemon: DaemonProcess) -> list[str]:
+    """What ended attempts."""
+    return [line for line in daemon.text().splitlines() if "attempt failed" in line]
