@@ -55,7 +55,7 @@ def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixtu
         "no broker answers at b",
         "the brokers at b",
     ]
-    assert "last: connection refused. Nothing is lost" in caplog.text
+    assert "last: connection refused; nothing is lost" in caplog.text
     assert "answer again, after 8 s" in caplog.text
     assert brokers.told == [None, None, 2.5, 5.0, 7.5, None, None]
 

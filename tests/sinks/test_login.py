@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -222,3 +223,14 @@ def test_a_sink_that_lacks_a_right_stops_the_pipeline_and_names_it(secured: Secu
                 driven.prepared(1)
         finally:
             driven.sink.close()
+
+
+@pytest.mark.parametrize("more", [{}, {"security.protocol": "ssl"}], ids=["plain", "TLS"])
+def test_a_broker_that_takes_connections_and_does_not_answer_is_told(more: Properties) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        obstacle = diagnose({"bootstrap.servers": address, **more}, 0.2)
+    assert obstacle is not None
+    assert obstacle.text == f"{address}: it takes connections and does not answer"
+    assert "it hangs or has too much to do" in obstacle.remedy
+    assert not obstacle.final

@@ -114,6 +114,8 @@ class _Way:
                 raise self._stop(text, remedy, "bootstrap.servers", final=True) from error
             remedy = "name the certificate of its authority by `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
             raise self._stop(f"its certificate is not trusted: {why}", remedy, "ssl.ca.location", final=True) from error
+        except TimeoutError as error:
+            raise self._silent() from error
         except OSError as error:
             text = f"no TLS handshake: {_reason(error)}"
             remedy = f"is this its port for TLS? `security.protocol` is `{self._protocol}`"
@@ -175,6 +177,8 @@ class _Way:
             return answer.decode(self._read(size), version=version, header=True)
         except ssl.SSLError as error:
             raise self._refused_certificate(error) from error
+        except TimeoutError as error:
+            raise self._silent() from error
         except OSError as error:
             raise self._stop(f"it hangs up: {_reason(error)}", remedy, "security.protocol", final=False) from error
 
@@ -186,6 +190,11 @@ class _Way:
         text = f"it asks for a client certificate: {_reason(error)}"
         remedy = "set `ssl.certificate.location` and `ssl.key.location`"
         return self._stop(text, remedy, "security.protocol", final=True)
+
+    def _silent(self) -> _Stopped:
+        text = "it takes connections and does not answer"
+        remedy = f"it hangs or has too much to do, or its port is not for `security.protocol: {self._protocol}`"
+        return self._stop(text, remedy, "security.protocol", final=False)
 
     def _read(self, count: int) -> bytes:
         data = b""
