@@ -47,6 +47,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "demo": LazyCommand(
         "tidegate.daemon.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
     ),
+    "prepare": LazyCommand(
+        "tidegate.daemon.prepare_command", "prepare", "Let Spark start in half the CPU time on this machine."
+    ),
     "simulate": LazyCommand(
         "tidegate.simulation.command", "simulate", "Try to break the protocol with planned faults, without Kafka."
     ),

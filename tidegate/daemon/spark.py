@@ -11,14 +11,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidegate.daemon.class_archive import ClassArchive
 from tidegate.daemon.faults import lacking_module
-from tidegate.daemon.java import java_home
+from tidegate.daemon.java import find_java, java_home
 from tidegate.daemon.jvm_output import JvmOutput
 from tidegate.daemon.spark_master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 SLOTS_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.1
+REHEARSAL_S_MAX: Final = 60.0
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -123,6 +125,7 @@ class SparkHost:
     def start(self, parallelism: int) -> None:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
         wait_for_master(self._master, self._master_timeout_s)
+        archive = ClassArchive(find_java()).options
         self._prepare_environment()
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
@@ -130,8 +133,12 @@ class SparkHost:
         conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
         log4j = self._work_dir / "log4j2.properties"
         log4j.write_text(QUIET_LOG4J, encoding="utf-8")
-        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j)
+        for name, archived in (
+            ("spark.driver.extraJavaOptions", archive),
+            # Others' executors run where our files are not.
+            ("spark.executor.extraJavaOptions", archive if self._is_local else []),
+        ):
+            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, archived)
         for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
             conf.set(name, value)
         output = self._output
@@ -154,6 +161,20 @@ class SparkHost:
         """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
         assert self._context is not None
         return SparkJob(self._context, bootstrap, parallelism, ended)
+
+    def rehearse(self, parallelism: int) -> None:
+        """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`)."""
+        from py4j.protocol import Py4JError
+
+        context: Any = self._context
+        gateway = context._gateway  # noqa: SLF001 - pyspark has no name for it
+        context.parallelize(range(parallelism), parallelism).barrier().mapPartitions(list).collect()
+        self.stop()
+        try:
+            gateway.jvm.java.lang.System.exit(0)  # else it is killed with this process
+        except (OSError, Py4JError):
+            logger.debug("the JVM has ended before it could answer")
+        gateway.proc.wait(REHEARSAL_S_MAX)
 
     def stop(self) -> None:
         """Close the session; the JVM goes with the process. One that is dead already leaves nothing to close."""
@@ -255,10 +276,13 @@ class SparkJob:
         self._ended(error)
 
 
-def derive_java_options(given: str, log4j: Path) -> str:
-    """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours."""
+def derive_java_options(given: str, log4j: Path, archive: Sequence[str] = ()) -> str:
+    """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours.
+
+    `archive`: see ClassArchive.options.
+    """
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
-    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, given]).strip()
+    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *archive, given]).strip()
 
 
 def derive_job_error(text: str | None) -> TidegateError:
