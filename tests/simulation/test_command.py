@@ -40,3 +40,10 @@ def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.exit_code == 1
     assert "what happened" in done.output
     assert "failed seeds: 7" in done.output
+
+
+def test_a_long_run_tells_how_far_it_is_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    tallies = [(campaign.Tally(played=played), seconds) for played, seconds in ((50, 10.0), (150, 30.0), (200, 40.0))]
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_: iter(tallies))
+    done = CliRunner().invoke(simulate, ["--seeds", "200"])
+    assert done.stderr == "150 of 200 played, 0 violations, 5.0 schedules/s\n"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import click
 
 from tidegate.simulation.campaign import ENOUGH_FAULTS, Tally, play_in_processes
+
+PROGRESS_S: Final = 30.0
+"""Between two lines of progress, on standard error."""
 
 
 @click.command()
@@ -20,11 +24,15 @@ def simulate(seeds: int, first: int, processes: int, budget: float | None) -> No
     A schedule counts when at least 5 of its faults really happened. Exit code 1 when one was violated; its story and
     the smallest schedule that still fails are printed.
     """
-    tally, rate = Tally(), 0.0
+    tally, rate, told_s = Tally(), 0.0, 0.0
     for latest, elapsed_s in play_in_processes(first, seeds, processes, budget):
         for story in latest.stories[len(tally.stories) :]:
             click.echo(story)
         tally, rate = latest, latest.played / elapsed_s
+        if elapsed_s - told_s >= PROGRESS_S:
+            told_s = elapsed_s
+            violations = len(tally.failed)
+            click.echo(f"{tally.played} of {seeds} played, {violations} violations, {rate:.1f} schedules/s", err=True)
     click.echo(
         f"played {tally.played} from seed {first}: {tally.attempts} attempts, {tally.checkpoints} checkpoints "
         f"({tally.with_rows_in_flight} with rows in flight, which {tally.replays} subtasks restored), "
