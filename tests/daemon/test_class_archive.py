@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tidegate.daemon.class_archive import SILENT, ArchiveFailed, ClassArchive
 from tidegate.daemon.java import find_java
+from tidegate.daemon.prepare_command import prepare
 
 JavaMaker = Callable[[bool, str], Path]
 
@@ -70,6 +72,13 @@ def test_a_java_that_cannot_make_archives_is_told(make_java: JavaMaker, tmp_path
 def test_a_jvm_that_ended_without_an_archive_is_told(make_java: JavaMaker, tmp_path: Path) -> None:
     with pytest.raises(ArchiveFailed, match="without an archive; Spark starts without one"):
         ClassArchive(make_java(True, "exit 0")).keep(tmp_path / "new")
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ArchiveFailed, match=r"no class archive in .*/file/cache: .*Not a directory"):
+        CliRunner().invoke(prepare, catch_exceptions=False, standalone_mode=False)
 
 
 @pytest.mark.slow

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from typing import Final
 
 import click
 
-from tidegate.daemon.class_archive import ClassArchive
+from tidegate.daemon.class_archive import ArchiveFailed, ClassArchive
 from tidegate.daemon.java import find_java
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.work_directory import make_work_directory
@@ -30,7 +31,12 @@ def prepare() -> None:
         host.start(SLOTS)
         host.rehearse(SLOTS)
         archive.keep(new)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArchiveFailed(
+            f"no class archive in {new.parent}: {error}; Spark starts without one, as before"
+        ) from error
     finally:
-        new.unlink(missing_ok=True)
+        if new.exists():
+            new.unlink()
         shutil.rmtree(directory, ignore_errors=True)
     click.echo(f"Spark's JVMs start from {archive.file} now")

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 SLOTS_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.1
-REHEARSAL_S_MAX: Final = 60.0
+REHEARSAL_S_MAX: Final = 120.0
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -163,7 +163,10 @@ class SparkHost:
         return SparkJob(self._context, bootstrap, parallelism, ended)
 
     def rehearse(self, parallelism: int) -> None:
-        """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`)."""
+        """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
+
+        Raises subprocess.TimeoutExpired.
+        """
         from py4j.protocol import Py4JError
 
         context: Any = self._context
