@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -124,7 +124,7 @@ class DevelopmentBroker:
             return
         self.resume()
         self._signal(signal.SIGTERM)
-        if not self._wait(lambda: self.pid is None, timeout_s):
+        if not _wait(lambda: self.pid is None, timeout_s):
             self.kill()
         self._reap()
 
@@ -148,7 +148,7 @@ class DevelopmentBroker:
 
     def wait_ready(self, timeout_s: float = 60) -> None:
         """Until the listener answers ApiVersions. Raises BrokerFailed when it ended or time is up."""
-        if self._wait(lambda: self.pid is None or self._answers(), timeout_s) and self.pid is not None:
+        if _wait(lambda: self.pid is None or self._answers(), timeout_s) and self.pid is not None:
             return
         what = "does not answer" if self.pid is not None else "ended while starting"
         raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
@@ -248,15 +248,6 @@ class DevelopmentBroker:
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
         return "\n".join(texts)[-_TAIL_CHARACTERS:] or "it printed nothing"
 
-    @staticmethod
-    def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
-        end = time.monotonic() + timeout_s
-        while not condition():
-            if time.monotonic() > end:
-                return False
-            time.sleep(_POLL_S)
-        return True
-
 
 def make_cluster_id() -> str:
     """A new id, so that a pipeline notices when it is led to another broker; 22 characters, as Kafka writes a UUID."""
@@ -298,15 +289,22 @@ def create_topics(
 
 def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
     for name, count in topics.items():
-        while _count_leaders(admin, name) < count:
-            if time.monotonic() > deadline_s:
-                raise BrokerFailed(f"topic {name} has not got {count} partitions with a leader each in time")
-            time.sleep(_POLL_S)
+        if not _wait(partial(_are_led, admin, name, count), deadline_s - time.monotonic()):
+            raise BrokerFailed(f"topic {name} has not got {count} partitions with a leader each in time")
 
 
-def _count_leaders(admin: AdminClient, topic: str) -> int:
+def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _are_led(admin: AdminClient, topic: str, count: int) -> bool:
     partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-    return sum(partition.leader >= 0 for partition in partitions.values())
+    return sum(partition.leader >= 0 for partition in partitions.values()) >= count
 
 
 @cache
