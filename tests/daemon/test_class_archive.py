@@ -19,6 +19,7 @@ JavaMaker = Callable[[bool, str], Path]
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").mkdir()
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
 
 

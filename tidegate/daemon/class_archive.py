@@ -55,9 +55,11 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={':'.join(map(str, files))}", SILENT]
 
     def prepare(self, new: Path) -> list[str]:
-        """Options for a JVM that writes the archive into `new` when it ends in order. Raises ArchiveFailed."""
+        """Options for a JVM that writes the archive into `new` when it ends in order. Raises ArchiveFailed.
+
+        `new` is in a directory of the caller's own, on the file system of the cache.
+        """
         self.file.unlink(missing_ok=True)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         options = [f"-XX:ArchiveClassesAtExit={new}", SILENT]
         if self._has_base:
             return options

@@ -50,12 +50,14 @@ def find_java() -> Path:
     )
 
 
-def java_home() -> Path:
-    """The directory to give to Spark as JAVA_HOME: the home of `find_java()`, or a stand-in for it (`java_wrapper`).
+def java_home(java: Path | None = None) -> Path:
+    """The directory to give to Spark as JAVA_HOME: the home of `java`, or a stand-in for it (`java_wrapper`).
+
+    Without `java` that of `find_java()`.
 
     Raises JavaMissing.
     """
-    home = find_java().resolve().parent.parent
+    home = (java or find_java()).resolve().parent.parent
     return write_wrapped_home(home) if lacks_vector_module(home) else home
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import click
@@ -11,7 +12,6 @@ import click
 from tidegate.daemon.class_archive import ArchiveFailed, ClassArchive
 from tidegate.daemon.java import find_java
 from tidegate.daemon.spark import SparkHost
-from tidegate.daemon.work_directory import make_work_directory
 
 SLOTS: Final = 2
 
@@ -23,20 +23,16 @@ def prepare() -> None:
     For images and build servers, behind every installation and update; takes some 15 s. Nothing depends on it.
     """
     archive = ClassArchive(find_java())
-    directory = make_work_directory()
-    new = archive.file.with_suffix(f".{directory.name}")
+    cache = archive.file.parent
     try:
-        options = " ".join(archive.prepare(new))
-        host = SparkHost("prepare", f"local[{SLOTS}]", {"spark.driver.extraJavaOptions": options}, directory)
-        host.start(SLOTS)
-        host.rehearse(SLOTS)
-        archive.keep(new)
+        cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="new-", dir=cache, ignore_cleanup_errors=True) as directory:
+            new = Path(directory) / archive.file.name
+            options = " ".join(archive.prepare(new))
+            host = SparkHost("prepare", f"local[{SLOTS}]", {"spark.driver.extraJavaOptions": options}, Path(directory))
+            host.start(SLOTS)
+            host.rehearse(SLOTS)
+            archive.keep(new)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ArchiveFailed(
-            f"no class archive in {new.parent}: {error}; Spark starts without one, as before"
-        ) from error
-    finally:
-        if new.exists():
-            new.unlink()
-        shutil.rmtree(directory, ignore_errors=True)
+        raise ArchiveFailed(f"no class archive in {cache}: {error}; Spark starts without one, as before") from error
     click.echo(f"Spark's JVMs start from {archive.file} now")

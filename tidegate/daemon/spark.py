@@ -125,8 +125,9 @@ class SparkHost:
     def start(self, parallelism: int) -> None:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
         wait_for_master(self._master, self._master_timeout_s)
-        archive = ClassArchive(find_java()).options
-        self._prepare_environment()
+        java = find_java()
+        archive = ClassArchive(java).options
+        self._prepare_environment(java)
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -200,14 +201,12 @@ class SparkHost:
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return process is None or process.poll() is None
 
-    def _prepare_environment(self) -> None:
+    def _prepare_environment(self, java: Path) -> None:
         """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        home = java_home()
-        if home is not None:
-            os.environ["JAVA_HOME"] = str(home)
+        os.environ["JAVA_HOME"] = str(java_home(java))
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
