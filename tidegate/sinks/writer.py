@@ -110,7 +110,7 @@ class Writer:
         Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
         """
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        self._topic_bytes_max = self._read_largest_batch(client, OPEN_TIMEOUT_S)
+        self._topic_bytes_max = self._read_largest_batch(client)
         self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
@@ -135,14 +135,14 @@ class Writer:
         if client is not None:
             self._guard(self._producer.begin_transaction)
 
-    def _read_largest_batch(self, client: TransactionClient | None, timeout_s: float) -> int | None:
+    def _read_largest_batch(self, client: TransactionClient | None) -> int | None:
         if client is not None:
-            return client.largest_batch(self._topic, timeout_s)
+            return client.largest_batch(self._topic, OPEN_TIMEOUT_S)
         from tidegate.sinks.tools import KAFKA_TOOLS
 
-        own = KAFKA_TOOLS.connect_again(self._properties, timeout_s)
+        own = KAFKA_TOOLS.connect_again(self._properties, OPEN_TIMEOUT_S)
         try:
-            return own.largest_batch(self._topic, timeout_s)
+            return own.largest_batch(self._topic, OPEN_TIMEOUT_S)
         finally:
             own.close()
 
