@@ -9,13 +9,10 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_slot import POINTS as SLOT_POINTS
-from tests.support.rig import Rig, completed_checkpoints, restored_checkpoint
+from tests.support.rig import Rig, completed_checkpoints, read_journal, restored_checkpoint
 from tests.waiting import wait_until
-from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.sinks.facts import CoordinatorState
 from tidegate.sinks.transactions import TransactionClient
-from tidegate.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -38,8 +35,7 @@ def loaded(rig: Rig) -> Rig:
 
 def listed_states(rig: Rig) -> list[CoordinatorState]:
     """What the broker says about the transactions that the newest journal entry lists."""
-    storage = LocalStorage(str(rig.pipeline.directory))
-    state = Journal(storage, Writer("reader", "reader", 0), retained=3, id_reserve=1).read()
+    state = read_journal(rig.pipeline.directory)
     client = TransactionClient({"bootstrap.servers": rig.broker.bootstrap})
     try:
         found = [client.describe(one.transactional_id) for one in state.committables]

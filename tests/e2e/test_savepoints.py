@@ -14,10 +14,8 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import kill
-from tests.support.rig import Rig, restored_checkpoint
+from tests.support.rig import Rig, read_journal, restored_checkpoint
 from tests.waiting import wait_until
-from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.savepoint import read_savepoint
 from tidegate.storage.local import LocalStorage
@@ -42,8 +40,7 @@ def take_savepoint(daemon: DaemonProcess, directory: Path) -> Path:
 
 
 def journal(rig: Rig) -> JournalState:
-    storage = LocalStorage(str(rig.pipeline.directory))
-    return Journal(storage, Writer("reader", "reader", 0), retained=3, id_reserve=1).read()
+    return read_journal(rig.pipeline.directory)
 
 
 def restoring(rig: Rig, target: object, *more: str, **overrides: object) -> DaemonProcess:

@@ -14,7 +14,11 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
 from tests.support.orders_pipeline import OrdersPipeline
 from tests.waiting import wait_until
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import JournalState
 from tidegate.daemon.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.storage.local import LocalStorage
 
 PARTITIONS = 4
 
@@ -140,3 +144,8 @@ def restored_checkpoint(text: str) -> int:
 def completed_checkpoints(text: str) -> list[int]:
     """Ids of completed checkpoints, from a daemon's log."""
     return [int(number) for number in re.findall(r"checkpoint (\d+) completed", text)]
+
+
+def read_journal(directory: Path) -> JournalState:
+    """What a checkpoint directory has, without taking it over."""
+    return Journal(LocalStorage(str(directory)), Writer("reader", "reader", 0), retained=3, id_reserve=1).read()
