@@ -1,7 +1,8 @@
 """`tidegate run` that kills itself at one exact point: `python -m tests.support.faulty_daemon POINT NTH FILE`.
 
-The hooks wrap the journal and the commits from outside; the product has none. `NTH` counts passages of the point. A
-line `fault: POINT` on stderr proves that it happened.
+The hooks wrap the journal and the commits from outside; the product has none. `NTH` counts passages of the point, those
+of appends and commits only where each listed transaction is new: on a slow machine an entry also lists what the one
+before it has decided and the broker is still committing. A line `fault: POINT` on stderr proves that it happened.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
 from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.ids import CheckpointId
 from tidegate.sinks.facts import CoordinatorState
 from tidegate.sinks.transactions import TransactionClient
 
@@ -39,7 +44,11 @@ class Fault:
 
     def __init__(self, point: str, nth: int) -> None:
         self.point = point
+        self.step = threading.Lock()
+        """Held over a commit and over an append: no entry appears behind the one whose commit is hit."""
         self._left = nth
+        self._listed: set[Key] = set()
+        self._counting: set[CheckpointId] = set()
 
     def pass_by(self, point: str) -> bool:
         """Whether this passage is the one."""
@@ -47,6 +56,21 @@ class Fault:
             return False
         self._left -= 1
         return self._left == 0
+
+    def entered(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Whether the append of this entry counts, and with it its commit."""
+        keys = {key_of(one) for one in checkpoint.committables}
+        counts = bool(keys) and not keys & self._listed
+        self._listed |= keys
+        if counts:
+            self._counting.add(checkpoint.id)
+        return counts
+
+    def committed(self, checkpoint: CheckpointId) -> bool:
+        """Whether this commit counts: the first one of its entry."""
+        counts = checkpoint in self._counting
+        self._counting.discard(checkpoint)
+        return counts
 
     def die(self) -> None:
         """As by `kill -9`."""
@@ -57,33 +81,10 @@ class Fault:
 
 def install(fault: Fault) -> None:
     """Wrap what the points lie between."""
-    _wrap(Journal, "append_checkpoint", lambda call: _around(fault, call, "before-append", "after-append"))
+    _wrap(Journal, "append_checkpoint", lambda call: _around_append(fault, call))
     _wrap(Journal, "take_over", lambda call: _around(fault, call, "", "after-takeover"))
     _wrap(Journal, "append_salvaged", lambda call: _around(fault, call, "before-salvage", "after-salvage"))
-    commit = KafkaEdge.commit
-
-    @functools.wraps(commit)
-    async def commit_and_die(self: KafkaEdge, permit: CommitPermit) -> Any:
-        if len(permit.committables) > 1 and fault.pass_by("half-committed"):
-            client = self._commit_client
-            assert client is not None
-            client.end_transactions(permit.committables[: len(permit.committables) // 2])
-            fault.die()
-        if permit.committables and fault.pass_by("lost"):
-            assert self._commit_client is not None
-            for one in permit.committables:
-                self._commit_client.fence(one.transactional_id)
-            print(f"fault: {fault.point}", file=sys.stderr, flush=True)
-        if permit.committables and fault.pass_by("next-open"):
-            assert self._commit_client is not None
-            _wait_next_open(self._commit_client, permit)
-            fault.die()
-        outcomes = await commit(self, permit)
-        if permit.committables and fault.pass_by("after-commit"):
-            fault.die()
-        return outcomes
-
-    KafkaEdge.commit = commit_and_die  # type: ignore[method-assign]  # that is the purpose
+    _wrap(KafkaEdge, "commit", lambda call: _around_commit(fault, call))
 
 
 def _wrap(owner: type, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -93,13 +94,52 @@ def _wrap(owner: type, name: str, wrapper: Callable[[Callable[..., Any]], Callab
 def _around(fault: Fault, call: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
     @functools.wraps(call)
     def wrapped(*args: Any, **named: Any) -> Any:
-        with_records = not args[1:] or getattr(args[1], "committables", True)
-        if with_records and fault.pass_by(before):
+        if fault.pass_by(before):
             fault.die()
         result = call(*args, **named)
-        if with_records and fault.pass_by(after):
+        if fault.pass_by(after):
             fault.die()
         return result
+
+    return wrapped
+
+
+def _around_append(fault: Fault, append: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(append)
+    def wrapped(self: Journal, checkpoint: CompletedCheckpoint) -> Any:
+        counts = fault.entered(checkpoint)
+        with fault.step:
+            if counts and fault.pass_by("before-append"):
+                fault.die()
+            result = append(self, checkpoint)
+            if counts and fault.pass_by("after-append"):
+                fault.die()
+        return result
+
+    return wrapped
+
+
+def _around_commit(fault: Fault, commit: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(commit)
+    async def wrapped(self: KafkaEdge, permit: CommitPermit) -> Any:
+        client = self._commit_client
+        assert client is not None
+        counts = fault.committed(permit.checkpoint)
+        with fault.step:
+            if counts and len(permit.committables) > 1 and fault.pass_by("half-committed"):
+                client.end_transactions(permit.committables[: len(permit.committables) // 2])
+                fault.die()
+            if counts and fault.pass_by("lost"):
+                for one in permit.committables:
+                    client.fence(one.transactional_id)
+                print(f"fault: {fault.point}", file=sys.stderr, flush=True)
+            if counts and fault.pass_by("next-open"):
+                _wait_next_open(client, permit)
+                fault.die()
+            outcomes = await commit(self, permit)
+            if counts and fault.pass_by("after-commit"):
+                fault.die()
+            return outcomes
 
     return wrapped
 
