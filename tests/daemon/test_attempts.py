@@ -55,3 +55,25 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*nothing is lost"):
         asyncio.run(asyncio.wait_for(attempts.run(), 10))
     assert ShutdownIncomplete.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    ("running", "finished", "failed", "unsaved"),
+    [
+        (None, False, False, False),  # Spark is starting
+        (False, False, False, False),  # slots are being deployed
+        (True, False, False, True),
+        (True, True, False, False),  # committed, slots are closing
+        (None, False, True, True),  # between two attempts
+        (False, True, True, True),  # given up while the next one was being deployed
+        (True, True, True, False),
+    ],
+)
+def test_an_end_that_takes_too_long_is_incomplete_only_where_something_is_not_committed(
+    running: bool | None, finished: bool, failed: bool, unsaved: bool
+) -> None:
+    attempts = Planned(deploying=False)
+    if running is not None:
+        attempts.runner = cast("Any", SimpleNamespace(is_running=running, is_finished=finished))
+    attempts._failed = AttemptFailed("the storage is full") if failed else None
+    assert attempts.unsaved is unsaved

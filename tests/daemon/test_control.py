@@ -16,6 +16,7 @@ from tidegate.daemon.control_server import LOOP_STUCK_MS, ControlServer, Listene
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.task.messages import (
     LENGTH,
+    DriverMessage,
     Heartbeat,
     Hello,
     Ping,
@@ -30,7 +31,9 @@ from tidegate.task.report import SlotReport
 
 ATTEMPT = Attempt(7)
 TOKEN = "right"
-DEADLINE_S = 10.0
+INTERVAL_S = 0.05
+TIMEOUT_S = 0.3
+DEADLINE_S = 60.0
 
 
 def hello(attempt: int = ATTEMPT, token: str = TOKEN, version: str = __version__) -> Hello:
@@ -68,7 +71,7 @@ class Heard:
 
 def serve(scenario: Callable[[ControlServer, Heard], Awaitable[None]], timeout_s: float = 30.0) -> None:
     async def run() -> None:
-        server, heard = ControlServer("127.0.0.1", 0.05, timeout_s), Heard()
+        server, heard = ControlServer("127.0.0.1", INTERVAL_S, timeout_s), Heard()
         await server.start()
         server.admit(ATTEMPT, TOKEN, heard.listener())
         try:
@@ -92,6 +95,11 @@ async def connect(
     return reader, writer
 
 
+async def read_order(reader: asyncio.StreamReader) -> DriverMessage:
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    return decode_driver_message(await reader.readexactly(length))
+
+
 @pytest.mark.parametrize(
     "stranger", [hello(attempt=6), hello(token="wrong"), hello(version="0.0.0"), Running()], ids=str
 )
@@ -109,8 +117,7 @@ def test_messages_of_an_admitted_slot_arrive_and_pings_go_out() -> None:
         reader, writer = await connect(server, heard, hello())
         writer.write(encode_message(Running()))
         await heard.until(lambda: heard.messages == [Running()])
-        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-        assert decode_driver_message(await reader.readexactly(length)) == Ping()
+        assert await read_order(reader) == Ping()
 
     serve(scenario)
 
@@ -146,11 +153,29 @@ def test_a_silent_slot_is_lost_after_the_timeout() -> None:
         await connect(server, heard, hello())
         await heard.until(lambda: bool(heard.slots))
         heard.slots[0].index = SlotIndex(3)
+        heard.slots[0].begin_watch(asyncio.get_running_loop().time())
         await heard.until(lambda: bool(heard.lost))
         assert "slot 3" in heard.lost[0].message
         assert "no heartbeat" in heard.lost[0].message
 
-    serve(scenario, timeout_s=0.3)
+    serve(scenario, timeout_s=TIMEOUT_S)
+
+
+@pytest.mark.slow
+def test_a_slot_that_waits_for_its_deployment_may_be_silent() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        reader, _ = await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        heard.slots[0].index = SlotIndex(3)
+        for _ in range(2 * round(TIMEOUT_S / INTERVAL_S)):  # each is a turn of the watch, one interval behind the last
+            assert await asyncio.wait_for(read_order(reader), DEADLINE_S) == Ping()
+        assert not heard.lost
+        deployed_at = asyncio.get_running_loop().time()
+        heard.slots[0].begin_watch(deployed_at)
+        await heard.until(lambda: bool(heard.lost))
+        assert asyncio.get_running_loop().time() > deployed_at + TIMEOUT_S, "its silence counts from its deployment on"
+
+    serve(scenario, timeout_s=TIMEOUT_S)
 
 
 def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
@@ -168,21 +193,26 @@ import sys
 from tidegate.daemon.control_link import ControlLink
 from tidegate.task.messages import Heartbeat, Hello, Stop
 from tidegate.task.report import SlotReport
-link = ControlLink("127.0.0.1", int(sys.argv[1]), lambda: None, 10)
-order = link.exchange(Hello(7, "right", 0, 4711, "127.0.0.1", 1, sys.argv[2], "3"), 10)
+link = ControlLink("127.0.0.1", int(sys.argv[1]), lambda: None, 60)
+order = link.exchange(Hello(7, "right", 0, 4711, "127.0.0.1", 1, sys.argv[2], "3"), 60)
 assert isinstance(order, Stop), order
-link.start(lambda: Heartbeat(0, SlotReport(), {}), 0.1, 0.5)
+link.start(lambda: Heartbeat(0, SlotReport(), {}), 0.1, float(sys.argv[3]))
 sys.stdin.read()
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["silence", "close"])
-def test_a_slot_without_its_daemon_ends_itself(how: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "lease_s", "why"),
+    [("silence", "0.5", b"no word from the daemon"), ("close", "600", b"control connection lost")],
+)
+def test_a_slot_without_its_daemon_ends_itself(
+    how: str, lease_s: str, why: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lease: neither a hung nor a vanished daemon leaves a slot that goes on writing."""
 
     async def scenario(server: ControlServer, heard: Heard) -> None:
-        command = [sys.executable, "-c", SLOT, str(server.port), __version__]
+        command = [sys.executable, "-c", SLOT, str(server.port), __version__, lease_s]
         slot = await asyncio.to_thread(lambda: subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE))
         try:
             await heard.until(lambda: bool(heard.slots))
@@ -190,13 +220,13 @@ def test_a_slot_without_its_daemon_ends_itself(how: str) -> None:
             await heard.until(lambda: any(isinstance(message, Heartbeat) for message in heard.messages))
             if how == "close":
                 heard.slots[0].close()
-            else:  # the server forgets the slot but keeps the connection: no more pings
-                server._slots.clear()
+            else:  # the connection stays and the slot's heartbeats are read, but there are no more pings
+                monkeypatch.setattr(heard.slots[0], "send", lambda _message: None)
             code = await asyncio.wait_for(asyncio.to_thread(slot.wait), DEADLINE_S)
         finally:
             slot.kill()
             _, told = await asyncio.to_thread(slot.communicate)
         assert code == LEASE_EXIT_CODE
-        assert b"ends itself" in told
+        assert b"ends itself: " + why in told
 
     serve(scenario)

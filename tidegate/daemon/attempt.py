@@ -157,6 +157,11 @@ class AttemptRunner:
         self._finish()
 
     @property
+    def is_finished(self) -> bool:
+        """It has ended without an error; when it ran, its final checkpoint is committed."""
+        return self._outcome.done() and self._outcome.exception() is None
+
+    @property
     def is_running(self) -> bool:
         """All slots are deployed."""
         return self._all_running.is_set()
@@ -235,6 +240,7 @@ class AttemptRunner:
         peers = tuple(PeerAddress(slot.hello.host, slot.hello.data_port) for slot in self._slots)
         for slot, restore in zip(self._slots, self._restore.slots, strict=True):
             logger.info("%s is deployed", slot)
+            slot.begin_watch(self._loop.time())
             slot.send(
                 Deploy(
                     attempt=self.attempt,

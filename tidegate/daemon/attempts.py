@@ -87,6 +87,7 @@ class Attempts:
         self._jitter = jitter
         self._verified = False
         self._stop_requested = asyncio.Event()
+        self._failed: TidegateError | None = None
         self._history = RestartHistory()
 
     @property
@@ -94,14 +95,20 @@ class Attempts:
         """The end was asked for."""
         return self._stop_requested.is_set()
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether something was read, maybe, that no committed checkpoint has."""
+        if self.runner is not None and self.runner.is_running:
+            return not self.runner.is_finished
+        return self._failed is not None
+
     async def run(self) -> None:
         """Returns when the pipeline has ended. Raises what ended it otherwise."""
-        failed: TidegateError | None = None
         while not self._stop_requested.is_set():
             started = self._services.clock.monotonic()
             try:
                 await self._run_attempt()
-                if failed is None or (self.runner is not None and self.runner.is_running):
+                if not self.unsaved:
                     return
             except TidegateError as error:
                 if self._stop_requested.is_set() and error.retriable:
@@ -110,12 +117,12 @@ class Attempts:
                         f"lost, the next start goes on from the last checkpoint"
                     ) from error
                 await self._after_failure(error, started)
-                failed = error
-        if failed is not None:
+                self._failed = error
+        if self._failed is not None:
             raise ShutdownIncomplete(
-                f"the end was asked for while no attempt ran, so there is no final checkpoint ({failed.message}); "
-                "nothing is lost, the next start goes on from the last checkpoint"
-            ) from failed
+                f"the end was asked for while no attempt ran, so there is no final checkpoint "
+                f"({self._failed.message}); nothing is lost, the next start goes on from the last checkpoint"
+            ) from self._failed
 
     def stop(self) -> None:
         """A final checkpoint, then the end; at once where nothing runs yet."""

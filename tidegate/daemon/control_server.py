@@ -1,7 +1,8 @@
 """The daemon's end of the control connections: an asyncio server that admits the slots of the running attempt.
 
 It pings every slot (which renews the slot's lease), listens for heartbeats, and reports a slot as lost when its
-connection ends, its process falls silent, or its loop stops turning. Spark notices none of the last two.
+connection ends, its process falls silent behind its deployment, or its loop stops turning. Spark notices none of the
+last two.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class SlotLost(AttemptFailed):
 class SlotConnection:
     """One admitted slot."""
 
-    def __init__(self, hello: Hello, writer: asyncio.StreamWriter, heard_at: float) -> None:
+    def __init__(self, hello: Hello, writer: asyncio.StreamWriter) -> None:
         self.hello = hello
         self.index: SlotIndex | None = None
-        self.heard_at = heard_at
+        self.heard_at: float | None = None
+        """None: it waits for its deployment and sends nothing."""
         self.stopped = False
         self.closed = asyncio.Event()
         """The connection has ended: the process is gone or about to be."""
@@ -61,6 +63,10 @@ class SlotConnection:
         """Queue a message; a connection that is closing drops it, its end is reported separately."""
         if not self._writer.is_closing():
             self._writer.write(encode_message(message))
+
+    def begin_watch(self, now: float) -> None:
+        """It has been deployed, so from now on it sends heartbeats."""
+        self.heard_at = now
 
     def close(self) -> None:
         """End the connection."""
@@ -134,7 +140,7 @@ class ControlServer:
             hello = await asyncio.wait_for(_read(reader), HELLO_TIMEOUT_S)
             if not isinstance(hello, Hello) or not self._admits(hello):
                 return
-            slot = SlotConnection(hello, writer, _now())
+            slot = SlotConnection(hello, writer)
             self._slots[slot] = None
             assert self._listener is not None
             self._listener.registered(slot)
@@ -177,8 +183,8 @@ class ControlServer:
         while True:
             await asyncio.sleep(self._interval_s)
             for slot in list(self._slots):
-                silent_s = _now() - slot.heard_at
-                if slot.index is not None and silent_s > self._timeout_s:
+                silent_s = 0.0 if slot.heard_at is None else _now() - slot.heard_at
+                if silent_s > self._timeout_s:
                     self._report_lost(slot, f"no heartbeat for {silent_s:.1f} s")
                     slot.close()
                 else:

@@ -33,7 +33,6 @@ from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
 from tidegate.daemon.spark import SparkHost
-from tidegate.daemon.spark_master import MASTER_TIMEOUT_S
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import make_work_directory
 from tidegate.errors import AttemptFailed, TidegateError
@@ -68,7 +67,6 @@ class Daemon:
         self._http = http
         self._log_context = log_context
         self._work_dir = make_work_directory()
-        self._finished = False
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         may_repeat = restore is not None and restore.repeat_output
         self._services = self._make_services(loaded, may_repeat=may_repeat)
@@ -94,7 +92,6 @@ class Daemon:
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._attempts.run()
-            self._finished = True
             await self._attempts.housekeeping.close()
             self._metrics.state(PipelineState.FINISHED)
         except TidegateError as error:
@@ -138,21 +135,22 @@ class Daemon:
 
     def _on_grace_over(self, grace_s: float) -> None:
         """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
-        if self._finished:
-            return
         runner = self._attempts.runner
-        if runner is not None:
+        if runner is not None and self._attempts.unsaved:
             runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
         asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
 
     def _on_close_limit(self, grace_s: float) -> None:
-        logger.error(
+        unsaved = self._attempts.unsaved
+        logger.log(
+            logging.ERROR if unsaved else logging.WARNING,
             "not everything could be closed %g s after the grace of %g s (runtime.shutdown_grace): ending at once; "
-            "nothing is lost, the next start goes on from the last checkpoint",
+            "nothing is lost, %s",
             CLOSE_LIMIT_S,
             grace_s,
+            "the next start goes on from the last checkpoint" if unsaved else "everything that was read is committed",
         )
-        self._end_now(ShutdownIncomplete.exit_code)
+        self._end_now(ShutdownIncomplete.exit_code if unsaved else 0)
 
     def _end_now(self, code: int) -> NoReturn:
         """Slots, executors and the JVM end with this process; what is decided is in the journal."""
@@ -213,7 +211,7 @@ class Daemon:
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir, min(MASTER_TIMEOUT_S, start_timeout_s)),
+            spark=SparkHost(settings.name, master, spark, self._work_dir, start_timeout_s),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

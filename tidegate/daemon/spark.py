@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLOTS_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 OUTPUT_TIMEOUT_S: Final = 1.0
@@ -112,9 +112,9 @@ class SparkHost:
         master: str,
         properties: Mapping[str, str],
         work_dir: Path,
-        master_timeout_s: float = MASTER_TIMEOUT_S,
+        start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        self._master_timeout_s = master_timeout_s
+        self._start_timeout_s = start_timeout_s
         self._application = application
         self._master = master
         self._properties = dict(properties)
@@ -124,7 +124,7 @@ class SparkHost:
 
     def start(self, parallelism: int) -> None:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
-        wait_for_master(self._master, self._master_timeout_s)
+        wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = ClassArchive(java).options
         self._prepare_environment(java)
@@ -220,13 +220,15 @@ class SparkHost:
         context: Any = self._context
         scala = context._jsc.sc()  # noqa: SLF001 - the only way to Spark's own count of slots
         profile = scala.resourceProfileManager().defaultResourceProfile()
-        deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else SLOTS_TIMEOUT_S)
+        deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else self._start_timeout_s)
         offered = 0
-        while time.monotonic() < deadline:
+        while True:
             offered = int(scala.maxNumConcurrentTasks(profile))
             if offered >= parallelism:
                 logger.info("Spark %s offers %d slots, %d are used", self._master, offered, parallelism)
                 return
+            if time.monotonic() > deadline:
+                break
             threading.Event().wait(POLL_S)
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
