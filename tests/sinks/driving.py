@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from tests.conftest import KEPT
@@ -20,11 +20,14 @@ from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator
 from tidegate.sinks.committer import Committer
+from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.task.ports import Prepared
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
+SHORT_MS = 1000
+SHORT_MS_MAX = 32_000
 NO_IDS: frozenset[TransactionalId] = frozenset()
 
 
@@ -139,6 +142,25 @@ class Cluster:
         self._sinks.append(driven)
         return driven
 
+    def prepare_short(self, count: int, checkpoint: int) -> tuple[str, Committable, int]:
+        """A transaction that the broker is about to time out: its topic, itself, its timeout in ms.
+
+        On a busy machine a short timeout may pass before it is prepared: then another one with more time.
+        """
+        timeout_ms, attempt = SHORT_MS, 1
+        while True:
+            topic = self.topic()
+            driven = self.sink(topic, attempt, timeout_ms=timeout_ms)
+            try:
+                driven.write(rows(range(count)))
+                (one,) = driven.prepared(checkpoint).committables
+            except SinkFailed:
+                if timeout_ms >= SHORT_MS_MAX:
+                    raise
+                timeout_ms, attempt = 2 * timeout_ms, attempt + 1
+            else:
+                return topic, one, timeout_ms
+
     def visible(self, topic: str, settled: bool = True) -> dict[int, list[int]]:
         """Numbers that a read-committed reader finds up to the last stable offset, in order, by partition.
 
@@ -161,7 +183,7 @@ class Cluster:
         )
         try:
             return {
-                part: consumer.get_watermark_offsets(Position(part.topic, part.partition), timeout=10)[1]
+                part: consumer.get_watermark_offsets(Position(part.topic, part.partition), timeout=DEADLINE_S)[1]
                 for part in partitions
             }
         finally:
@@ -182,7 +204,7 @@ def read_committed(bootstrap: str, ends: Mapping[TopicPartition, int]) -> dict[i
             "bootstrap.servers": bootstrap,
             "group.id": "reader",
             "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
+            "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 20,
@@ -197,7 +219,9 @@ def read_committed(bootstrap: str, ends: Mapping[TopicPartition, int]) -> dict[i
             for message in consumer.consume(5000, 0.05):
                 partition = message.partition()
                 assert partition is not None
-                if message.error() is not None:
+                error = message.error()
+                if error is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
                     open_parts.discard(partition)
                 else:
                     value = message.value()

@@ -31,7 +31,7 @@ def test_kills_while_writing_and_between_prepare_and_commit(
 ) -> None:
     broker, cluster = broker_and_cluster
     topic = cluster.topic()
-    driven = cluster.sink(topic)
+    driven = cluster.sink(topic, timeout_ms=600_000)  # it outlives two starts of the broker
     driven.write(rows(range(500)))
     driven.written(500)
     broker.kill()

@@ -90,7 +90,7 @@ def test_at_least_once_loses_nothing_when_first_requests_are_refused(
     cluster = Cluster(broker.bootstrap, unique_name)
     try:
         topic = cluster.topic(1)
-        driven = cluster.sink(topic, exactly_once=False, kafka=SMALL_BATCHES)
+        driven = cluster.sink(topic, exactly_once=False, kafka={**SMALL_BATCHES, "message.timeout.ms": "60000"})
         proxy.rule = hurt(numbers, Verdict.REFUSE)
         try:
             driven.write(rows(range(RECORDS), size=1000))

@@ -180,7 +180,7 @@ def test_a_full_client_queue_holds_rows_back_in_order(cluster_tv2: Cluster) -> N
 
 def test_a_sink_takes_no_more_than_its_client_has_room_for(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
-    driven = cluster_tv2.sink(topic, kafka={"queue.buffering.max.messages": "300", "linger.ms": "1000"})
+    driven = cluster_tv2.sink(topic, kafka={"queue.buffering.max.messages": "300", "linger.ms": "30000"})
     rooms = [driven.sink.room]
     driven.write(rows(range(200)))
     driven.written(200)
@@ -189,6 +189,8 @@ def test_a_sink_takes_no_more_than_its_client_has_room_for(cluster_tv2: Cluster)
     driven.written(230)
     rooms.append(driven.sink.room)
     assert rooms == [300, 100, 0]  # a quarter is not free any more
+    assert driven.sink._writer is not None
+    assert driven.sink._writer.flush(60, lambda: False) == 0
     driven.write(rows(range(230, 330)))  # waits for room
     prepared = driven.prepared(1)
     cluster_tv2.committer.commit(permit(prepared.committables))
@@ -216,7 +218,7 @@ def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
     reader = Consumer({"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "timestamps"})
     try:
         reader.assign([Position(topic, 0, 0)])
-        stamps = [message.timestamp()[1] for message in reader.consume(3, 20)]
+        stamps = [message.timestamp()[1] for message in reader.consume(3, 60)]
     finally:
         reader.close()
     assert (stamps[0], stamps[2]) == (1_000, 3_000)
@@ -288,12 +290,12 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluste
             try:
                 writer.write(rows([2]), 0)
             except SinkRefused as error:
-                assert "first delivery error" in error.message
+                assert "the broker refuses a record" in error.message
                 assert "key and value have 100001 bytes" in error.message
                 return True
             return False
 
-        wait_until(is_refused, "the client refuses records", 20)
+        wait_until(is_refused, "the client refuses records")
     finally:
         writer.discard()
 
@@ -314,7 +316,8 @@ def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
     driven.written(10)
     admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
     for future in admin.delete_topics([topic]).values():
-        future.result(30)
+        future.result(60)
+    wait_until(lambda: not cluster_tv2.client.topics([topic]), "the broker has forgotten it", 60)
     with pytest.raises((SinkFailed, SinkRefused)):
         driven.write(rows(range(10, 20)))
         driven.prepared(1)
@@ -335,15 +338,18 @@ def test_a_transaction_that_was_fenced_cannot_be_prepared(cluster: Cluster, clie
 def test_the_oldest_open_transaction_is_told(cluster_tv2: Cluster) -> None:
     driven = cluster_tv2.sink(cluster_tv2.topic())
     told = [driven.sink.oldest_open_ms]
+    before_ms = time.time_ns() // 1_000_000
     driven.write(rows(range(10)))
     driven.written(10)
     told.append(driven.sink.oldest_open_ms)
     (committable,) = driven.prepared(1).committables
+    after_ms = time.time_ns() // 1_000_000
     told.append(driven.sink.oldest_open_ms)
     driven.sink.completed(CheckpointId(1), NO_IDS)
     told.append(driven.sink.oldest_open_ms)
     assert told[1] is not None
-    assert abs(committable.opened_at_ms - told[1]) < 10_000
+    assert before_ms <= told[1] <= after_ms
+    assert before_ms <= committable.opened_at_ms <= after_ms
     assert told == [None, told[1], committable.opened_at_ms, None]
 
 
@@ -356,8 +362,8 @@ def test_at_least_once_delivers_before_it_is_prepared(cluster_tv2: Cluster) -> N
         assert cluster_tv2.values(topic) == list(range(100, checkpoint * 100 + 100))
 
 
-def test_close_is_quick_with_rows_in_flight(cluster_tv2: Cluster) -> None:
+def test_close_ends_its_threads_with_rows_in_flight(cluster_tv2: Cluster) -> None:
     driven = cluster_tv2.sink(cluster_tv2.topic())
     driven.write(rows(range(1000)))
-    driven.sink.close(timeout_s=5)
+    driven.sink.close(timeout_s=60)
     assert not any(helper._thread.is_alive() for helper in (driven.sink._openers, driven.sink._droppers))

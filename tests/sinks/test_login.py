@@ -16,6 +16,7 @@ from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.config.load import parse_pipeline
 from tidegate.daemon.connect_check import check_connected
 from tidegate.plan.build import build_plan
+from tidegate.sinks.connecting import connect
 from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused, SinkRefused
 from tidegate.sinks.tools import KAFKA_TOOLS
@@ -27,8 +28,9 @@ Properties = dict[str, str]
 
 @pytest.fixture(autouse=True)
 def early_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no broker to wait for: look soon what is in the way."""
+    """There is no broker to wait for: look soon what is in the way, and as long as a busy machine takes to answer."""
     monkeypatch.setattr("tidegate.sinks.connecting.LOOK_S", 0.3)
+    monkeypatch.setattr("tidegate.sinks.connecting.STEP_S", 30.0)
 
 
 PLAIN_USER, PLAIN_PASSWORD = "alice", "alice-secret"
@@ -91,13 +93,13 @@ def test_both_clients_get_in_by_the_same_properties(
     secured: SecuredBroker, login: Callable[[SecuredBroker], Properties]
 ) -> None:
     given = login(secured)
-    client = KAFKA_TOOLS.connect(given, 20)
+    client = KAFKA_TOOLS.connect(given, 60)
     try:
         ours = client.cluster_id()
     finally:
         client.close()
-    assert ck.Producer(given).list_topics(timeout=20).cluster_id == ours
-    assert diagnose(given, 5) is None
+    assert ck.Producer(given).list_topics(timeout=60).cluster_id == ours
+    assert diagnose(given, 60) is None
 
 
 def stranger(broker: SecuredBroker) -> Authority:
@@ -148,7 +150,7 @@ OBSTACLES: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str, str]] 
 def test_what_waiting_does_not_cure_is_told_at_once_with_its_property(secured: SecuredBroker, obstacle: str) -> None:
     make, words, name = OBSTACLES[obstacle]
     with pytest.raises(LoginRefused, match=words) as caught:
-        KAFKA_TOOLS.connect(make(secured), 30)
+        KAFKA_TOOLS.connect(make(secured), 60)
     assert caught.value.fields["property"] == name
     assert "secret" not in caught.value.message
 
@@ -171,7 +173,14 @@ def test_what_a_restart_of_the_broker_may_look_like_is_waited_for_and_told(
         KAFKA_TOOLS.connect(make(secured), 0.5)
 
 
-def test_a_sink_with_a_login_of_its_own_is_checked_as_well(secured: SecuredBroker, tmp_path: Path) -> None:
+def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
+    secured: SecuredBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect_in_time(kafka: Mapping[str, str], _timeout_s: float) -> object:
+        """Only the wrong login has to fail soon."""
+        return connect(kafka, 0.5 if "security.protocol" in kafka else 60)
+
+    monkeypatch.setattr("tidegate.daemon.connect_check.connect", connect_in_time)
     secured.create_topics({"in": 1, "own": 1})
     document = {
         "version": 1,
@@ -190,7 +199,7 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(secured: SecuredBroke
 
 def test_a_slot_that_is_refused_leaves_it_to_another_attempt(secured: SecuredBroker) -> None:
     with pytest.raises(BrokerUnavailable, match="refuses the user `alice`"):
-        KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 30)
+        KAFKA_TOOLS.connect_again({**plain(secured), "sasl.password": "wrong-secret"}, 60)
 
 
 RIGHTS: Mapping[str, tuple[list[Right], str]] = {

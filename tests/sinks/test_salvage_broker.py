@@ -65,7 +65,7 @@ def send(producer: ck.Producer, topic: str, records: Sequence[Record]) -> None:
         producer.produce(
             topic, one.value, one.key, one.partition, timestamp=one.timestamp_ms, headers=list(one.headers)
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def producer_of(cluster: Cluster, identity: str | None, settings: Mapping[str, str] | None = None) -> ck.Producer:
@@ -73,8 +73,8 @@ def producer_of(cluster: Cluster, identity: str | None, settings: Mapping[str, s
     if identity is None:
         return ck.Producer(config)
     producer = ck.Producer({**config, "transactional.id": identity, "transaction.timeout.ms": "60000"})
-    producer.list_topics(timeout=30)
-    producer.init_transactions(30)
+    producer.list_topics(timeout=60)
+    producer.init_transactions(60)
     producer.begin_transaction()
     return producer
 
@@ -127,6 +127,7 @@ def committed(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
             "bootstrap.servers": cluster.bootstrap,
             "group.id": "reader",
             "enable.auto.commit": False,
+            "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 20,
@@ -142,7 +143,9 @@ def committed(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
             for message in consumer.consume(1000, 0.1):
                 partition = message.partition()
                 assert partition is not None
-                if message.error() is not None:
+                error = message.error()
+                if error is not None:
+                    assert error.code() == ck.KafkaError._PARTITION_EOF, error
                     waiting.discard(partition)
                     continue
                 headers = tuple(cast("list[tuple[str, bytes | None]]", message.headers() or []))
@@ -182,10 +185,12 @@ def test_records_between_those_of_others_come_back_unchanged_in_order(cluster: C
         send(plain, topic, mixed[:10])
         send(good, topic, mixed[10:20])
         send(bad, topic, mixed[20:])
-    good.commit_transaction(30)
-    bad.abort_transaction(30)
+    good.commit_transaction(60)
+    bad.abort_transaction(60)
     one = prepared(cluster, identity_of(cluster), len(ours))
     lose(cluster, one)
+    parts = [TopicPartition(topic, index) for index in range(PARTITIONS)]
+    wait_until(lambda: not cluster.client.open_transactions(parts), "all markers are written")
     before = committed(cluster, topic)
     assert sum(map(len, before.values())) == 200
 
@@ -249,19 +254,16 @@ def test_a_newer_transaction_that_is_still_open_is_aborted_and_follows_the_lost_
 
 def test_a_transaction_that_timed_out_is_salvaged_and_when_lost_again_once_more(cluster_tv2: Cluster) -> None:
     cluster = cluster_tv2
-    topic = cluster.topic()
-    driven = cluster.sink(topic, timeout_ms=1000)
-    driven.write(rows(range(500)))
-    (one,) = driven.prepared(4).committables
+    topic, one, _ = cluster.prepare_short(500, 4)
 
     def aborted() -> bool:
         found = cluster.client.describe(one.transactional_id)
         return found is not None and found.state is CoordinatorState.COMPLETE_ABORT
 
     wait_until(aborted, "the broker has timed the transaction out")
-    (first,) = salvager(cluster, [one], attempt=2, checkpoint=9).prepare()
+    (first,) = salvager(cluster, [one], attempt=one.attempt + 1, checkpoint=9).prepare()
     lose(cluster, first)
-    (second,) = salvager(cluster, [first], attempt=3, checkpoint=12).prepare()
+    (second,) = salvager(cluster, [first], attempt=one.attempt + 2, checkpoint=12).prepare()
     assert Committer(cluster.client).commit(permit([second])) == [Outcome.ENDED_NOW]
     assert cluster.values(topic) == list(range(500))
 
@@ -293,7 +295,7 @@ def test_deleted_records_are_missed_and_nothing_is_written(cluster_tv2: Cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     below = ck.TopicPartition(topic, part.partition.partition, part.start_offset + 1)
     for future in admin.delete_records([below]).values():
-        future.result(30)
+        future.result(60)
     with pytest.raises(TransactionLost, match=rf"holds 0 of its {part.records} records; retention, compaction"):
         make_salvager(cluster, found.lost).prepare()
     assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
@@ -335,7 +337,7 @@ def test_records_that_compaction_removed_are_missed_and_nothing_is_written(
         def cleaned() -> bool:
             # A younger record makes a new segment, so that the one before it can be cleaned.
             newer.produce(topic, b"1", b"newer")
-            assert newer.flush(30) == 0
+            assert newer.flush(60) == 0
             return not cluster.client.data_ranges(one.written[0], one.producer_id, one.producer_epoch)
 
         wait_until(cleaned, "the cleaner has dropped the aborted records", 60)

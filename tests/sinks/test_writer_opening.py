@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -12,9 +13,6 @@ from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
 
 pytestmark = pytest.mark.slow
-
-OPENING_MAX_S = 20.0
-"""How long opening takes at most on a busy machine, when the broker answers."""
 
 
 class WatchedClient:
@@ -40,7 +38,9 @@ def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cl
         {"bootstrap.servers": cluster_tv2.bootstrap}, TransactionalId(f"{cluster_tv2.pipeline}.opening"), 60_000
     )
     writer = Writer("out", topic, properties)
+    started = time.monotonic()
     writer.open(client, lambda: False)
+    took_s = time.monotonic() - started
     writer.discard()
     assert client.patience_s.keys() == {"describe", "largest_batch"}
-    assert min(client.patience_s.values()) > OPEN_TIMEOUT_S - OPENING_MAX_S, client.patience_s
+    assert min(client.patience_s.values()) >= OPEN_TIMEOUT_S - took_s, client.patience_s

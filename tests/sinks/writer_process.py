@@ -28,7 +28,7 @@ def main() -> None:
 
 def _wait_until_sent(sink: KafkaSink) -> None:
     assert sink._writer is not None
-    sink._writer.flush(30, lambda: False)
+    sink._writer.flush(60, lambda: False)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ COMMIT_TIMEOUT_S: Final = 30.0
 MARKER_TIMEOUT_S: Final = 10.0
 """How long markers may lag behind the coordinator's decision before we report what is missing."""
 MARKER_PAUSE_S: Final = 0.05
+MARKER_LOOK_S: Final = 10.0
+"""For one look, the last one as well: a slow answer is no missing marker."""
 REPORTED_PARTITIONS: Final = 20
 REPORTED_IDS: Final = 4
 
@@ -176,7 +178,7 @@ class Committer:
                     part,
                     committable.producer_id,
                     committable.producer_epoch,
-                    timeout_s=max(MARKER_PAUSE_S, deadline - self._clock.monotonic()),
+                    timeout_s=max(MARKER_LOOK_S, deadline - self._clock.monotonic()),
                 )
                 for part in committable.written
             ]

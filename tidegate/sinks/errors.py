@@ -23,6 +23,15 @@ class SinkRefused(PipelineStopped):
     code = "sink-refused"
 
 
+def refused_record(sink: str, reason: str) -> SinkRefused:
+    """The same words whenever it is noticed: by a delivery, a later record, or the flush at the barrier."""
+    return SinkRefused(
+        f"sink {sink}: the broker refuses a record: {reason}; nothing of its checkpoint was committed. Change the "
+        "topic's or the sink's settings, or the record",
+        sink=sink,
+    )
+
+
 class PropertyRefused(SinkRefused):
     """A Kafka property cannot be used: its name is among the fields."""
 

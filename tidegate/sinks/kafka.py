@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.formats.records import Encoded
@@ -46,6 +48,13 @@ ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
 longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
 ENDED_PAUSE_S: Final = 0.05
+
+
+class _Blocked(msgspec.Struct, frozen=True):
+    """A transactional id waits for the markers of its last transaction, since then and without an outage since."""
+
+    since: float
+    interruptions: int
 
 
 class KafkaSink:
@@ -298,8 +307,8 @@ class KafkaSink:
     def _stopping(self) -> bool:
         return self._closing
 
-    def _open_writer(self, transactional_id: TransactionalId | None, since: float | None = None) -> None:
-        """`since`: when it was first tried to use the id again."""
+    def _open_writer(self, transactional_id: TransactionalId | None, blocked: _Blocked | None = None) -> None:
+        """`blocked`: it was tried to use the id again before."""
         if self._closing:
             return
         if self._exactly_once and self._client is None:
@@ -309,7 +318,7 @@ class KafkaSink:
             opened = self._client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)
             unended = find_unended(last, opened)
             if unended:
-                self._open_later(last, unended, self._clock.monotonic() if since is None else since)
+                self._open_later(last, unended, self._derive_blocked(blocked, self._client.interruptions))
                 return
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
@@ -317,13 +326,19 @@ class KafkaSink:
         self._opened.append(writer)
         self._wake()
 
-    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], since: float) -> None:
+    def _derive_blocked(self, before: _Blocked | None, interruptions: int) -> _Blocked:
+        """An outage is no time in which the marker could have been written: behind one it counts anew."""
+        if before is not None and before.interruptions == interruptions:
+            return before
+        return _Blocked(self._clock.monotonic(), interruptions)
+
+    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: _Blocked) -> None:
         """Behind other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
 
         Its coordinator may have left them out (`hanging.py`). The next transaction of the id would become one with it
         there, and take its committed records away when it is aborted.
         """
-        if self._clock.monotonic() - since > ENDED_TIMEOUT_S:
+        if self._clock.monotonic() - blocked.since > ENDED_TIMEOUT_S:
             raise SinkFailed(
                 f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "
                 f"but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s later; its id cannot be "
@@ -332,7 +347,7 @@ class KafkaSink:
                 transactional_id=last.transactional_id,
             )
         self._clock.sleep(ENDED_PAUSE_S)
-        self._openers.submit(partial(self._open_writer, last.transactional_id, since))
+        self._openers.submit(partial(self._open_writer, last.transactional_id, blocked))
 
     def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
         properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)

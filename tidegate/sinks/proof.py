@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.sinks.errors import SinkFailed, refused_record
 from tidegate.sinks.facts import CoordinatorState, PreparedView
 
 
@@ -39,12 +39,7 @@ class Flushed(msgspec.Struct, frozen=True):
 def decide_flushed(flushed: Flushed) -> None:
     """Raises SinkFailed (or SinkRefused) when the client itself knows that records are missing."""
     if flushed.refused:
-        raise SinkRefused(
-            f"sink {flushed.sink}: the broker refuses a record: {flushed.first_error}; nothing of checkpoint "
-            f"{flushed.checkpoint} was committed. Change the topic's or the sink's settings, or the record",
-            sink=flushed.sink,
-            checkpoint=flushed.checkpoint,
-        )
+        raise refused_record(flushed.sink, flushed.first_error)
     if flushed.delivery_errors:
         raise _failed(
             flushed, f"{flushed.delivery_errors} records were not delivered, the first: {flushed.first_error}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tidegate.ids import TransactionalId
-from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.sinks.errors import SinkFailed, SinkRefused, refused_record
 from tidegate.sinks.producer_properties import fit_batches, largest_record
 
 if TYPE_CHECKING:
@@ -225,8 +225,9 @@ class Writer:
         self._guard(lambda: self._producer.poll(0))
         if self.delivery_errors:
             self._await_reason()
-            kind = SinkRefused if self.refused else SinkFailed
-            raise kind(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
+            if self.refused:
+                raise refused_record(self._sink, self.first_error)
+            raise SinkFailed(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
 
     def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
         """Wait until everything is delivered or has failed; the number of records that are neither."""
@@ -350,11 +351,12 @@ class Writer:
         """
         if isinstance(reason, KafkaError) and reason.code() == KafkaError._STATE:
             self._await_reason()
+        if self.refused:
+            return refused_record(self._sink, self.first_error)
         text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
         if self.first_error:
             text += f"; first delivery error: {self.first_error}"
-        refused = self.refused or (isinstance(reason, KafkaError) and reason.code() in _REFUSED)
-        kind = SinkRefused if refused else SinkFailed
+        kind = SinkRefused if isinstance(reason, KafkaError) and reason.code() in _REFUSED else SinkFailed
         if isinstance(reason, KafkaError):
             remedy = remedy or _REMEDIES.get(reason.code(), "")
         return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)
