@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import find_free_ports
+from tidegate.daemon.broker.ports import reserve_ports
 from tidegate.daemon.broker.server import create_topics, make_cluster_id
 
 SIZE: Final = 3
@@ -26,8 +26,9 @@ _COPIES: Final = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
+    "broker.session.timeout.ms": "9000",  # a broker that a busy machine does not run for 3 s keeps its leaderships
 }
-START_S: Final = 90.0
+START_S: Final = 180.0
 ADMIN_S: Final = 30.0
 
 
@@ -39,7 +40,7 @@ class BrokerCluster:
         self.brokers = {
             node: DevelopmentBroker(directory / f"broker-{node}", cluster_id=cluster_id) for node in range(1, SIZE + 1)
         }
-        controllers = find_free_ports(SIZE)
+        controllers = reserve_ports(SIZE)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(self.brokers, controllers, strict=True))
         for (node, broker), port in zip(self.brokers.items(), controllers, strict=True):
             broker.properties |= {

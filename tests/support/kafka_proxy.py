@@ -17,7 +17,7 @@ from typing import Final, Self
 import msgspec
 
 from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import find_free_ports
+from tidegate.daemon.broker.ports import reserve_ports
 
 PRODUCE: Final = 0
 NOT_LEADER_OR_FOLLOWER: Final = 6
@@ -185,12 +185,12 @@ def proxied_broker(
     directory: Path, properties: Mapping[str, str] | None = None, transaction_version: int = 2
 ) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
     """A real broker that can only be reached through the proxy."""
-    (port,) = find_free_ports(1)
+    port, behind = reserve_ports(2)
     advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    broker = DevelopmentBroker(
-        directory, transaction_version=transaction_version, properties={**(properties or {}), **advertised}
-    )
-    with KafkaProxy(port, int(broker.bootstrap.rsplit(":", 1)[1])) as proxy:
+    with KafkaProxy(port, behind) as proxy:  # first of all: from here on nobody else gets the port
+        broker = DevelopmentBroker(
+            directory, behind, transaction_version=transaction_version, properties={**(properties or {}), **advertised}
+        )
         try:
             broker.start()
             yield broker, proxy

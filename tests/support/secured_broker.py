@@ -7,6 +7,7 @@ TLS: PLAIN and SCRAM-SHA-512) and `MUTUAL` (TLS with client certificates).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -25,12 +26,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
 )
 
 from tests.support.certificates import Authority
+from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import find_free_ports
+from tidegate.daemon.broker.ports import reserve_ports
+from tidegate.daemon.broker.server import START_S
+from tidegate.sinks.diagnosis import diagnose
 
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-ADMIN_S: Final = 30.0
+ADMIN_S: Final = 60.0
 
 
 class Right(msgspec.Struct, frozen=True):
@@ -66,7 +70,7 @@ class SecuredBroker(DevelopmentBroker):
     ) -> None:
         super().__init__(directory)
         self.authority = Authority(self.directory / "authority")
-        self._secured, self._mutual = find_free_ports(2)
+        self._secured, self._mutual = reserve_ports(2)
         store = self.directory / "broker-store.pem"
         store.write_text(self.authority.sign("broker").text(), encoding="ascii")
         users = "".join(f' user_{name}="{password}"' for name, password in (plain or {}).items())
@@ -115,35 +119,58 @@ class SecuredBroker(DevelopmentBroker):
         """The address of TLS with client certificates; the common name is the user."""
         return f"127.0.0.1:{self._mutual}"
 
-    def start(self, timeout_s: float = 60) -> Self:
+    def start(self, timeout_s: float = START_S) -> Self:
         """As DevelopmentBroker."""
         super().start(timeout_s)
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         return self
 
     def add_scram_user(self, user: str, password: str) -> None:
-        """Or change the password."""
+        """Or change the password; the broker lets the user in when this returns."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in self._admin.alter_user_scram_credentials([change]).values():
             future.result(ADMIN_S)
+        login = {
+            "bootstrap.servers": self.secured,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.authority.file),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+        wait_until(lambda: diagnose(login, ADMIN_S) is None, f"the broker lets {user} in")
 
     def grant(self, user: str, rights: Iterable[Right]) -> None:
-        """Add entries to the access lists."""
-        for future in self._admin.create_acls([right.binding(user) for right in rights]).values():
+        """Add entries to the access lists; they hold when this returns."""
+        bindings = [right.binding(user) for right in rights]
+        for future in self._admin.create_acls(bindings).values():
             future.result(ADMIN_S)
+        await_bindings(self._admin, bindings)
 
     def revoke(self, user: str, right: Right) -> None:
         """Take one entry away."""
-        binding = right.binding(user)
-        same = AclBindingFilter(
-            binding.restype,
-            binding.name,
-            binding.resource_pattern_type,
-            binding.principal,
-            binding.host,
-            binding.operation,
-            binding.permission_type,
-        )
-        for future in self._admin.delete_acls([same]).values():
+        for future in self._admin.delete_acls([_just(right.binding(user))]).values():
             assert future.result(ADMIN_S), f"{right} was not granted to {user}"
+
+
+def await_bindings(admin: AdminClient, bindings: Iterable[AclBinding]) -> None:
+    """Wait until the broker has these entries: the controller answers before the broker knows of them."""
+    for binding in bindings:
+        wait_until(partial(_has, admin, _just(binding)), f"the broker has {binding}")
+
+
+def _has(admin: AdminClient, wanted: AclBindingFilter) -> bool:
+    return bool(admin.describe_acls(wanted).result(ADMIN_S))
+
+
+def _just(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )

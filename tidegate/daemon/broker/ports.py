@@ -13,8 +13,13 @@ _EPHEMERAL_FIRST_DEFAULT = 32_768
 _TRIES_MAX = 200
 
 
-def find_free_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1 that nobody listens on.
+_reserved: list[int] = []
+"""Descriptors of sockets that are bound and never listen, until the process ends: other processes that look for a port
+pass these by, also while their broker is down."""
+
+
+def reserve_ports(count: int) -> list[int]:
+    """So many different ports of 127.0.0.1, free and from now on kept for brokers of this process.
 
     Below the range that the kernel gives to outgoing connections: a broker that is restarted on its old port would
     otherwise find it, now and then, in use by a client. Raises BrokerFailed.
@@ -23,11 +28,24 @@ def find_free_ports(count: int) -> list[int]:
     last = _read_ephemeral_first() - 1
     for _ in range(_TRIES_MAX):
         port = _FIRST + secrets.randbelow(max(1, last - _FIRST))
-        if port not in found and is_free(port):
+        if _reserve(port):
             found.append(port)
         if len(found) == count:
             return found
     raise BrokerFailed(f"no {count} free ports between {_FIRST} and {last} in {_TRIES_MAX} tries; give one by --port")
+
+
+def _reserve(port: int) -> bool:
+    """Taken without SO_REUSEADDR, so refused where anybody has it; then shared with a broker, which sets it."""
+    held = socket.socket()
+    try:
+        held.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return False
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _reserved.append(held.detach())
+    return True
 
 
 def is_free(port: int) -> bool:

@@ -53,7 +53,6 @@ _FIXED: Mapping[str, str] = {
     "num.io.threads": "4",
     "num.recovery.threads.per.data.dir": "1",
     "background.threads": "2",
-    "initial.broker.registration.timeout.ms": "10000",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "metadata.max.idle.interval.ms": "5000",  # a record every 500 ms otherwise: a third of what an idle broker costs

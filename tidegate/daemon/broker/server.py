@@ -25,7 +25,7 @@ import msgspec
 
 from tidegate.daemon.broker.artifacts import fetch_jars
 from tidegate.daemon.broker.errors import BrokerFailed
-from tidegate.daemon.broker.ports import find_free_ports, is_free
+from tidegate.daemon.broker.ports import is_free, reserve_ports
 from tidegate.daemon.broker.properties import LOG4J2, derive_properties, render_properties
 from tidegate.daemon.java import find_java
 
@@ -34,8 +34,11 @@ if TYPE_CHECKING:  # the library is imported where it runs
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 """Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
+START_S = 120.0
 _FORMAT_S_MAX = 120
 _POLL_S = 0.02
+_FENCED = "currently fenced"
+"""Of a refusal that passes: a broker that did not run for some seconds is taken in again with its next heartbeat."""
 _TAIL_CHARACTERS = 2000
 
 
@@ -95,7 +98,7 @@ class DevelopmentBroker:
         """Kafka's own log: warnings and errors."""
         return self.directory / "server.log"
 
-    def start(self, timeout_s: float = 60) -> Self:
+    def start(self, timeout_s: float = START_S) -> Self:
         """Format the directory if it is new, start, wait until the broker serves.
 
         Raises BrokerFailed (a port is in use, or the end of Kafka's output), ArtifactsUnavailable, JavaMissing. Does
@@ -133,7 +136,7 @@ class DevelopmentBroker:
         self._signal(signal.SIGKILL)
         self._reap()
 
-    def restart(self, timeout_s: float = 60) -> None:
+    def restart(self, timeout_s: float = START_S) -> None:
         """Stop cleanly and start again with the same ports and data."""
         self.stop()
         self.start(timeout_s)
@@ -146,7 +149,7 @@ class DevelopmentBroker:
         """End a pause (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
-    def wait_ready(self, timeout_s: float = 60) -> None:
+    def wait_ready(self, timeout_s: float = START_S) -> None:
         """Until the listener answers ApiVersions. Raises BrokerFailed when it ended or time is up."""
         if _wait(lambda: self.pid is None or self._answers(), timeout_s) and self.pid is not None:
             return
@@ -180,7 +183,7 @@ class DevelopmentBroker:
             if port in (0, ports.client):
                 return ports
             return Ports(port, ports.controller)
-        client, controller = find_free_ports(2)
+        client, controller = reserve_ports(2)
         return Ports(port or client, controller)
 
     def _write_files(self) -> None:
@@ -263,7 +266,7 @@ def create_topics(
     config: Mapping[str, str] | None = None,
     *,
     existing_ok: bool = False,
-    timeout_s: float = 30,
+    timeout_s: float = 60,
 ) -> None:
     """Create topics with so many partitions each at any broker, and wait until every partition has its leader.
 
@@ -277,14 +280,26 @@ def create_topics(
         return
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()]
-    for name, future in admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s).items():
-        try:
-            future.result(timeout_s)
-        except KafkaException as refused:
-            if existing_ok and refused.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                continue
-            raise BrokerFailed(f"topic {name} was not created at {bootstrap}: {refused.args[0].str()}") from refused
-    _wait_for_leaders(admin, topics, time.monotonic() + timeout_s)
+    deadline = time.monotonic() + timeout_s
+    while wanted:
+        futures = admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s)
+        again: list[NewTopic] = []
+        for topic in wanted:
+            try:
+                futures[topic.topic].result(timeout_s)
+            except KafkaException as refused:
+                error = refused.args[0]
+                if existing_ok and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if _FENCED not in error.str() or time.monotonic() > deadline:
+                    raise BrokerFailed(
+                        f"topic {topic.topic} was not created at {bootstrap}: {error.str()}"
+                    ) from refused
+                again.append(topic)
+        wanted = again
+        if wanted:
+            time.sleep(_POLL_S)
+    _wait_for_leaders(admin, topics, deadline)
 
 
 def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
