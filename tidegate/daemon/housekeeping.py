@@ -88,9 +88,8 @@ class Housekeeping:
         if not positions:
             return
         ends = await self._services.kafka.stable_offsets(positions)
-        for part, end in ends.items():
-            position = positions[part]
-            self._services.metrics.lag(part.topic, part.partition, max(0, end - position), position)
+        lags = {part: (max(0, end - positions[part]), positions[part]) for part, end in ends.items()}
+        self._services.metrics.lags(lags)
 
     async def _mirror(self) -> None:
         positions = {part: offset for part, offset in self._positions.items() if self._mirrored.get(part) != offset}

@@ -159,7 +159,7 @@ class KafkaEdge:
 
         def ask() -> None:
             if self._watch_client is None:
-                self._watch_client = self._tools.connect(self._kafka, timeout_s)
+                self._watch_client = self._connect()  # a new client's first answer takes longer, with TLS above all
             try:
                 self._watch_client.cluster_id(timeout_s)
             except BrokerUnavailable as silence:

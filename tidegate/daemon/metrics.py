@@ -158,18 +158,20 @@ class PipelineMetrics:
         ):
             self._counter("tidegate_time_seconds_total", subtask, state).inc(counts.advance(("time", state), seconds))
 
-    def lag(self, topic: str, partition: int, records: int, position: int | None = None) -> None:
-        """How far the source is behind the last stable offset, and the next offset it will read."""
-        where = TopicPartition(topic, partition)
+    def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
+
+        All at once: the sum of some of them would be told as the lag.
+        """
         with self._lock:
-            self._lags[where] = records
-            if where not in self._exported:
-                if len(self._exported) >= PARTITIONS_MAX:
-                    return  # counted in the sum; more series than this would make every scrape slow
-                self._exported.add(where)
-            labels = (topic, str(partition))
-            self._gauge("tidegate_source_lag_records", *labels).set(records)
-            if position is not None:
+            self._lags.update({part: records for part, (records, _) in found.items()})
+            for part, (records, position) in found.items():
+                if part not in self._exported:
+                    if len(self._exported) >= PARTITIONS_MAX:
+                        continue  # counted in the sum; more series than this would make every scrape slow
+                    self._exported.add(part)
+                labels = (part.topic, str(part.partition))
+                self._gauge("tidegate_source_lag_records", *labels).set(records)
                 self._gauge("tidegate_source_position_offset", *labels).set(position)
 
     # -- what the daemon tells -------------------------------------------------------------------------------------
