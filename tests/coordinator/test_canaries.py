@@ -196,6 +196,7 @@ BUGS: list[Patch] = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plant", BUGS, ids=[bug.__name__ for bug in BUGS])
 def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

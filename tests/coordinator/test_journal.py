@@ -386,7 +386,7 @@ def test_of_many_daemons_on_one_directory_only_one_decides_at_each_place(tmp_pat
     def contend(number: int) -> None:
         writer = Writer(f"token-{number}", "host", number)
         one = journal(LocalStorage(str(tmp_path)), writer, retained=100)
-        start.wait(timeout=10)
+        start.wait(timeout=60)
         for _ in range(10):
             with contextlib.suppress(Superseded):
                 state = one.take_over(IDENTITY, 1)
@@ -398,7 +398,7 @@ def test_of_many_daemons_on_one_directory_only_one_decides_at_each_place(tmp_pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=300)
     storage = LocalStorage(str(tmp_path))
     recorded = {}
     for name in storage.list("journal/"):

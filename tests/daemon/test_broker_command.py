@@ -44,7 +44,7 @@ def test_signal_stops_it_cleanly_and_deletes_its_data(tmp_path: Path, number: si
         assert address.startswith("127.0.0.1:")
         assert len(list(tmp_path.glob("tidegate-broker-*"))) == 1
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=120)
     assert (process.returncode, rest) == (0, "")
     assert "Traceback" not in errors
     assert list(tmp_path.glob("tidegate-broker-*")) == []
@@ -60,7 +60,7 @@ def test_given_directory_is_kept_and_topics_may_exist_already(tmp_path: Path) ->
             assert {name: len(found[name].partitions) for name in ("orders", "totals")} == {"orders": 3, "totals": 1}
             addresses.add(address)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
     assert len(addresses) == 1
 
 
@@ -70,7 +70,7 @@ def test_broker_that_ends_by_itself_is_told(tmp_path: Path) -> None:
         children = Path(f"/proc/{process.pid}/task").glob("*/children")
         (java,) = [int(pid) for file in children for pid in file.read_text().split()]
         os.kill(java, signal.SIGKILL)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "ended by itself" in errors
     assert "Traceback" not in errors

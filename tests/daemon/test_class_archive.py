@@ -119,7 +119,7 @@ def test_sparks_driver_starts_from_the_archive_that_prepare_makes(tmp_path: Path
 
 def python(*arguments: str) -> str:
     """What it prints; a process of its own, because pyspark keeps to the first JVM of a process."""
-    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=150, check=False)
+    ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=400, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert "Traceback" not in ran.stderr
     return ran.stdout

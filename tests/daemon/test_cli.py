@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -36,13 +36,19 @@ def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+def children_cpu_s() -> float:
+    """Processor time of the children that have ended: it does not grow while others have the machine."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.slow
 def test_help_is_quick_and_imports_no_engine() -> None:
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = children_cpu_s()
         assert "validate" in tidegate("--help").stdout
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(children_cpu_s() - begin)
     assert min(seconds) < 0.4
     code = "import sys, tidegate.daemon.cli; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout

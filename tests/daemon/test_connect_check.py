@@ -51,7 +51,7 @@ def pipeline(**words: object) -> LoadedPipeline:
     return loaded
 
 
-def connect(loaded: LoadedPipeline, timeout_ms: int = 10_000) -> Connected:
+def connect(loaded: LoadedPipeline, timeout_ms: int = 60_000) -> Connected:
     return check_connected(loaded, build_plan(loaded), timeout_ms)
 
 

@@ -84,6 +84,8 @@ def delete(broker: SessionBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_topics([topic]).values():
         future.result(30)
+    # The controller has answered; the broker that is asked next may be behind it.
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the broker has forgotten it", 60)
 
 
 def test_each_new_partition_is_sent_to_one_slot_and_once(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -23,6 +23,7 @@ from tidegate.daemon.http_commands import JSON, is_local
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.running_commands import checkpoints, read_rows, savepoint, stop
 from tidegate.daemon.savepoints import SavepointDone, SavepointUnavailable
+from tidegate.daemon.status import Status
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
@@ -177,16 +178,28 @@ def test_C15_the_command_prints_the_path_and_makes_relative_directories_absolute
     assert daemon.asked == [str(Path("mine").absolute())]
 
 
-def test_the_stop_command_waits_until_the_daemon_has_gone(file: Path, server: HttpServer, daemon: Daemon) -> None:
+def test_the_stop_command_waits_until_the_daemon_has_gone(
+    file: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+    snapshot = server._metrics.snapshot
+
+    def tell() -> Status:
+        asked.set()
+        return snapshot()
+
+    monkeypatch.setattr(server._metrics, "snapshot", tell)
 
     def go() -> None:
-        daemon.stopped.result(10)
+        daemon.stopped.result(60)
+        assert asked.wait(60)  # behind the answer to its order, which a server that ends would cut off
         server.stop()
 
     closer = threading.Thread(target=go)
     closer.start()
     result = CliRunner().invoke(stop, [str(file)], catch_exceptions=False)
-    closer.join(10)
+    closer.join(90)
+    assert not closer.is_alive()
     assert (result.exit_code, result.output) == (0, "stopped\n")
 
 

@@ -85,7 +85,7 @@ def fill(metrics: PipelineMetrics) -> None:
         state_keys={TOTALS: 4},
     )
     metrics.slot_report(FIRST, 0, report)
-    metrics.lag("orders", 0, 5, position=10)
+    metrics.lags({TopicPartition("orders", 0): (5, 10)})
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
     metrics.checkpoint_failed("expired")
     metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
@@ -160,9 +160,10 @@ def test_gauges_of_slots_do_not_survive_their_attempt() -> None:
 
 def test_lag_is_summed_over_partitions() -> None:
     metrics = make_metrics()
-    metrics.lag("orders", 0, 5)
-    metrics.lag("orders", 1, 7)
-    metrics.lag("orders", 1, 2, position=5)
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    metrics.lags({first: (5, 0), second: (7, 0)})
+    assert metrics.snapshot().lag_records == 12
+    metrics.lags({second: (2, 5)})
     assert metrics.snapshot().lag_records == 7
     assert value(metrics, "source_lag_records", topic="orders", partition="1") == 2
     assert value(metrics, "source_position_offset", topic="orders", partition="1") == 5

@@ -39,7 +39,7 @@ def test_F24_a_result_names_an_object_that_is_durable(tmp_path: Path) -> None:
     uploads = Uploads(storage, woken.set)
     uploads.submit(job(3))
     (result,) = take(uploads, 1)
-    assert woken.is_set()
+    assert woken.wait(30)  # a result is there before it wakes
     (handle,) = result.handles
     assert unseal(handle.path, storage.get(handle.path)) == b"state"
     assert handle.size_bytes == len(storage.get(handle.path))

@@ -13,7 +13,7 @@ from tests.support.rig import Rig
 from tests.waiting import wait_until
 from tidegate.state.local_directory import PREFIX
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def increments(rig: Rig) -> list[str]:
@@ -34,7 +34,7 @@ def test_F17_F28_state_in_rocksdb_stays_exact_through_kills_rescaling_and_a_chan
     attempt = first.attempt
     assert kill(first.slots()[0])
     first.wait_attempt(attempt)
-    wait_until(lambda: bool(increments(rig)), "a checkpoint has an increment", 60)
+    wait_until(lambda: bool(increments(rig)), "a checkpoint has an increment")
     first.kill()
     second = rig.running(backend="memory", parallelism=3, master="local[3]")
     path = take_savepoint(second, tmp_path / "mine")

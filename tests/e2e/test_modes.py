@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.processes import kill
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_C32_keyed_state_moves_with_its_key_groups_from_2_to_1_to_3_slots(make_rig: RigMaker) -> None:

@@ -15,11 +15,12 @@ from tests.support.rig import Rig
 from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 OUTAGE_S = 20.0
 HANG_S = 12.0
 """Longer than a request may take."""
+AWAY = re.compile(r"tidegate_brokers_away_seconds\{.*\} [1-9]")
 
 
 def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
@@ -28,16 +29,16 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     broker = own_broker()
     rig = make_rig(broker=broker, seed=71)
     daemon = rig.running()
+    began = wait_answered(daemon)
     broker.kill()
     killed = time.monotonic()
-    daemon.wait_for("no broker answers at", 6)  # said soon, and seen from outside
-    assert daemon.status()["brokers_away_seconds"] > 0  # type: ignore[operator]  # a number
-    assert re.search(r"tidegate_brokers_away_seconds\{.*\} [1-9]", daemon.http("/metrics")[1])
+    wait_told(daemon, began)
+    wait_until(lambda: AWAY.search(daemon.http("/metrics")[1]) is not None, "the metrics say that brokers are away")
     wait_out(killed + OUTAGE_S)
+    ended = len(daemon.text())
     broker.start()
-    told = warnings_behind_an_outage(daemon, broker)
-    assert sum("no broker answers at" in line for line in told) == 1, "of one cause, so it is not told again"
-    assert len(told) < 10, told
+    told, away_s = warnings_behind_an_outage(daemon, broker, began, ended)
+    assert len(told) < 10 * max(1.0, away_s / OUTAGE_S), told
     finish_in_the_first_attempt(rig, daemon)
 
 
@@ -48,12 +49,14 @@ def test_F02_a_broker_that_hangs_is_told_and_waited_for_without_a_new_attempt(
     broker = own_broker()
     rig = make_rig(broker=broker, seed=73)
     daemon = rig.running()
+    began = wait_answered(daemon)
     broker.pause()
     paused = time.monotonic()
-    daemon.wait_for("no broker answers at", 10)
+    wait_told(daemon, began)
     wait_out(paused + HANG_S)
+    ended = len(daemon.text())
     broker.resume()
-    warnings_behind_an_outage(daemon, broker)
+    warnings_behind_an_outage(daemon, broker, began, ended)
     finish_in_the_first_attempt(rig, daemon)
 
 
@@ -62,15 +65,40 @@ def wait_out(until: float) -> None:
     threading.Event().wait(until - time.monotonic())
 
 
-def warnings_behind_an_outage(daemon: DaemonProcess, broker: DevelopmentBroker) -> list[str]:
-    """All warnings so far, among them one of the outage and one of its end."""
-    daemon.wait_checkpoints(2, 120)
-    daemon.wait_for(f"the brokers at {broker.bootstrap} answer again", 15)  # the watch looks once a second
-    told = [line for line in daemon.text().splitlines() if '"level":"warning"' in line.replace(" ", "")]
-    assert sum(" no broker answers at" not in line and "no broker answers at" in line for line in told) == 1
-    assert sum(f"the brokers at {broker.bootstrap} answer again" in line for line in told) == 1
+def wait_answered(daemon: DaemonProcess) -> int:
+    """Until brokers answer; a broker that a busy machine does not run for some seconds counts as away, too.
+
+    Returns the length of the log.
+    """
     wait_until(lambda: daemon.status()["brokers_away_seconds"] == 0, "the status says that brokers answer")
-    return told
+    return len(daemon.text())
+
+
+def wait_told(daemon: DaemonProcess, began: int) -> None:
+    """Until the outage is told, and can be seen from outside."""
+    wait_until(lambda: "no broker answers at" in daemon.text()[began:], "the outage is told")
+    wait_until(lambda: daemon.status()["brokers_away_seconds"] != 0, "the status says that brokers are away")
+
+
+def warnings_behind_an_outage(
+    daemon: DaemonProcess, broker: DevelopmentBroker, began: int, ended: int
+) -> tuple[list[str], float]:
+    """All warnings of the outage and what followed, and the seconds that it lasted for the daemon.
+
+    It was told once, its end was told, and what is told alternates; `began` and `ended` are lengths of the log.
+    """
+    daemon.wait_checkpoints(2)
+    again = re.compile(rf"the brokers at {re.escape(broker.bootstrap)} answer again, after (\d+) s")
+    wait_until(lambda: again.search(daemon.text()[ended:]) is not None, "the end of the outage is told")
+    wait_answered(daemon)
+    text = daemon.text()
+    words = re.findall(r'"(?:no broker answers at|the brokers at \S+ answer again)', text[began:])
+    assert len(re.findall(r'"no broker answers at', text[began:ended])) == 1, "of one cause, so it is not told again"
+    assert ["no broker" in word for word in words] == [True, False] * (len(words) // 2), words
+    told = [line for line in text[began:].splitlines() if '"level":"warning"' in line.replace(" ", "")]
+    found = again.search(text[ended:])
+    assert found is not None
+    return told, float(found.group(1))
 
 
 def finish_in_the_first_attempt(rig: Rig, daemon: DaemonProcess) -> None:

@@ -11,7 +11,7 @@ from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def test_F02_the_death_of_a_leader_coordinator_and_controller_is_waited_for_with
     victim = cluster.brokers[node]
     victim.kill()
     rig.outputs.wait_more(rig.topic["totals"], 1000)
-    daemon.wait_checkpoints(2, 120)
+    daemon.wait_checkpoints(2)
     victim.start()
-    wait_until(lambda: cluster.in_sync("__transaction_state") == len(cluster.brokers), "all copies are in sync", 60)
-    daemon.wait_checkpoints(2, 120)
+    wait_until(lambda: cluster.in_sync("__transaction_state") == len(cluster.brokers), "all copies are in sync")
+    daemon.wait_checkpoints(2)
     rig.finish(daemon)
     assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.canaries import BUDGET, CANARIES, Canary, hunt
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=[canary.name for canary in CANARIES])

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def digests_of_a_process(hash_seed: int) -> list[str]:
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "POLARS_MAX_THREADS": "1"}
     command = [sys.executable, "-m", "tidegate.simulation.digests", "1", str(SEEDS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
     return done.stdout.split()
 
 

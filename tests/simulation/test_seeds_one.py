@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.seeds import PER_TEST, check_seeds
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("first", range(1, 1101, PER_TEST))

@@ -30,7 +30,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partitio
     producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 20_000_000})
     for value in values:
         producer.produce(topic, value=value, partition=partition, **record)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def produce_transaction(
@@ -38,12 +38,12 @@ def produce_transaction(
 ) -> None:
     """One transaction, ended, with its marker in the log."""
     producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value=value, partition=partition)
-    producer.flush(30)
-    (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    producer.flush(60)
+    (producer.commit_transaction if commit else producer.abort_transaction)(60)
     client = TransactionClient({"bootstrap.servers": bootstrap})
     try:
         where = [TopicPartition(topic, partition)]

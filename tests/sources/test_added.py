@@ -21,8 +21,8 @@ def grow(bootstrap: str, topic: str, partitions: int) -> None:
     """So many partitions in all; back when their leader takes records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
-        future.result(30)
-    wait_until(lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == partitions, "partitions")
+        future.result(60)
+    wait_until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == partitions, "partitions")
 
 
 def test_an_added_partition_is_read_from_its_first_offset_beside_the_others(
@@ -31,7 +31,7 @@ def test_an_added_partition_is_read_from_its_first_offset_beside_the_others(
     """Its records are older than the order to read it, and `start: latest` does not skip them."""
     topic = topics()
     with Reading(source_operator(broker.bootstrap, topic, start="latest", until="never", provenance=True)) as reading:
-        reading.source.wait_ready(30)
+        reading.source.wait_ready(60)
         produce(broker.bootstrap, topic, orders(range(5)))
         reading.read(5)
         grow(broker.bootstrap, topic, 3)
@@ -69,7 +69,7 @@ def test_partitions_are_added_more_than_once_and_restored_where_they_were(
     topic = topics()
     operator = source_operator(broker.bootstrap, topic, until="never")
     with Reading(operator) as reading:
-        reading.source.wait_ready(30)
+        reading.source.wait_ready(60)
         for partition in (1, 2):
             grow(broker.bootstrap, topic, partition + 1)
             produce(broker.bootstrap, topic, orders(range(partition * 10, partition * 10 + 4)), partition)
@@ -86,7 +86,7 @@ def test_a_partition_that_the_broker_does_not_know_yet_is_waited_for(broker: Ses
     """The daemon's broker may have heard of it earlier than the reader's."""
     topic = topics()
     with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
-        reading.source.wait_ready(30)
+        reading.source.wait_ready(60)
         reading.source.add_partitions([TopicPartition(topic, 1)])
         produce(broker.bootstrap, topic, orders(range(3)))
         reading.read(3)
@@ -100,7 +100,7 @@ def test_the_second_topic_of_a_source_gets_a_partition(broker: SessionBroker, to
     one, two = topics("one"), topics("two")
     operator = msgspec.structs.replace(source_operator(broker.bootstrap, one, until="never"), topics=(one, two))
     with Reading(operator) as reading:
-        reading.source.wait_ready(30)
+        reading.source.wait_ready(60)
         grow(broker.bootstrap, two, 2)
         produce(broker.bootstrap, two, orders(range(7)), 1)
         reading.source.add_partitions([TopicPartition(two, 1)])
@@ -113,12 +113,12 @@ def test_a_partition_that_lost_its_first_records_stops_the_source(broker: Sessio
     """They were new, and nobody has read them."""
     topic = topics()
     with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
-        reading.source.wait_ready(30)
+        reading.source.wait_ready(60)
         grow(broker.bootstrap, topic, 2)
         produce(broker.bootstrap, topic, orders(range(9)), 1)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_records([ck.TopicPartition(topic, 1, 5)]).values():
-            future.result(30)
+            future.result(60)
         reading.source.add_partitions([TopicPartition(topic, 1)])
         with pytest.raises(SourceFailed, match=r"\[1\]: offset 0 is gone, the log now starts at 5: 5 offsets"):
             reading.read(9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import pytest
 
@@ -27,10 +26,11 @@ def test_reading_goes_on_after_a_restart_of_the_broker(own_broker: BrokerMaker) 
         assert reading.read(20)["id"].to_list() == list(range(20))
 
 
-def test_an_outage_is_told_once_within_5_s_and_its_end_too_although_the_topic_is_idle(
-    own_broker: BrokerMaker, caplog: pytest.LogCaptureFixture
+def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle(
+    own_broker: BrokerMaker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client tells an error and then falls silent for 30 s; an idle topic never says that all is well again."""
+    """An idle topic never says that all is well again. How soon it is told: test_reader.py."""
+    monkeypatch.setattr("tidegate.sources.kafka._CLOSE_SECONDS", 60.0)
     broker = own_broker()
     create_topics(broker.bootstrap, {"orders": 1})
     produce(broker.bootstrap, "orders", orders(range(10)))
@@ -40,14 +40,11 @@ def test_an_outage_is_told_once_within_5_s_and_its_end_too_although_the_topic_is
     ):
         reading.read(10)
         broker.kill()
-        started = time.monotonic()
         wait_until(lambda: "no answer from its brokers" in caplog.text, "a report of the outage")
-        assert time.monotonic() - started < 7
         broker.start()
         wait_until(lambda: "answer again" in caplog.text, "a report of its end")
-        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+        told = [record.levelname for record in caplog.records if record.name == "tidegate.sources"]
+        assert told == ["WARNING", "WARNING"]
         broker.kill()
         reading.poll()
-        started = time.monotonic()
-    assert time.monotonic() - started < 10
     assert not reading.source._reader._thread.is_alive()  # type: ignore[union-attr]  # it has partitions

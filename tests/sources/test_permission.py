@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
 
 from tests.conftest import BrokerMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
+from tests.support.secured_broker import await_bindings
 from tidegate.daemon.broker.server import create_topics
 from tidegate.sources.errors import SourceFailed
 
@@ -31,8 +32,10 @@ def test_a_topic_that_may_be_described_but_not_read_stops_the_pipeline(own_broke
     create_topics(broker.bootstrap, {"unreadable": 1})
     produce(broker.bootstrap, "unreadable", orders(range(3)))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in admin.create_acls([_allow("unreadable", "User:*", AclOperation.DESCRIBE)]).values():
-        future.result(30)
+    described = _allow("unreadable", "User:*", AclOperation.DESCRIBE)
+    for future in admin.create_acls([described]).values():
+        future.result(60)
+    await_bindings(admin, [described])
     with (
         Reading(source_operator(broker.bootstrap, "unreadable", until="never")) as reading,
         pytest.raises(SourceFailed, match=r"topic unreadable: .*grant READ and DESCRIBE"),

@@ -1,13 +1,20 @@
-"""How long the reader gathers, and in what parts it hands over."""
+"""How long the reader gathers, in what parts it hands over, when it tells an outage."""
 
 from __future__ import annotations
 
-from typing import cast
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
 
 import confluent_kafka as ck
+import pytest
 
+from tests.sources.kafka_topics import NEW, source_operator
 from tidegate.ids import TopicPartition
-from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, derive_linger_seconds
+from tidegate.sources import reader
+from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
+
+DOWN = ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)
 
 
 def test_small_rounds_are_handed_over_once_per_linger() -> None:
@@ -32,3 +39,61 @@ def test_the_end_of_a_partition_is_told_behind_its_last_record() -> None:
     assert (rest.messages, rest.ends, rest.size_bytes) == (messages[2:], end, 3)
     last, nothing = rest.split(1)
     assert (last, nothing) == (rest, Pending([], {}))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The reader's time: `now`."""
+    made = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "tidegate.sources"]
+
+
+def test_an_outage_is_told_after_4_seconds_and_once(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    outage = reader._Outage("orders")
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        for seconds in (0.0, 3.9):
+            clock.now = 100.0 + seconds
+            outage.on_error(DOWN)
+        assert told(caplog) == []
+        for seconds in (4.0, 5.0, 60.0):
+            clock.now = 100.0 + seconds
+            outage.on_error(DOWN)
+        (line,) = told(caplog)
+        assert line.startswith("source orders: no answer from its brokers for 4 s: ")
+        outage.end()
+        outage.end()
+    assert told(caplog)[1:] == ["source orders: its brokers answer again, after 60 s"]
+
+
+def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second(
+    clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka repeats an error only 30 s later, and an idle topic never says that all is well again."""
+    asked: list[float] = []
+    away = True
+
+    def list_topics(*_: object, **__: object) -> None:
+        asked.append(clock.now - 100.0)
+        if away:
+            raise ck.KafkaException(DOWN)
+
+    client: Any = SimpleNamespace(list_topics=list_topics)
+    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None)
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        source._look_for_brokers(client)
+        assert asked == [], "there was no error"
+        source._outage.on_error(DOWN)
+        for quarter in range(1, 22):
+            clock.now = 100.0 + quarter / 4
+            away = quarter < 20
+            source._look_for_brokers(client)
+    assert asked == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]
+    assert [line.split(": ", 2)[1] for line in told(caplog)] == [
+        "no answer from its brokers for 4 s",
+        "its brokers answer again, after 5 s",
+    ]

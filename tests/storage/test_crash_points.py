@@ -16,7 +16,7 @@ import pytest
 from tests.support import ptrace
 from tests.support.crash_points import LIVES, POWER_CUT, WAYS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 CASES_MIN = {"checkpoint": 25, "recovery": 10}
 """Durable calls that a life has at least; a tracer that misses calls must not look like a pass."""
@@ -25,7 +25,7 @@ CASES_MIN = {"checkpoint": 25, "recovery": 10}
 def strike(*arguments: str) -> tuple[int, str, int]:
     """Exit code, output, number of cases."""
     command = [sys.executable, "-m", "tests.support.crash_points", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     counted = re.search(r": (\d+) cases, (\d+) not in an allowed state\n$", done.stdout)
     assert counted is not None, done.stdout + done.stderr
     return done.returncode, done.stdout, int(counted[1])

@@ -92,14 +92,15 @@ def test_one_of_many_concurrent_creators_wins(storage: LocalStorage, tmp_path: P
 
     def create(number: int) -> None:
         own = LocalStorage(f"{tmp_path}/a/b")
-        start.wait(timeout=10)
+        start.wait(timeout=120)
         won.extend(n for n in range(20) if own.put_if_absent(f"journal/{n}", b"%d" % number))
 
     threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads)
     assert sorted(won) == list(range(20))
     assert unfinished(tmp_path) == []
 

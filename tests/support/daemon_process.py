@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.processes import find_descendants, find_executors, find_slots, kill
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 PHASES: Final = {
     "daemon up": r"metrics and probes on",
@@ -41,6 +41,8 @@ class DaemonProcess:
         self._command = [sys.executable, *(command or ("-m", "tidegate", "run")), str(pipeline)]
         self._environ = {**os.environ, **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
+        self.transactional = True
+        """Whether its checkpoints tell how many records they commit."""
         self._log_from = 0
 
     def start(self) -> DaemonProcess:
@@ -72,7 +74,7 @@ class DaemonProcess:
             file.seek(self._log_from)
             return file.read().decode(errors="replace")
 
-    def wait_for(self, pattern: str, timeout_s: float = 60) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = PATIENCE_S) -> re.Match[str]:
         """The first match of a pattern in the log; fails with the log's tail when the daemon ends before."""
         found: list[re.Match[str]] = []
 
@@ -107,12 +109,12 @@ class DaemonProcess:
         assert self.process is not None
         assert self.process.poll() is None, f"daemon ended with {self.process.returncode}:\n{self.text()[-4000:]}"
 
-    def wait_running(self, timeout_s: float = 90) -> DaemonProcess:
+    def wait_running(self, timeout_s: float = PATIENCE_S) -> DaemonProcess:
         """Until an attempt runs."""
         self.wait_for(r"attempt \d+ is running", timeout_s)
         return self
 
-    def wait_attempt(self, after: int, timeout_s: float = 120) -> int:
+    def wait_attempt(self, after: int, timeout_s: float = PATIENCE_S) -> int:
         """Until an attempt with a higher number than `after` runs and has committed something; its number."""
 
         def found() -> int:
@@ -123,12 +125,13 @@ class DaemonProcess:
         self.wait_committed(timeout_s)
         return found()
 
-    def wait_committed(self, timeout_s: float = 60) -> None:
+    def wait_committed(self, timeout_s: float = PATIENCE_S) -> None:
         """Until a checkpoint with records has completed in the newest attempt."""
 
         def look() -> bool:
             newest = re.split(r"attempt \d+ is running", self.text())[-1]
-            return re.search(r"checkpoint \d+ completed .* commits [\d,]+ records", newest) is not None
+            commits = r"commits (?!0 )" if self.transactional else r"commits 0 "
+            return re.search(rf"checkpoint \d+ completed .* {commits}", newest) is not None
 
         self._wait_log(look, "a checkpoint with records", timeout_s)
 
@@ -140,7 +143,8 @@ class DaemonProcess:
     def phases(self, mark: int, since: float) -> dict[str, float]:
         """Seconds from `since` (seconds since 1970) to the steps of a recovery, from the log behind `mark`."""
         found: dict[str, float] = {}
-        for line in self.text()[mark:].splitlines():
+        text = self.text()[mark:]
+        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
             if not line.startswith("{"):
                 continue
             entry = json.loads(line)
@@ -154,7 +158,7 @@ class DaemonProcess:
         """Number of checkpoint lines in the log since the last start."""
         return len(re.findall(r"checkpoint \d+ completed", self.text()))
 
-    def wait_checkpoints(self, count: int, timeout_s: float = 60) -> None:
+    def wait_checkpoints(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Until so many more checkpoints than now have completed."""
         target = self.completed_checkpoints() + count
         self._wait_log(lambda: self.completed_checkpoints() >= target, f"{count} more checkpoints", timeout_s)
@@ -163,7 +167,7 @@ class DaemonProcess:
         """GET from the daemon's own server."""
         port = self.wait_for(r"http://127\.0\.0\.1:(\d+)").group(1)
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -186,16 +190,16 @@ class DaemonProcess:
         below = [process.pid for process in find_descendants(self.pid)]
         kill(self.pid)
         assert self.process is not None
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
         return below
 
-    def terminate(self, timeout_s: float = 60) -> int:
+    def terminate(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM; returns the exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.wait(timeout_s)
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Until it ends by itself; returns the exit code."""
         assert self.process is not None
         try:

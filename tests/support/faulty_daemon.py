@@ -7,6 +7,7 @@ before it has decided and the broker is still committing. A line `fault: POINT` 
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import signal
@@ -47,8 +48,9 @@ class Fault:
         self.step = threading.Lock()
         """Held over a commit and over an append: no entry appears behind the one whose commit is hit."""
         self._left = nth
+        self._newest: set[Key] = set()
         self._listed: set[Key] = set()
-        self._counting: set[CheckpointId] = set()
+        self._not_counting: set[CheckpointId] = set()
 
     def pass_by(self, point: str) -> bool:
         """Whether this passage is the one."""
@@ -58,18 +60,23 @@ class Fault:
         return self._left == 0
 
     def entered(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether the append of this entry counts, and with it its commit."""
-        keys = {key_of(one) for one in checkpoint.committables}
-        counts = bool(keys) and not keys & self._listed
-        self._listed |= keys
-        if counts:
-            self._counting.add(checkpoint.id)
+        """Whether the append of this entry counts, and with it its commit.
+
+        Before one, the test looks at the transactions of the entry that is the newest then: it must have some.
+        """
+        before, self._newest = self._newest, {key_of(one) for one in checkpoint.committables}
+        counts = bool(self._newest) and not self._newest & self._listed
+        if self.point == "before-append":
+            counts = counts and bool(before)
+        self._listed |= self._newest
+        if not counts:
+            self._not_counting.add(checkpoint.id)
         return counts
 
     def committed(self, checkpoint: CheckpointId) -> bool:
-        """Whether this commit counts: the first one of its entry."""
-        counts = checkpoint in self._counting
-        self._counting.discard(checkpoint)
+        """Whether this commit counts: the first one of its entry, which a daemon before this one may have appended."""
+        counts = checkpoint not in self._not_counting
+        self._not_counting.add(checkpoint)
         return counts
 
     def die(self) -> None:
@@ -134,7 +141,7 @@ def _around_commit(fault: Fault, commit: Callable[..., Any]) -> Callable[..., An
                     client.fence(one.transactional_id)
                 print(f"fault: {fault.point}", file=sys.stderr, flush=True)
             if counts and fault.pass_by("next-open"):
-                _wait_next_open(client, permit)
+                await asyncio.to_thread(_wait_next_open, client, permit)  # the slots must be heard meanwhile
                 fault.die()
             outcomes = await commit(self, permit)
             if counts and fault.pass_by("after-commit"):
@@ -154,7 +161,7 @@ def _wait_next_open(client: TransactionClient, permit: CommitPermit) -> None:
         open_now = {one.transactional_id for one in found if one.state is CoordinatorState.ONGOING} - listed
         return subtasks <= {name.rsplit(".", 1)[0] for name in open_now}
 
-    wait_until(all_open, "the next transaction of every sink is open", 60)
+    wait_until(all_open, "the next transaction of every sink is open")
 
 
 def main() -> int:

@@ -7,26 +7,36 @@ cutting the marker off the end of the log leaves the same state every time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.ids import TopicPartition
 from tidegate.sinks.batches import BatchHeader, derive_headers
 
+Owner = tuple[int, int]
+"""Producer id and epoch."""
 
-def lose_markers(broker: DevelopmentBroker, partitions: Iterable[TopicPartition]) -> int:
-    """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None."""
+
+def lose_markers(
+    broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[Owner] | None = None
+) -> int:
+    """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None.
+
+    With `owners` only theirs.
+    """
     assert broker.pid is None, "the broker must be down: its log is changed on disk"
-    return sum(_cut(broker.directory / "data" / f"{part.topic}-{part.partition}") for part in sorted(partitions))
+    return sum(
+        _cut(broker.directory / "data" / f"{part.topic}-{part.partition}", owners) for part in sorted(partitions)
+    )
 
 
-def _cut(directory: Path) -> bool:
+def _cut(directory: Path, owners: Collection[Owner] | None) -> bool:
     segment = max(directory.glob("*.log"))
     data = segment.read_bytes()
     headers = list(derive_headers(data))
     sizes = _sizes(data, len(headers))
-    kept = _kept(headers)
+    kept = _kept(headers, owners)
     if kept == len(headers):
         return False
     segment.write_bytes(data[: sum(sizes[:kept])])
@@ -37,11 +47,16 @@ def _cut(directory: Path) -> bool:
     return True
 
 
-def _kept(headers: list[BatchHeader]) -> int:
+def _kept(headers: list[BatchHeader], owners: Collection[Owner] | None) -> int:
     count = len(headers)
-    while count and headers[count - 1].commits is not None:
+    while count and _may_go(headers[count - 1], owners):
         count -= 1
     return count
+
+
+def _may_go(header: BatchHeader, owners: Collection[Owner] | None) -> bool:
+    owner = (header.producer_id, header.producer_epoch)
+    return header.commits is not None and (owners is None or owner in owners)
 
 
 def _sizes(data: bytes, count: int) -> list[int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tidegate.daemon.processes import (
     Process,
@@ -14,7 +16,16 @@ from tidegate.daemon.processes import (
     read_processes,
 )
 
-__all__ = ["Process", "find_descendants", "find_executors", "find_slots", "is_alive", "kill", "read_processes"]
+__all__ = [
+    "Process",
+    "find_descendants",
+    "find_executors",
+    "find_slots",
+    "frozen",
+    "is_alive",
+    "kill",
+    "read_processes",
+]
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
@@ -24,3 +35,15 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@contextmanager
+def frozen(pids: Sequence[int]) -> Iterator[None]:
+    """These processes stand still (SIGSTOP) within the block; all of them must be there when it begins."""
+    try:
+        for pid in pids:
+            assert kill(pid, signal.SIGSTOP), f"process {pid} is gone"
+        yield
+    finally:
+        for pid in pids:
+            kill(pid, signal.SIGCONT)

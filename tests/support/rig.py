@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
 from tests.support.orders_pipeline import OrdersPipeline
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
@@ -54,6 +54,7 @@ class Rig:
         pipeline = msgspec.structs.replace(self.pipeline, **overrides)
         path = pipeline.write(self.directory / f"pipeline-{number}.yaml")
         made = DaemonProcess(path, self.directory / f"daemon-{number}.log", command=command)
+        made.transactional = pipeline.mode == "exactly-once"
         self.daemons.append(made)
         return made
 
@@ -67,12 +68,12 @@ class Rig:
         daemon.wait_committed()
         return daemon
 
-    def wait_output(self, timeout_s: float = 150) -> None:
+    def wait_output(self, timeout_s: float = PATIENCE_S) -> None:
         """Stop the load and wait until every order is in the outputs, visible to a read-committed reader."""
         self.writer.stop()
         self._wait_all(timeout_s)
 
-    def pause(self, timeout_s: float = 150) -> None:
+    def pause(self, timeout_s: float = PATIENCE_S) -> None:
         """As `wait_output`, but the load can be resumed."""
         self.writer.pause()
         self._wait_all(timeout_s)

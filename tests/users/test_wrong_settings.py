@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ def test_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user: Us
     user.run().says(2, source + "-typo", "does not exist", "create it")
 
 
-def test_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
+def test_a_wrong_broker_address_is_told_with_the_time_that_was_waited(user: User) -> None:
     user.numbers()
     with socket.socket() as reserved:  # bound and not listening: nobody else gets the port
         reserved.bind(("127.0.0.1", 0))
@@ -34,11 +33,9 @@ def test_a_wrong_broker_address_is_told_within_40_s(user: User) -> None:
         user.document["kafka"]["bootstrap.servers"] = address
         ended = user.command("validate", "--connect", str(user.write()))
         ended.says(2, "kafka.bootstrap.servers", address)
-        began = time.monotonic()
-        ended = user.run(timeout_s=90)
-        assert time.monotonic() - began < 60
+        ended = user.run()
     assert ended.code in {1, 2}
-    ended.says(ended.code, address)
+    ended.says(ended.code, f"no connection to {address} in 30 s")
 
 
 @pytest.mark.parametrize("place", ["below a file", "refused to everybody"])
@@ -80,16 +77,16 @@ def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User,
     assert "No module named 'polars'; install tidegate and its packages" in ended.text
 
 
-def test_an_interpreter_without_tidegate_is_told_in_seconds(user: User, tmp_path: Path) -> None:
+def test_an_interpreter_without_tidegate_is_told_by_the_first_attempt_at_once(user: User, tmp_path: Path) -> None:
     user.numbers()
     bare = tmp_path / "bare-python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.base_prefix}/bin/python3" "$@"\n')
     bare.chmod(0o755)
     user.document["spark"]["spark.pyspark.python"] = str(bare)
-    began = time.monotonic()
-    ended = user.run(timeout_s=90)
-    assert time.monotonic() - began < 60
+    ended = user.run()
     ended.says(2, "ModuleNotFoundError: No module named", str(bare), "spark.pyspark.python", "install tidegate")
+    assert "another one in" not in ended.text, "no second attempt"
+    assert "slots run after" not in ended.text, "no wait for runtime.start_timeout"
 
 
 def test_an_unreachable_spark_master_is_told(user: User) -> None:
@@ -120,7 +117,7 @@ def delete_before(user: User, topic: str, offset: int) -> None:
 
     admin: Any = AdminClient({"bootstrap.servers": user.bootstrap, "log_level": 0})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result(20)
+        future.result(60)
 
 
 def test_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User) -> None:
@@ -148,9 +145,9 @@ def test_nothing_is_left_when_a_start_fails(user: User) -> None:
         assert daemon.process is not None
         return daemon.process.poll() is not None
 
-    wait_until(watch, "the daemon has ended", 90)
+    wait_until(watch, "the daemon has ended")
     assert below, "a JVM was started"
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone", 20)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone", 60)
 
 
 def test_a_json_log_of_a_failed_start_is_json(user: User) -> None:

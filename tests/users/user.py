@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from tests.support.daemon_process import DaemonProcess
+from tests.waiting import PATIENCE_S
 from tidegate.daemon.broker.server import create_topics
 from tidegate.daemon.demo.verify import read_topic
 
@@ -96,7 +97,7 @@ class User:
         wanted = change.ConfigResource(change.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         client = change.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for future in client.incremental_alter_configs([wanted]).values():
-            future.result(20)
+            future.result(60)
 
     def produce(self, topic: str, values: Iterable[bytes | None], **more: Any) -> None:
         """Write values and wait for their delivery; `more` are arguments of the client (partition, timestamp)."""
@@ -117,14 +118,14 @@ class User:
         more["on_delivery"] = lambda error, _message: failed.append(error) if error is not None else None
         for key, value in pairs:
             producer.produce(topic, value, key, **more)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert not failed, failed
 
     def rows(self, topic: str) -> list[Any]:
         """Committed values of a topic, decoded, partition by partition."""
         return [msgspec.json.decode(value) for rows in read_topic(self.bootstrap, topic) for _, value in rows]
 
-    def command(self, *arguments: str, timeout_s: float = 120) -> Ended:
+    def command(self, *arguments: str, timeout_s: float = PATIENCE_S) -> Ended:
         """`tidegate ...` until it ends."""
         ran = subprocess.run(
             [sys.executable, "-m", "tidegate", *arguments],
@@ -137,7 +138,7 @@ class User:
         )
         return Ended(ran.returncode, ran.stdout.decode(errors="replace"))
 
-    def run(self, timeout_s: float = 120) -> Ended:
+    def run(self, timeout_s: float = PATIENCE_S) -> Ended:
         """`tidegate run` on the file as it is now, until it ends by itself."""
         return self.command("run", str(self.write()), timeout_s=timeout_s)
 

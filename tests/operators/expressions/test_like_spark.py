@@ -21,7 +21,6 @@ EACH = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", EACH)
 def test_values_and_failures_are_sparks(spark: SparkSession, case: Case) -> None:
     """Type, values and failing rows of every expression of a table."""

@@ -55,7 +55,6 @@ def type_in_spark(empty: DataFrame, text: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_accepted_pairs_of_types_have_sparks_result(empty: DataFrame, operator: str) -> None:
     accepted = {
@@ -69,7 +68,6 @@ def test_accepted_pairs_of_types_have_sparks_result(empty: DataFrame, operator: 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("operator", ["{} + {}", "{} = {}", "coalesce({}, {})", "{} / {}"])
 def test_pairs_of_numbers_and_texts_that_spark_accepts_are_accepted(empty: DataFrame, operator: str) -> None:
     names = ["c_boolean", "c_tinyint", "c_int", "c_bigint", "c_float", "c_double", "c_string"]

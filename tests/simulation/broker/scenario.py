@@ -5,17 +5,24 @@ Producer ids are left out of the values (they differ), epochs are in them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.simulation.broker.stages import Stage
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
+from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, LoggedRange, Marker
+
+T = TypeVar("T")
 
 Value = Any
 SHORT_MS: Final = 1000
-"""A transaction timeout that a scenario waits for."""
+"""A transaction timeout that a scenario waits for: the first that `short` tries."""
+SHORT_MS_MAX: Final = 64_000
+LONG_MS: Final = 600_000
+"""One that lasts over a restart of the broker."""
 
 SCENARIOS: dict[str, tuple[Callable[[Stage], Value], Value]] = {}
 ENDED, FENCED, INVALID, UNKNOWN = (
@@ -70,6 +77,20 @@ def ranges(stage: Stage, committable: Committable) -> list[list[LoggedRange]]:
 def timed_out(stage: Stage, name: str) -> None:
     """Wait until the broker has aborted an open transaction."""
     stage.until(lambda: state(stage, name) != (ONGOING, 0), f"{name} timed out")
+
+
+def short(stage: Stage, make: Callable[[Stage, str, str, int], T]) -> tuple[str, str, T]:
+    """Id, topic, and what `make` made of them with a short transaction timeout.
+
+    On a busy machine that may pass too soon, which `make` tells by SinkFailed: then new ones and twice the time.
+    """
+    timeout_ms = SHORT_MS
+    while True:
+        name, topic = f"a{timeout_ms}", stage.topic()
+        with contextlib.suppress(SinkFailed):
+            return name, topic, make(stage, name, topic, timeout_ms)
+        timeout_ms *= 2
+        assert timeout_ms <= SHORT_MS_MAX, f"{name} was over too soon"
 
 
 def refused(call: Callable[[], object]) -> str:

@@ -12,18 +12,19 @@ from tests.simulation.broker.scenario import (
     FENCED,
     INVALID,
     ONGOING,
-    SHORT_MS,
     UNKNOWN,
     Value,
     markers,
     refused,
     scenario,
+    short,
     state,
     timed_out,
 )
-from tests.simulation.broker.stages import Stage
+from tests.simulation.broker.stages import AnyWriter, Stage
 from tidegate.coordinator.types import Committable
-from tidegate.sinks.facts import Marker
+from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.facts import EndAnswer, Marker
 
 # -- ends ------------------------------------------------------------------------------------------------------------
 
@@ -189,24 +190,43 @@ def an_id_is_used_again(stage: Stage) -> Value:
 # -- time-outs -------------------------------------------------------------------------------------------------------
 
 
+def _prepare_two(stage: Stage, name: str, topic: str, timeout_ms: int) -> Committable:
+    return stage.prepared(name, topic, [1, 2], timeout_ms)
+
+
+def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> AnyWriter:
+    writer = stage.writer(name, topic, timeout_ms)
+    stage.write(writer, [1])
+    return writer
+
+
+def _look_behind(stage: Stage, name: str, topic: str, timeout_ms: int) -> tuple[EndAnswer, dict[int, list[int]]]:
+    """What is seen of a commit behind an open transaction. Raises SinkFailed when that may have been over."""
+    stage.prepared(name, topic, [1], timeout_ms)
+    other = stage.prepared(f"behind-{name}", topic, [2])
+    answer = stage.client.end_transaction(other)
+    stage.until(lambda: markers(stage, other) == [Marker.COMMIT], f"behind-{name} committed")
+    seen = stage.visible(topic)
+    if state(stage, name) != (ONGOING, 0):
+        raise SinkFailed(f"{name} was over")
+    return answer, seen
+
+
 @scenario(((ABORTED, 1), FENCED, FENCED, [Marker.ABORT], {}, (0, 3, 3), 2))
 def a_transaction_times_out(stage: Stage) -> Value:
-    topic = stage.topic()
-    one = stage.prepared("a", topic, [1, 2], timeout_ms=SHORT_MS)
-    timed_out(stage, "a")
+    name, topic, one = short(stage, _prepare_two)
+    timed_out(stage, name)
     stage.settled(topic)
     answers = stage.client.end_transaction(one), stage.client.end_transaction(one, commit=False)
     (part,) = stage.parts(topic)
-    found = (state(stage, "a"), *answers, markers(stage, one), stage.visible(topic), stage.offsets(part))
-    return (*found, stage.client.fence(stage.tid("a"))[1])
+    found = (state(stage, name), *answers, markers(stage, one), stage.visible(topic), stage.offsets(part))
+    return (*found, stage.client.fence(stage.tid(name))[1])
 
 
 @scenario(("sink-failed", {0: [1]}))
 def a_producer_that_timed_out_adds_nothing(stage: Stage) -> Value:
-    topic = stage.topic()
-    writer = stage.writer("a", topic, SHORT_MS)
-    stage.write(writer, [1])
-    timed_out(stage, "a")
+    name, topic, writer = short(stage, _write_one)
+    timed_out(stage, name)
     stage.settled(topic)
     code = refused(lambda: stage.write(writer, [2]))
     return code, stage.visible(topic, committed=False)
@@ -214,20 +234,15 @@ def a_producer_that_timed_out_adds_nothing(stage: Stage) -> Value:
 
 @scenario(("sink-failed", (ABORTED, 1)))
 def a_transaction_that_timed_out_is_not_prepared(stage: Stage) -> Value:
-    writer = stage.writer("a", stage.topic(), SHORT_MS)
-    stage.write(writer, [1])
-    timed_out(stage, "a")
-    return refused(lambda: stage.committable(writer)), state(stage, "a")
+    name, _, writer = short(stage, _write_one)
+    timed_out(stage, name)
+    return refused(lambda: stage.committable(writer)), state(stage, name)
 
 
-@scenario((ENDED, {0: [1]}, {0: [2]}))
+@scenario((ENDED, {}, {0: [2]}))
 def a_time_out_frees_the_others(stage: Stage) -> Value:
-    topic = stage.topic()
-    stage.prepared("a", topic, [1], timeout_ms=SHORT_MS)
-    other = stage.prepared("b", topic, [2])
-    answer = stage.client.end_transaction(other)
-    before = {0: [1]} if stage.visible(topic) == {} else stage.visible(topic)
-    timed_out(stage, "a")
+    name, topic, (answer, before) = short(stage, _look_behind)
+    timed_out(stage, name)
     stage.settled(topic)
     return answer, before, stage.visible(topic)
 

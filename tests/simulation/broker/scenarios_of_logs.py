@@ -6,6 +6,7 @@ from tests.simulation.broker.scenario import (
     ENDED,
     FENCED,
     INVALID,
+    LONG_MS,
     ONGOING,
     Value,
     markers,
@@ -265,11 +266,11 @@ def an_answer_is_lost(stage: Stage) -> Value:
 def a_broker_dies_and_remembers(stage: Stage) -> Value:
     topic = stage.topic()
     (part,) = stage.parts(topic)
-    prepared = stage.prepared("a", topic, [1, 2])
-    committed = stage.prepared("b", topic, [3, 4])
-    fenced = stage.prepared("c", topic, [5])
+    prepared = stage.prepared("a", topic, [1, 2], LONG_MS)
+    committed = stage.prepared("b", topic, [3, 4], LONG_MS)
+    fenced = stage.prepared("c", topic, [5], LONG_MS)
     stage.client.fence(stage.tid("c"))
-    aborted = stage.prepared("d", topic, [6])
+    aborted = stage.prepared("d", topic, [6], LONG_MS)
     stage.client.end_transaction(aborted, commit=False)
     stage.client.end_transaction(committed)
     # Kafka 4.3.1 may forget markers that are missing when it dies: while it reads its metadata again, a topic that was

@@ -27,9 +27,9 @@ from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import Writer
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 POLL_S = 0.02
-FLUSH_S = 20.0
+FLUSH_S = 60.0
 SMALL_BATCHES = {"batch.size": "4000", "linger.ms": "0", "retry.backoff.ms": "20"}
 
 AnyWriter = Writer | ModelWriter
