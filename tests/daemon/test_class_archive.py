@@ -10,11 +10,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.daemon.class_archive import SILENT, ArchiveFailed, ClassArchive
+from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.daemon.broker.artifacts import fetch_jars
+from tidegate.daemon.broker.server import broker_archive
+from tidegate.daemon.class_archive import SILENT, ArchiveFailed, spark_archive
 from tidegate.daemon.java import find_java
 from tidegate.daemon.prepare_command import prepare
 
 JavaMaker = Callable[[bool, str], Path]
+
+
+@pytest.fixture(scope="module")
+def kept_jars() -> Path:
+    """Where all other tests have them from."""
+    return fetch_jars()[0].parent
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +51,7 @@ def make_java(tmp_path: Path) -> JavaMaker:
 
 
 def test_there_are_options_only_when_the_archive_is_there(make_java: JavaMaker, tmp_path: Path) -> None:
-    archive = ClassArchive(make_java(True, "exit 1"))
+    archive = spark_archive(make_java(True, "exit 1"))
     assert archive.options == []
     new = tmp_path / "new"
     assert archive.prepare(new) == [f"-XX:ArchiveClassesAtExit={new}", SILENT]
@@ -54,7 +63,7 @@ def test_there_are_options_only_when_the_archive_is_there(make_java: JavaMaker, 
 
 
 def test_a_java_without_an_archive_of_its_own_gets_one_below(make_java: JavaMaker, tmp_path: Path) -> None:
-    archive = ClassArchive(make_java(False, 'for word; do last=$word; done; : > "${last#*=}"'))
+    archive = spark_archive(make_java(False, 'for word; do last=$word; done; : > "${last#*=}"'))
     new = tmp_path / "new"
     base = archive.prepare(new)[0].removeprefix("-XX:SharedArchiveFile=")
     assert Path(base).is_file()
@@ -67,12 +76,12 @@ def test_a_java_without_an_archive_of_its_own_gets_one_below(make_java: JavaMake
 
 def test_a_java_that_cannot_make_archives_is_told(make_java: JavaMaker, tmp_path: Path) -> None:
     with pytest.raises(ArchiveFailed, match="no archive of its own classes: not today"):
-        ClassArchive(make_java(False, "echo not today; exit 3")).prepare(tmp_path / "new")
+        spark_archive(make_java(False, "echo not today; exit 3")).prepare(tmp_path / "new")
 
 
 def test_a_jvm_that_ended_without_an_archive_is_told(make_java: JavaMaker, tmp_path: Path) -> None:
     with pytest.raises(ArchiveFailed, match="without an archive; Spark starts without one"):
-        ClassArchive(make_java(True, "exit 0")).keep(tmp_path / "new")
+        spark_archive(make_java(True, "exit 0")).keep(tmp_path / "new")
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +94,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"no archive" * 1000])
 def test_a_damaged_archive_keeps_no_jvm_from_starting_in_silence(content: bytes) -> None:
-    archive = ClassArchive(find_java())
+    archive = spark_archive(find_java())
     archive.prepare(archive.file.with_suffix(".new"))
     archive.file.write_bytes(content)
     ran = subprocess.run([find_java(), *archive.options, "--version"], capture_output=True, text=True, check=False)
@@ -105,15 +114,27 @@ host.stop()
 
 
 @pytest.mark.slow
-def test_sparks_driver_starts_from_the_archive_that_prepare_makes(tmp_path: Path) -> None:
-    made = python("-m", "tidegate", "prepare")
-    assert made == f"Spark's JVMs start from {ClassArchive(find_java()).file} now\n"
+def test_sparks_driver_and_brokers_start_from_the_archives_that_prepare_makes(tmp_path: Path, kept_jars: Path) -> None:
+    (tmp_path / "cache" / kept_jars.name).symlink_to(kept_jars)
+    spark, broker = spark_archive(find_java()), broker_archive(find_java(), fetch_jars())
+    assert python("-m", "tidegate", "prepare", "--broker").splitlines() == [
+        f"Spark's JVMs start from {spark.file} now",
+        f"development brokers start from {broker.file} now",
+    ]
     loaded = tmp_path / "loaded"
     python("-c", START, str(tmp_path), f"-Xlog:class+load:file={loaded}")
+    check_archived(loaded, "org.apache.spark.")
+    loaded = tmp_path / "loaded-by-broker"
+    with DevelopmentBroker(tmp_path / "broker", jvm_options=[*broker.options, f"-Xlog:class+load:file={loaded}"]):
+        check_archived(loaded, "org.apache.kafka.")
+
+
+def check_archived(loaded: Path, package: str) -> None:
+    """Nearly all of the classes that a JVM has loaded come from archives; `loaded` is its log of them."""
     lines = loaded.read_text().splitlines()
     archived = sum("shared objects file" in line for line in lines)
     assert archived > 0.8 * len(lines), f"{archived} of {len(lines)} classes come from archives"
-    assert sum("org.apache.spark." in line and "file (top)" in line for line in lines) > 500
+    assert sum(package in line and "file (top)" in line for line in lines) > 500
     assert sum("source: file:" in line for line in lines) < 100, "classes that are still read from jars"
 
 

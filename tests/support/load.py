@@ -11,7 +11,7 @@ import msgspec
 from tests.waiting import wait_until
 from tidegate.daemon.demo.orders import Order, make_orders
 
-TICK_S = 0.1
+TICK_S = 0.2
 
 
 class OrderWriter:

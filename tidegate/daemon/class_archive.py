@@ -1,7 +1,8 @@
-"""Class archives: the classes that Spark's JVMs load at their start, in a file that later ones map into memory.
+"""Class archives: the classes that a JVM loads at its start, in a file that later ones map into memory.
 
-A start then takes half the CPU time (ADR 18). An archive is made by `tidegate prepare`, for one Java and one pyspark; a
-JVM that finds those of others, or none, loads its classes as ever. Nothing but the time of a start depends on it.
+A start then takes half the CPU time (ADR 18). An archive is made by `tidegate prepare`, for one Java and one pyspark or
+Kafka; a JVM that finds those of others, or none, loads its classes as ever. Nothing but the time of a start depends on
+it.
 """
 
 from __future__ import annotations
@@ -30,15 +31,14 @@ class ArchiveFailed(TidegateError):
 
 
 class ClassArchive:
-    """The archive of one Java. `java` is its program."""
+    """The archive of what `program` (for people) loads from `origin`, run by `java` (its executable)."""
 
-    def __init__(self, java: Path) -> None:
+    def __init__(self, java: Path, program: str, origin: str) -> None:
         self._java = java.resolve()
-        pyspark = importlib.util.find_spec("pyspark")
-        where = "" if pyspark is None or pyspark.origin is None else pyspark.origin
-        name = hashlib.sha256(f"{self._java}\n{where}\n{version('pyspark')}".encode()).hexdigest()[:16]
-        self.file = cache_directory() / f"spark-{name}.jsa"
-        """Spark's classes, on top of Java's own."""
+        self._program = program
+        name = hashlib.sha256(f"{self._java}\n{origin}".encode()).hexdigest()[:16]
+        self.file = cache_directory() / f"{program.lower()}-{name}.jsa"
+        """The program's classes, on top of Java's own."""
         self._base = cache_directory() / f"java-{name}.jsa"
 
     @property
@@ -74,5 +74,14 @@ class ClassArchive:
     def keep(self, new: Path) -> None:
         """Put what `prepare` has led to in its place, whole. Raises ArchiveFailed when there is nothing."""
         if not new.is_file():
-            raise ArchiveFailed(f"{self._java} has ended without an archive; Spark starts without one, as before")
+            raise ArchiveFailed(
+                f"{self._java} has ended without an archive; {self._program} starts without one, as before"
+            )
         new.replace(self.file)
+
+
+def spark_archive(java: Path) -> ClassArchive:
+    """That of Spark's JVMs, for the pyspark that is installed here."""
+    pyspark = importlib.util.find_spec("pyspark")
+    where = "" if pyspark is None or pyspark.origin is None else pyspark.origin
+    return ClassArchive(java, "Spark", f"{where}\n{version('pyspark')}")

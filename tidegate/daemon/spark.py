@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.daemon.class_archive import ClassArchive
+from tidegate.daemon.class_archive import spark_archive
 from tidegate.daemon.faults import lacking_module
 from tidegate.daemon.java import find_java, java_home
 from tidegate.daemon.jvm_output import JvmOutput
@@ -126,7 +126,7 @@ class SparkHost:
         """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
-        archive = ClassArchive(java).options
+        archive = spark_archive(java).options
         self._prepare_environment(java)
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from tidegate.daemon.broker.artifacts import fetch_jars
+from tidegate.daemon.broker.artifacts import KAFKA_VERSION, fetch_jars
 from tidegate.daemon.broker.errors import BrokerFailed
 from tidegate.daemon.broker.ports import is_free, reserve_ports
 from tidegate.daemon.broker.properties import LOG4J2, derive_properties, render_properties
+from tidegate.daemon.class_archive import ClassArchive
 from tidegate.daemon.java import find_java
 
 if TYPE_CHECKING:  # the library is imported where it runs
@@ -56,7 +57,8 @@ class DevelopmentBroker:
     stopped) goes on with its ports and data. `port` 0 takes a free one. `transaction_version` 1 or 2 is the cluster
     feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
     added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
-    cluster (None: one of its own). As a context manager it starts and stops.
+    cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. As a context
+    manager it starts and stops.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class DevelopmentBroker:
         heap_mib: int = 256,
         nice: int = 0,
         cluster_id: str | None = None,
+        jvm_options: Sequence[str] | None = None,
     ) -> None:
         if "," in str(directory):
             raise BrokerFailed(
@@ -80,6 +83,7 @@ class DevelopmentBroker:
         self.heap_mib = heap_mib
         self.nice = nice
         self.cluster_id = cluster_id
+        self._jvm_options = jvm_options
         self._ports = self._resolve_ports(port)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -197,10 +201,12 @@ class DevelopmentBroker:
 
     def _java(self, jars: list[Path]) -> list[str]:
         """The JVM's command line: small and quick to start rather than fast in the long run."""
+        java = find_java()
+        archive = broker_archive(java, jars).options if self._jvm_options is None else self._jvm_options
         flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Xmx{self.heap_mib}m"]
         flags += ["-Djava.awt.headless=true", f"-Dtidegate.broker.log={self.log}"]
         flags += [f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"]
-        return [str(find_java()), *flags, "-cp", ":".join(str(jar) for jar in jars)]
+        return [str(java), *archive, *flags, "-cp", ":".join(str(jar) for jar in jars)]
 
     def _format(self, jars: list[Path]) -> None:
         """Write the cluster id and features into a new data directory."""
@@ -250,6 +256,11 @@ class DevelopmentBroker:
         files = [self.directory / "output.log", self.log]
         texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
         return "\n".join(texts)[-_TAIL_CHARACTERS:] or "it printed nothing"
+
+
+def broker_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:
+    """The class archive of brokers from these jars."""
+    return ClassArchive(java, f"Kafka-{KAFKA_VERSION}", str(jars[0].parent))
 
 
 def make_cluster_id() -> str:
