@@ -8,9 +8,11 @@ from tests.coordinator.values import committable
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.sinks.facts import CoordinatorState, OpenTransaction, TransactionDescription, TransactionListing
 from tidegate.sinks.hanging import (
+    Blocked,
     Hanging,
     Verdict,
     decide_verdict,
+    derive_blocked,
     find_suspects,
     find_unended,
     tell_left,
@@ -117,3 +119,9 @@ def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> N
         assert ABORT not in text, "that would take committed records away"
     else:
         assert ABORT in text
+
+
+def test_an_id_waits_for_its_markers_from_its_first_try_or_from_the_last_outage_on() -> None:
+    first = derive_blocked(None, 10.0, 2)
+    assert derive_blocked(first, 25.0, 2) == first == Blocked(10.0, 2)
+    assert derive_blocked(first, 25.0, 3) == Blocked(25.0, 3)

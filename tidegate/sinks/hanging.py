@@ -111,6 +111,20 @@ def decide_verdict(
             return Verdict.UNSURE
 
 
+class Blocked(msgspec.Struct, frozen=True):
+    """A transactional id waits for the markers of its last transaction."""
+
+    since: float
+    """Seconds of a monotonic clock."""
+    interruptions: int
+    """Of the connection, up to then."""
+
+
+def derive_blocked(before: Blocked | None, now: float, interruptions: int) -> Blocked:
+    """An outage is no time in which the markers could have been written: behind one it counts anew."""
+    return before if before is not None and before.interruptions == interruptions else Blocked(now, interruptions)
+
+
 def find_unended(committable: Committable, opened: Collection[OpenTransaction]) -> list[TopicPartition]:
     """Partitions where a transaction that was committed is open still."""
     owner = (committable.producer_id, committable.producer_epoch)

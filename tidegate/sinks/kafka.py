@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.formats.records import Encoded
@@ -23,7 +21,7 @@ from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, Trans
 from tidegate.plan.graph import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.hanging import find_unended
+from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.producer_properties import derive_producer_properties
@@ -48,13 +46,6 @@ ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
 longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
 ENDED_PAUSE_S: Final = 0.05
-
-
-class _Blocked(msgspec.Struct, frozen=True):
-    """A transactional id waits for the markers of its last transaction, since then and without an outage since."""
-
-    since: float
-    interruptions: int
 
 
 class KafkaSink:
@@ -307,7 +298,7 @@ class KafkaSink:
     def _stopping(self) -> bool:
         return self._closing
 
-    def _open_writer(self, transactional_id: TransactionalId | None, blocked: _Blocked | None = None) -> None:
+    def _open_writer(self, transactional_id: TransactionalId | None, blocked: Blocked | None = None) -> None:
         """`blocked`: it was tried to use the id again before."""
         if self._closing:
             return
@@ -318,7 +309,9 @@ class KafkaSink:
             opened = self._client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)
             unended = find_unended(last, opened)
             if unended:
-                self._open_later(last, unended, self._derive_blocked(blocked, self._client.interruptions))
+                self._open_later(
+                    last, unended, derive_blocked(blocked, self._clock.monotonic(), self._client.interruptions)
+                )
                 return
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
@@ -326,13 +319,7 @@ class KafkaSink:
         self._opened.append(writer)
         self._wake()
 
-    def _derive_blocked(self, before: _Blocked | None, interruptions: int) -> _Blocked:
-        """An outage is no time in which the marker could have been written: behind one it counts anew."""
-        if before is not None and before.interruptions == interruptions:
-            return before
-        return _Blocked(self._clock.monotonic(), interruptions)
-
-    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: _Blocked) -> None:
+    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
         """Behind other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
 
         Its coordinator may have left them out (`hanging.py`). The next transaction of the id would become one with it
