@@ -7,15 +7,16 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Partition
 from kafka import KafkaAdminClient
 
 from tests.conftest import BrokerMaker, SessionBroker, TopicMaker
 from tests.waiting import wait_until
-from tidegate.daemon.broker import BrokerFailed, DevelopmentBroker
+from tidegate.daemon.broker import BrokerFailed, DevelopmentBroker, server
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +165,26 @@ def is_gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):  # the second: it was reaped between open and read
         return True
     return stat.rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_a_topic_that_a_stalled_broker_refuses_for_a_moment_is_created_behind_it(
+    broker: SessionBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passing = KafkaException(KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced."))
+    asked: list[list[str]] = []
+
+    def refuse_first(admin: Any, wanted: list[Any], timeout_s: float, *, existing_ok: bool) -> dict[str, Any]:
+        asked.append([topic.topic for topic in wanted])
+        if len(asked) == 1:
+            return {"fenced-two": passing} | create(admin, wanted[:1], timeout_s, existing_ok=existing_ok)
+        return create(admin, wanted, timeout_s, existing_ok=existing_ok)
+
+    create = server._create
+    monkeypatch.setattr(server, "_create", refuse_first)
+    server.create_topics(broker.bootstrap, {"fenced-one": 1, "fenced-two": 2})
+    assert asked == [["fenced-one", "fenced-two"], ["fenced-two"]]
+    with pytest.raises(BrokerFailed, match=r"fenced-one was not created at .*already exists"):
+        server.create_topics(broker.bootstrap, {"fenced-one": 1})
+    monkeypatch.setattr(server, "_create", lambda *_args, **_named: {"fenced-three": passing})
+    with pytest.raises(BrokerFailed, match=r"fenced-three was not created at .*currently fenced"):
+        server.create_topics(broker.bootstrap, {"fenced-three": 1}, timeout_s=0.1)

@@ -31,7 +31,8 @@ from tidegate.daemon.class_archive import ClassArchive
 from tidegate.daemon.java import find_java
 
 if TYPE_CHECKING:  # the library is imported where it runs
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 """Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
@@ -284,33 +285,48 @@ def create_topics(
     With `existing_ok` a topic that exists is left as it is. Raises BrokerFailed: a topic exists already, the broker
     refuses, or a partition has no leader within `timeout_s`.
     """
-    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
     if not topics:
         return
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = [NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()]
     deadline = time.monotonic() + timeout_s
-    while wanted:
-        futures = admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s)
-        again: list[NewTopic] = []
-        for topic in wanted:
-            try:
-                futures[topic.topic].result(timeout_s)
-            except KafkaException as refused:
-                error = refused.args[0]
-                if existing_ok and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                    continue
-                if _FENCED not in error.str() or time.monotonic() > deadline:
-                    raise BrokerFailed(
-                        f"topic {topic.topic} was not created at {bootstrap}: {error.str()}"
-                    ) from refused
-                again.append(topic)
-        wanted = again
-        if wanted:
-            time.sleep(_POLL_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    left = {name: NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()}
+    refused: dict[str, KafkaException] = {}
+
+    def is_settled() -> bool:
+        """All are created, or one is refused for good."""
+        refused.clear()
+        refused.update(_create(admin, list(left.values()), timeout_s, existing_ok=existing_ok))
+        for name in left.keys() - refused.keys():
+            del left[name]
+        return not refused or not all(map(_passes, refused.values()))
+
+    _wait(is_settled, timeout_s)
+    for name in sorted(refused, key=lambda name: _passes(refused[name])):
+        reason = refused[name].args[0].str()
+        raise BrokerFailed(f"topic {name} was not created at {bootstrap}: {reason}") from refused[name]
     _wait_for_leaders(admin, topics, deadline)
+
+
+def _create(
+    admin: AdminClient, wanted: list[NewTopic], timeout_s: float, *, existing_ok: bool
+) -> dict[str, KafkaException]:
+    """The refusals by topic, in the order of `wanted`."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    refused: dict[str, KafkaException] = {}
+    for name, future in admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s).items():
+        try:
+            future.result(timeout_s)
+        except KafkaException as refusal:
+            if not (existing_ok and refusal.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
+                refused[name] = refusal
+    return refused
+
+
+def _passes(refusal: KafkaException) -> bool:
+    return _FENCED in refusal.args[0].str()
 
 
 def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
