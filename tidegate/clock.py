@@ -1,4 +1,8 @@
-"""The time, as a value that is handed in: a machine's own, or a virtual one under the simulation."""
+"""The time, as a value that is handed in: a machine's own, or a virtual one under the simulation.
+
+Two clocks (ADR 19). Whatever waits, expires or is measured goes by the monotonic one, which is never set. The wall
+clock only makes stamps, for people and for others: somebody may set it at any moment, by an hour.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +34,44 @@ class SystemClock:
         """See Clock."""
         return time.monotonic()
 
-    def elapsed_ms(self) -> float:
-        """Monotonic, ms."""
-        return time.perf_counter() * 1000
-
     def sleep(self, seconds: float) -> None:
         """See Clock."""
         time.sleep(seconds)
 
 
 SYSTEM_CLOCK: Final = SystemClock()
+
+
+class SteadyClock:
+    """Shows what the wall clock showed when this was made, and goes on from there by the monotonic clock.
+
+    For what lives as long as one attempt and compares its own times with a stamp of another machine (B08).
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = wall_offset_ms(clock)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, never goes back."""
+        return monotonic_ms(self._clock) + self._offset_ms
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self._clock.monotonic()
+
+    def elapsed_ms(self) -> float:
+        """The same in milliseconds."""
+        return self._clock.monotonic() * 1000
+
+
+def monotonic_ms(clock: Clock) -> int:
+    """The monotonic clock in whole milliseconds."""
+    return int(clock.monotonic() * 1000)
+
+
+def wall_offset_ms(clock: Clock) -> int:
+    """What makes a stamp of a monotonic time: the wall clock minus the monotonic one. It changes when somebody sets
+    the wall clock.
+    """
+    return clock.now_ms() - monotonic_ms(clock)

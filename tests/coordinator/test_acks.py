@@ -34,6 +34,7 @@ from tidegate.coordinator.events import (
     DiscardStates,
     NotifyAborted,
     NotifyCompleted,
+    SendTrigger,
     Tick,
 )
 from tidegate.coordinator.pending import NEXT, PendingCheckpoint, PendingPhase
@@ -181,6 +182,21 @@ def test_C36_F08_F18_positions_and_handles_of_all_subtasks_are_in_the_checkpoint
     assert done.checkpoint.positions == (at,)
     assert done.checkpoint.states == (handle(1),)
     assert (done.checkpoint.triggered_at_ms, done.checkpoint.completed_at_ms) == (1000, 1002)
+
+
+def test_X05_stamps_are_of_the_wall_clock_and_nothing_else_is() -> None:
+    """It is set back by an hour between trigger and completion: the next checkpoint comes when it is due."""
+    coordinator, hour_ms = running(), 3_600_000
+    wall_ms = 1_700_000_000_000
+    triggered = only(coordinator.handle(Tick(1000), wall_ms), SendTrigger)
+    assert triggered.timestamp_ms == wall_ms + 1000
+    coordinator.handle(AckReceived(ack(1, SOURCE), 1001), wall_ms)
+    done = only(coordinator.handle(AckReceived(ack(1, TOTALS), 1030), wall_ms - hour_ms), AppendCheckpoint).checkpoint
+    assert done.completed_at_ms == wall_ms - hour_ms + 1030
+    assert done.completed_at_ms - done.triggered_at_ms == 30
+    coordinator.handle(journaled(1, 1031), wall_ms - hour_ms)
+    assert coordinator.next_deadline_ms() == 2000
+    assert only(coordinator.handle(Tick(2000), wall_ms - hour_ms), SendTrigger).checkpoint == 2
 
 
 def test_F11_C03_nothing_is_complete_before_every_subtask_has_acknowledged() -> None:

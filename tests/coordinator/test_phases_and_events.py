@@ -56,7 +56,7 @@ EVENTS: dict[str, Event] = {
     "journal failed": JournalFailed(ONE, "full", 10),
     "transactions ended": TransactionsEnded(ONE, (committable(1),), 10),
     "open transaction": OpenTransaction(TOTALS, 5, 900_000, 10),
-    "old transaction": OpenTransaction(TOTALS, -7_990, 10_000, 10),
+    "old transaction": OpenTransaction(TOTALS, 8_000, 10_000, 10),
     "attempt ended": AttemptEnded(10),
 }
 

@@ -267,20 +267,30 @@ def test_a_subtask_cannot_decline_what_all_have_acknowledged() -> None:
 def test_an_undecided_transaction_near_its_time_limit_ends_the_attempt_in_time() -> None:
     coordinator = running(settings(timeout_ms=10_000_000, transaction_margin_ms=10_000))
     coordinator.handle(Tick(1000))
-    prepared = committable(1, opened_at_ms=500)
-    coordinator.handle(AckReceived(ack(1, TOTALS, committables=[prepared]), 1001))
+    coordinator.handle(AckReceived(ack(1, TOTALS, committables=[committable(1)]), 1001))
+    coordinator.handle(OpenTransaction(TOTALS, age_ms=502, timeout_ms=900_000, now_ms=1002))
     assert coordinator.next_deadline_ms() == 500 + 900_000 - 10_000
     assert coordinator.handle(Tick(890_499)) == ()
     failed = only(coordinator.handle(Tick(890_500)), FailAttempt)
     assert failed.cause == "transaction-timeout"
-    assert prepared.transactional_id in failed.reason
+    assert str(TOTALS) in failed.reason
+
+
+def test_X06_the_brokers_clock_is_compared_with_no_other() -> None:
+    """A broker 20 minutes behind: its stamps are not looked at."""
+    coordinator = running(settings(timeout_ms=10_000_000))
+    coordinator.handle(Tick(2_000_000))
+    coordinator.handle(AckReceived(ack(1, SOURCE), 2_000_001))
+    prepared = committable(1, opened_at_ms=2_000_000 - 1_200_000)
+    out = coordinator.handle(AckReceived(ack(1, TOTALS, committables=[prepared]), 2_000_002))
+    assert only(out, AppendCheckpoint).checkpoint.committables == (prepared,)
 
 
 def test_a_short_time_limit_leaves_three_quarters_of_it() -> None:
     coordinator = running(settings(interval_ms=100_000, transaction_margin_ms=10_000))
-    coordinator.handle(OpenTransaction(TOTALS, opened_at_ms=1000, timeout_ms=8000, now_ms=1001))
+    coordinator.handle(OpenTransaction(TOTALS, age_ms=1, timeout_ms=8000, now_ms=1001))
     assert coordinator.next_deadline_ms() == 7000
-    coordinator.handle(OpenTransaction(TOTALS, opened_at_ms=None, timeout_ms=8000, now_ms=1002))
+    coordinator.handle(OpenTransaction(TOTALS, age_ms=None, timeout_ms=8000, now_ms=1002))
     assert coordinator.next_deadline_ms() == 100_000
 
 
@@ -288,7 +298,8 @@ def test_a_checkpoint_is_not_decided_with_too_little_time_left() -> None:
     coordinator = running(settings(timeout_ms=10_000_000))
     coordinator.handle(Tick(1000))
     coordinator.handle(AckReceived(ack(1, SOURCE), 1001))
-    out = coordinator.handle(AckReceived(ack(1, TOTALS, committables=[committable(1, opened_at_ms=0)]), 895_000))
+    coordinator.handle(OpenTransaction(TOTALS, age_ms=1002, timeout_ms=900_000, now_ms=1002))
+    out = coordinator.handle(AckReceived(ack(1, TOTALS, committables=[committable(1)]), 895_000))
     assert of(out, AppendCheckpoint) == []
     assert only(out, FailAttempt).cause == "transaction-timeout"
 

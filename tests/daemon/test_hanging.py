@@ -44,7 +44,7 @@ class Scene:
         self.away = False
         self.answer: MendReport | SinkRefused = NOTHING
         self.asked: list[tuple[str, list[str], set[OpenTransaction]]] = []
-        self.metrics = PipelineMetrics("shop", "1", wall=lambda: 0.0)
+        self.metrics = PipelineMetrics("shop", "1")
         self.metrics.state(PipelineState.RUNNING)
         sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, "fail", {})
         plan = Plan("shop", 1, 128, True, (Vertex(VertexId("out"), (Node(sink, (), ()),)),), ())

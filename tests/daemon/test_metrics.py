@@ -47,7 +47,7 @@ class HandClock:
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
     clock = clock or HandClock()
-    return PipelineMetrics("shop", "0.1.0", wall=clock, elapsed=clock)
+    return PipelineMetrics("shop", "0.1.0", elapsed=clock)
 
 
 def value(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
@@ -89,7 +89,7 @@ def fill(metrics: PipelineMetrics) -> None:
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
     metrics.checkpoint_failed("expired")
     metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
-    metrics.oldest_transaction(990_000)
+    metrics.oldest_transaction(10.0)
     metrics.restarted("attempt-failed")
 
 
@@ -229,7 +229,7 @@ def test_failed_checkpoints_transactions_and_restarts_are_counted() -> None:
 def test_the_oldest_transaction_grows_older_by_the_clock() -> None:
     clock = HandClock()
     metrics = make_metrics(clock)
-    metrics.oldest_transaction(990_000)
+    metrics.oldest_transaction(10.0)
     clock.now += 5
     assert value(metrics, "transaction_oldest_open_age_seconds") == pytest.approx(15)
     metrics.oldest_transaction(None)

@@ -230,7 +230,7 @@ class FakeSink:
         self.aborted_with.append(checkpoint)
 
     @property
-    def oldest_open_ms(self) -> int | None:
+    def oldest_age_ms(self) -> int | None:
         return None
 
     def close(self) -> None:

@@ -104,6 +104,7 @@ class Coordinator:
         self._newest_ended = CheckpointId(0)
         self._final: CheckpointId | None = None
         self._failures_in_a_row = 0
+        self._wall_offset_ms = 0
         self._out: list[Instruction] = []
 
     @property
@@ -116,9 +117,13 @@ class Coordinator:
         """Checkpoints that are triggered and not decided, ascending."""
         return tuple(sorted(self._pending))
 
-    def handle(self, event: Event) -> tuple[Instruction, ...]:
-        """Take one event; the instructions are to be carried out in order."""
+    def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
+        """Take one event; the instructions are to be carried out in order.
+
+        `wall_offset_ms` makes stamps: what the wall clock shows more than the monotonic one now.
+        """
         self._out = []
+        self._wall_offset_ms = wall_offset_ms
         if isinstance(event, AttemptEnded):
             self._on_ended()
             return tuple(self._out)
@@ -209,7 +214,7 @@ class Coordinator:
         )
         self._story.tell(f"trigger of {checkpoint} at {now_ms}")
         sources = tuple(sorted(self._job.sources))
-        self._out.append(SendTrigger(self._job.attempt, checkpoint, now_ms, sources, properties))
+        self._out.append(SendTrigger(self._job.attempt, checkpoint, now_ms + self._wall_offset_ms, sources, properties))
 
     def _refusal(self, properties: CheckpointProperties, now_ms: int) -> TriggerRefusal | None:
         facts = TriggerFacts(
@@ -285,7 +290,7 @@ class Coordinator:
                 self._give_up(pending, CheckpointFailure.STATE_GONE, ", ".join(gone[:10]))
                 continue
             pending.move(PendingPhase.APPENDING)
-            self._appending = pending.complete(self._ledger.due(pending.id), now_ms)
+            self._appending = pending.complete(self._ledger.due(pending.id), now_ms, self._wall_offset_ms)
             self._out.append(AppendCheckpoint(self._appending))
 
     def _appended(self, checkpoint: CheckpointId) -> tuple[PendingCheckpoint, CompletedCheckpoint]:
@@ -368,7 +373,7 @@ class Coordinator:
         for pending in list(self._pending.values()):
             if pending.awaits_commit and pending.id < self._newest_ended:
                 pending.move(PendingPhase.WRITING)
-                self._out.append(WriteSavepoint(pending.complete((), now_ms)))
+                self._out.append(WriteSavepoint(pending.complete((), now_ms, self._wall_offset_ms)))
 
     def _on_savepoint_answered(self, event: SavepointWritten | SavepointFailed) -> None:
         if self._phase is Phase.ENDED:
@@ -439,14 +444,14 @@ class Coordinator:
 
     # The life of transactions and of the attempt
 
-    def _transaction_deadline_ms(self) -> tuple[int, str] | None:
-        """The first moment at which a transaction that no journal entry lists comes too near its time limit.
+    def _transaction_deadline_ms(self) -> tuple[int, SubtaskId] | None:
+        """The first moment at which a transaction of a slot comes too near its time limit.
 
         None while a decision is being written: it was in time when it began.
         """
         if self._appending is not None:
             return None
-        return self._deadlines.earliest(self._ledger.undecided)
+        return self._deadlines.earliest()
 
     def _check_transactions(self, now_ms: int) -> None:
         """Deciding later than this could commit a checkpoint whose records the broker has dropped. A new attempt
@@ -456,8 +461,9 @@ class Coordinator:
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
             self._fail(
                 "transaction-timeout",
-                f"{risk[1]} comes near the broker's time limit and no checkpoint has completed in time; look for the "
-                "reason in the checkpoints before, or raise `checkpoints.transaction_timeout`",
+                f"the oldest transaction of {risk[1]} comes near the broker's time limit and no checkpoint has "
+                "completed in time; look for the reason in the checkpoints before, or raise "
+                "`checkpoints.transaction_timeout`",
             )
 
     def _fail(self, cause: str, reason: str) -> None:

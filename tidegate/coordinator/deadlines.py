@@ -1,11 +1,12 @@
-"""Until when the open and the prepared transactions must be decided, before the broker aborts them. Pure."""
+"""Until when the transactions of the slots must be decided, before the broker aborts them. Pure.
+
+A slot says how old its oldest transaction is, prepared ones included until their checkpoint has completed. The broker
+counts from a little later, by its own clock, which is never compared with ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tidegate.coordinator.events import OpenTransaction
-from tidegate.coordinator.types import Committable
 from tidegate.ids import SubtaskId
 
 
@@ -18,19 +19,12 @@ class TransactionDeadlines:
 
     def opened(self, event: OpenTransaction) -> None:
         """The oldest transaction of a subtask, or none."""
-        if event.opened_at_ms is None:
+        if event.age_ms is None:
             self._open_until_ms.pop(event.subtask, None)
-        else:
-            self._open_until_ms[event.subtask] = self._decide_by_ms(event.opened_at_ms, event.timeout_ms)
+            return
+        margin_ms = min(self._margin_ms, event.timeout_ms // 4)
+        self._open_until_ms[event.subtask] = event.now_ms - event.age_ms + event.timeout_ms - margin_ms
 
-    def earliest(self, undecided: Iterable[Committable]) -> tuple[int, str] | None:
-        """The first moment at which a transaction comes too near its limit, and which; `undecided` are the prepared."""
-        limits = [(until, f"the open transaction of {subtask}") for subtask, until in self._open_until_ms.items()]
-        limits += [
-            (self._decide_by_ms(one.opened_at_ms, one.timeout_ms), f"transaction {one.transactional_id}")
-            for one in undecided
-        ]
-        return min(limits, default=None)
-
-    def _decide_by_ms(self, opened_at_ms: int, timeout_ms: int) -> int:
-        return opened_at_ms + timeout_ms - min(self._margin_ms, timeout_ms // 4)
+    def earliest(self) -> tuple[int, SubtaskId] | None:
+        """The first moment at which a transaction comes too near its limit, and whose it is."""
+        return min(((until, subtask) for subtask, until in self._open_until_ms.items()), default=None)

@@ -1,6 +1,6 @@
 """What the coordinator is told (events) and what it answers (instructions). Plain values; time comes in with events.
 
-All times are ms since 1970 of the driver's clock.
+`now_ms` is the daemon's monotonic clock in milliseconds: nothing depends on when somebody sets the wall clock (ADR 19).
 """
 
 from __future__ import annotations
@@ -175,10 +175,13 @@ class SavepointFailed(msgspec.Struct, frozen=True):
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
-    """The oldest transaction a subtask holds, prepared or not; `opened_at_ms` None when it holds none."""
+    """The oldest transaction a subtask holds, prepared or not; `age_ms` is None when it holds none.
+
+    The age counts from its first record and is measured by the slot alone: its clock and the daemon's may differ.
+    """
 
     subtask: SubtaskId
-    opened_at_ms: int | None
+    age_ms: int | None
     timeout_ms: int
     now_ms: int
 
@@ -212,6 +215,7 @@ class SendTrigger(msgspec.Struct, frozen=True):
     attempt: Attempt
     checkpoint: CheckpointId
     timestamp_ms: int
+    """A stamp: ms since 1970."""
     subtasks: tuple[SubtaskId, ...]
     properties: CheckpointProperties
 

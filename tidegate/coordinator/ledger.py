@@ -81,8 +81,3 @@ class TransactionLedger:
         for key in free:
             del self._unreleased[key]
         return frozenset(key[0] for key in free)
-
-    @property
-    def undecided(self) -> tuple[Committable, ...]:
-        """Prepared, not ended, and not in the newest journal entry: the broker's timeout would lose them."""
-        return tuple(committable for key, committable in self._open.items() if key not in self._listed)

@@ -115,15 +115,17 @@ class PendingCheckpoint:
             for handle in handles
         )
 
-    def complete(self, committables: tuple[Committable, ...], now_ms: int) -> CompletedCheckpoint:
-        """The completed checkpoint (C03). Raises ProtocolBroken while acks are missing."""
+    def complete(
+        self, committables: tuple[Committable, ...], now_ms: int, wall_offset_ms: int = 0
+    ) -> CompletedCheckpoint:
+        """The completed checkpoint (C03), with wall-clock stamps. Raises ProtocolBroken while acks are missing."""
         if self.waiting:
             raise self.story.broken(f"checkpoint {self.id} is completed while {len(self.waiting)} acks are missing")
         return CompletedCheckpoint(
             id=self.id,
             attempt=self._attempt,
-            triggered_at_ms=self.triggered_at_ms,
-            completed_at_ms=now_ms,
+            triggered_at_ms=self.triggered_at_ms + wall_offset_ms,
+            completed_at_ms=now_ms + wall_offset_ms,
             positions=tuple(part for _, ack in sorted(self.acks.items()) for part in ack.positions),
             states=self.handles,
             committables=committables,

@@ -31,7 +31,8 @@ class Committable(msgspec.Struct, frozen=True):
     producer_epoch: int
     written: tuple[WrittenRange, ...]
     opened_at_ms: int
-    """Broker's start time of the transaction, ms since 1970: the broker aborts it at opened_at_ms + timeout_ms."""
+    """Stamp of the coordinator's clock, ms since 1970: by that clock it aborts the transaction at opened_at_ms +
+    timeout_ms. For people; never compared with another clock."""
     timeout_ms: int
 
     @property
@@ -110,6 +111,7 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     attempt: Attempt
     triggered_at_ms: int
     completed_at_ms: int
+    """Stamps for people, ms since 1970 by the daemon's wall clock; their difference is of its monotonic one."""
     positions: tuple[SourcePositions, ...]
     states: tuple[StateHandle, ...]
     committables: tuple[Committable, ...]

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from typing import Final
 
+from tidegate.clock import monotonic_ms, wall_offset_ms
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckReceived,
@@ -142,11 +143,11 @@ class AttemptRunner:
             await self._end_job(job.cancel)
             self._server.dismiss()
             await self._decisions.close()
-            self._coordinator.handle(AttemptEnded(self._services.clock.now_ms()))
+            self._coordinator.handle(AttemptEnded(monotonic_ms(self._services.clock)))
 
     def request_final(self) -> None:
         """Ask for the final checkpoint; the attempt ends when it is committed."""
-        self.feed(TriggerRequested(self._services.clock.now_ms(), final=True))
+        self.feed(TriggerRequested(monotonic_ms(self._services.clock), final=True))
 
     async def take_savepoint(self, directory: str) -> SavepointDone:
         """See SavepointDesk.take."""
@@ -179,7 +180,7 @@ class AttemptRunner:
         if self._ending or self._outcome.done():
             return
         try:
-            self._decisions.execute(self._coordinator.handle(event))
+            self._decisions.execute(self._coordinator.handle(event, wall_offset_ms(self._services.clock)))
             self._schedule()
         except TidegateError as error:  # ProtocolBroken: tells its story and ends the attempt
             self.fail(error)
@@ -204,8 +205,8 @@ class AttemptRunner:
         deadline_ms = self._coordinator.next_deadline_ms()
         if deadline_ms is None:
             return
-        delay_s = max(0.0, (deadline_ms - self._services.clock.now_ms()) / 1000)
-        self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(self._services.clock.now_ms())))
+        delay_s = max(0.0, (deadline_ms - monotonic_ms(self._services.clock)) / 1000)
+        self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(monotonic_ms(self._services.clock))))
 
     async def _end_job(self, cancel: object) -> None:
         """Tell the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
@@ -257,7 +258,7 @@ class AttemptRunner:
 
     def _on_message(self, slot: SlotConnection, message: SlotMessage) -> None:
         assert slot.index is not None
-        now_ms = self._services.clock.now_ms()
+        now_ms = monotonic_ms(self._services.clock)
         match message:
             case Heartbeat():
                 self._on_heartbeat(slot.index, message, now_ms)
@@ -281,17 +282,17 @@ class AttemptRunner:
     def _on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
         self._services.metrics.slot_report(self.attempt, index, beat.report)
         timeout_ms = self._settings.transaction_timeout_ms
-        for vertex, opened_at_ms in beat.open_transactions.items():
-            self._open_since_ms[vertex, index] = opened_at_ms
+        for vertex, age_ms in beat.open_transactions.items():
+            self._open_since_ms[vertex, index] = None if age_ms is None else now_ms - age_ms
             if self._plan.exactly_once:
-                self.feed(OpenTransaction(SubtaskId(vertex, index), opened_at_ms, timeout_ms, now_ms))
+                self.feed(OpenTransaction(SubtaskId(vertex, index), age_ms, timeout_ms, now_ms))
         oldest = min((since for since in self._open_since_ms.values() if since is not None), default=None)
-        self._services.metrics.oldest_transaction(oldest)
+        self._services.metrics.oldest_transaction(None if oldest is None else (now_ms - oldest) / 1000)
 
     def _on_running(self, index: SlotIndex) -> None:
         self._running.add(index)
         for vertex in self._plan.vertices:
-            self.feed(SubtaskRunning(SubtaskId(vertex.id, index), self._services.clock.now_ms()))
+            self.feed(SubtaskRunning(SubtaskId(vertex.id, index), monotonic_ms(self._services.clock)))
         if len(self._running) == self._plan.parallelism:
             self.running_since = self._loop.time()
             self._all_running.set()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.clock import SYSTEM_CLOCK, Clock, monotonic_ms
 from tidegate.coordinator.events import (
     AckRefused,
     AppendCheckpoint,
@@ -202,14 +202,14 @@ class Decisions:
                 JournalFailed(
                     checkpoint.id,
                     error.message,
-                    self._services.clock.now_ms(),
+                    monotonic_ms(self._services.clock),
                     retriable=error.retriable,
                     settled=settled,
                 )
             )
             return
         self._permits[checkpoint.id] = appended.permit
-        self._feed(Journaled(checkpoint.id, appended.reserved_to, self._services.clock.now_ms()))
+        self._feed(Journaled(checkpoint.id, appended.reserved_to, monotonic_ms(self._services.clock)))
 
     async def _discard(self, paths: Sequence[str]) -> None:
         def delete() -> None:
@@ -266,7 +266,7 @@ class Decisions:
             await asyncio.sleep(COMMIT_RETRY_S)
         elapsed_s = self._services.clock.monotonic() - started
         self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * len(outcomes))
-        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, self._services.clock.now_ms()))
+        self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
 
     # -- notices ---------------------------------------------------------------------------------------------------
 

@@ -154,9 +154,9 @@ class Deployment:
         """See Heartbeat; called from the control thread, reads only."""
         found: dict[VertexId, int | None] = {}
         for task in self.loop.tasks:
-            starts = [sink.oldest_open_ms for sink in task.sinks.values()]
-            if starts:
-                found[task.vertex.id] = min((start for start in starts if start is not None), default=None)
+            ages = [sink.oldest_age_ms for sink in task.sinks.values()]
+            if ages:
+                found[task.vertex.id] = max((age for age in ages if age is not None), default=None)
         return found
 
     def close(self) -> None:

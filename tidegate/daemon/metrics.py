@@ -44,19 +44,17 @@ class TransactionResult(StrEnum):
 
 
 class PipelineMetrics:
-    """See the module. `wall` gives Unix seconds, `elapsed` monotonic seconds."""
+    """See the module. `elapsed` gives monotonic seconds."""
 
     def __init__(
         self,
         pipeline: str,
         version: str,
-        wall: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
         self._version = version
-        self._wall = wall
         self._elapsed = elapsed
         self._started_at = elapsed()
         self._lock = threading.Lock()
@@ -269,13 +267,14 @@ class PipelineMetrics:
         self._away_s = seconds
         self._gauge("tidegate_brokers_away_seconds").set(seconds)
 
-    def oldest_transaction(self, opened_at_ms: int | None) -> None:
-        """When the oldest transaction that is not ended was opened (Unix ms); None when there is none."""
+    def oldest_transaction(self, age_s: float | None) -> None:
+        """How old the oldest transaction is that is not ended; None when there is none. It grows older from now on."""
         gauge = self._gauge("tidegate_transaction_oldest_open_age_seconds")
-        if opened_at_ms is None:
+        if age_s is None:
             gauge.set_function(lambda: 0.0)
         else:
-            gauge.set_function(lambda: max(0.0, self._wall() - opened_at_ms / 1000))
+            opened_at = self._elapsed() - age_s
+            gauge.set_function(lambda: self._elapsed() - opened_at)
 
     # -- what people read ------------------------------------------------------------------------------------------
 

@@ -114,9 +114,9 @@ class SinkNode:
         self._sink.aborted(checkpoint)
 
     @property
-    def oldest_open_ms(self) -> int | None:
+    def oldest_age_ms(self) -> int | None:
         """See ports.Sink."""
-        return self._sink.oldest_open_ms
+        return self._sink.oldest_age_ms
 
     def close(self) -> None:
         """See ports.Sink."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tidegate.clock import monotonic_ms
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
 from tidegate.coordinator.savepoint import savepoint_folder, write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
@@ -68,7 +69,7 @@ class SavepointDesk:
         request = _Request(directory, asyncio.get_running_loop().create_future())
         self._request = request
         try:
-            self._feed(TriggerRequested(self._services.clock.now_ms(), savepoint=True))
+            self._feed(TriggerRequested(monotonic_ms(self._services.clock), savepoint=True))
             if request.checkpoint is None and not request.answer.done():
                 raise SavepointUnavailable("no savepoint was taken: the attempt has just ended; ask again")
             return await request.answer
@@ -99,15 +100,16 @@ class SavepointDesk:
         """Copy the files and tell the coordinator."""
         request = self._request
         if request is None:
-            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", self._services.clock.now_ms()))
+            now_ms = monotonic_ms(self._services.clock)
+            self._feed(SavepointFailed(checkpoint.id, "nobody waits for it any more", now_ms))
             return
         try:
             done = await asyncio.to_thread(self._copy, checkpoint, request.directory)
         except StorageError as error:
-            self._feed(SavepointFailed(checkpoint.id, error.message, self._services.clock.now_ms()))
+            self._feed(SavepointFailed(checkpoint.id, error.message, monotonic_ms(self._services.clock)))
             return
         logger.info("savepoint %d: %s (%s bytes)", checkpoint.id, done.path, f"{done.size_bytes:,}")
-        self._feed(SavepointWritten(checkpoint.id, self._services.clock.now_ms()))
+        self._feed(SavepointWritten(checkpoint.id, monotonic_ms(self._services.clock)))
         if not request.answer.done():
             request.answer.set_result(done)
 

@@ -25,6 +25,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch
 from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.http import HttpServer
@@ -183,8 +184,10 @@ class Daemon:
         shutil.rmtree(self._work_dir, ignore_errors=True)
 
     async def _beat(self) -> None:
+        clocks = ClockWatch(self._services.clock)
         while True:
             self._http.beat()
+            clocks.look()
             await asyncio.sleep(BEAT_S)
 
     async def _watch_brokers(self) -> None:

@@ -16,7 +16,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from tidegate import __version__
-from tidegate.clock import SYSTEM_CLOCK
+from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.daemon.control_link import ControlLink
 from tidegate.daemon.faults import derive_failure
 from tidegate.daemon.transport import DataTransport
@@ -111,7 +111,7 @@ class SlotProcess:
         self._transport = transport
         self._selector = selector
         self._waker = waker
-        self._clock = SYSTEM_CLOCK
+        self._clock = SteadyClock(SYSTEM_CLOCK)
         self._turned_at = self._clock.monotonic()
         self._deployment: Deployment | None = None
         self._stopping = False

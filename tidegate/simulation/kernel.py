@@ -56,10 +56,6 @@ class SimClock:
         """Virtual seconds."""
         return self._kernel.now
 
-    def elapsed_ms(self) -> float:
-        """Virtual milliseconds."""
-        return self._kernel.now * 1000
-
     def sleep(self, seconds: float) -> None:
         """Block the virtual thread."""
         self._kernel.block(seconds)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate import __version__
+from tidegate.clock import SteadyClock
 from tidegate.daemon.control_link import ControlLost
 from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.transport import DataTransport
@@ -354,7 +355,7 @@ class _Inner(SlotProcess):
     ) -> None:
         waker: Any = slot
         super().__init__(deploy, cast("Any", link), transport, selector, waker)
-        self._clock = process.kernel.clock  # type: ignore[assignment]  # the virtual one
+        self._clock = SteadyClock(process.kernel.clock)
         self._turned_at = self._clock.monotonic()
         self._world = world
         self._parts = SimParts(world, process)

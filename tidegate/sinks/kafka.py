@@ -97,7 +97,8 @@ class KafkaSink:
         self._results: deque[Prepared] = deque()
         self._failures: deque[BaseException] = deque(maxlen=8)
         self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
-        self._preparing_since_ms: dict[CheckpointId, int] = {}
+        self._open_since: dict[CheckpointId, float] = {}
+        """First record of the transaction that is prepared, or being prepared, for a checkpoint; monotonic seconds."""
         self._proven: dict[tuple[int, TopicPartition], float] = {}
         self._last: dict[TransactionalId, Committable] = {}
         title = f"{operator.name}-{subtask}"
@@ -160,7 +161,6 @@ class KafkaSink:
         if not self._results:
             return ()
         prepared = self._results.popleft()
-        self._preparing_since_ms.pop(prepared.checkpoint, None)
         if prepared.committables:
             self._unconfirmed[prepared.checkpoint] = prepared.committables
         return (prepared,)
@@ -173,6 +173,7 @@ class KafkaSink:
         """The checkpoint is in the journal, with all that was unconfirmed; `released` ids may be used again."""
         for older in [known for known in self._unconfirmed if known <= checkpoint]:
             del self._unconfirmed[older]
+            self._open_since.pop(older, None)
         freed = [self._pool.released(transactional_id, checkpoint) for transactional_id in released]
         if any(freed):
             self._open_ahead()
@@ -182,17 +183,16 @@ class KafkaSink:
         logger.debug("sink %s: checkpoint %d was given up", self._operator.name, checkpoint)
 
     @property
-    def oldest_open_ms(self) -> int | None:
-        """When the oldest transaction that may still be open took its first record, ms since 1970; None without one.
+    def oldest_age_ms(self) -> int | None:
+        """Since the oldest transaction that may still be open took its first record; None without one.
 
-        Safe from any thread: `tuple` copies a dictionary's values in one step.
+        By this machine's monotonic clock alone. Safe from any thread: `tuple` copies a dictionary's values in one step.
         """
-        starts = [committable.opened_at_ms for group in tuple(self._unconfirmed.values()) for committable in group]
-        starts += tuple(self._preparing_since_ms.values())
+        starts = list(self._open_since.values()) if self._exactly_once else []
         writer = self._writer
-        if writer is not None and writer.first_record_at_ms is not None:
-            starts.append(writer.first_record_at_ms)
-        return min(starts) if starts and self._exactly_once else None
+        if writer is not None and writer.first_record_at is not None and self._exactly_once:
+            starts.append(writer.first_record_at)
+        return int((self._clock.monotonic() - min(starts)) * 1000) if starts else None
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
@@ -275,7 +275,8 @@ class KafkaSink:
             return
         if self._exactly_once:
             self._pool.prepared(writer.transactional_id, barrier.checkpoint)
-            self._preparing_since_ms[barrier.checkpoint] = writer.first_record_at_ms or 0
+            assert writer.first_record_at is not None
+            self._open_since[barrier.checkpoint] = writer.first_record_at
         self._writer = None
         self._flushing = True
         self._preparers.submit(partial(self._prepare, writer, barrier))

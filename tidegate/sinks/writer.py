@@ -91,7 +91,8 @@ class Writer:
         self.producer_id = -1
         self.producer_epoch = -1
         self.produced = 0
-        self.first_record_at_ms: int | None = None
+        self.first_record_at: float | None = None
+        """Monotonic seconds."""
         self.delivery_errors = 0
         self.first_error = ""
         self.refused = False
@@ -187,8 +188,8 @@ class Writer:
         end = min(len(rows.records), start + self.room)
         if end <= start:
             return start
-        if self.first_record_at_ms is None:
-            self.first_record_at_ms = time.time_ns() // 1_000_000
+        if self.first_record_at is None:
+            self.first_record_at = time.monotonic()
         done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
         self.produced += done - start
         return done

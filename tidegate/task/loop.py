@@ -48,7 +48,7 @@ class Clock(Protocol):
     """The time, injected."""
 
     def now_ms(self) -> int:
-        """Wall clock, ms since 1970."""
+        """Steady: ms since 1970 as the wall clock had it when the slot began, then monotonic."""
 
     def elapsed_ms(self) -> float:
         """Never goes back."""

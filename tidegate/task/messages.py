@@ -63,7 +63,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     loop_age_ms: int
     report: SlotReport
     open_transactions: dict[VertexId, int | None]
-    """Vertices with sinks: when the oldest transaction that is not ended took its first record, ms since 1970."""
+    """Vertices with sinks: ms since the oldest transaction that is not ended took its first record, or None."""
 
 
 class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):

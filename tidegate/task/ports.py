@@ -109,8 +109,10 @@ class Sink(Protocol):
         """The checkpoint was given up; its committables wait for the next one."""
 
     @property
-    def oldest_open_ms(self) -> int | None:
-        """When the oldest transaction that is not ended took its first record, ms since 1970; None without one."""
+    def oldest_age_ms(self) -> int | None:
+        """Since the oldest transaction that is not ended took its first record, by this machine's monotonic clock; None
+        without one.
+        """
 
     def close(self) -> None:
         """Join the helper threads; a prepared transaction stays prepared."""

@@ -67,7 +67,7 @@ class ModelWriter:
         self.producer_id = -1
         self.producer_epoch = -1
         self.produced = 0
-        self.first_record_at_ms: int | None = None
+        self.first_record_at: float | None = None
         self.delivery_errors = 0
         self.first_error = ""
         self.refused = False
@@ -176,8 +176,8 @@ class ModelWriter:
     # -- sending -------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, partition: TopicPartition, record: Record) -> None:
-        if self.first_record_at_ms is None:
-            self.first_record_at_ms = self._link.clock.now_ms()
+        if self.first_record_at is None:
+            self.first_record_at = self._link.clock.monotonic()
         lane = self._lanes[partition]
         if not lane.batches or lane.batches[-1].closed or len(lane.batches[-1].records) >= BATCH_RECORDS:
             expires_at_s = self._link.clock.monotonic() + self._message_timeout_s

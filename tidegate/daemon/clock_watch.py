@@ -1,0 +1,35 @@
+"""Reports when somebody sets this machine's wall clock. Nothing depends on it but stamps, so nothing else happens."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tidegate.clock import Clock, wall_offset_ms
+
+logger = logging.getLogger(__name__)
+
+STEP_MS_MIN: Final = 1000
+"""Smaller ones are the work of a time service, or of this process not having run between two readings."""
+
+
+class ClockWatch:
+    """Made when the daemon starts; `look` is called now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = wall_offset_ms(clock)
+
+    def look(self) -> None:
+        """Compare both clocks with the last look."""
+        offset_ms = wall_offset_ms(self._clock)
+        step_ms = offset_ms - self._offset_ms
+        if abs(step_ms) < STEP_MS_MIN:
+            return
+        self._offset_ms = offset_ms
+        logger.warning(
+            "the wall clock of this machine was set %s by %.1f s; checkpoints, deadlines and restarts go by another "
+            "clock and are not affected, but stamps before and after it (log, checkpoint list) do not compare",
+            "forward" if step_ms > 0 else "back",
+            abs(step_ms) / 1000,
+        )
