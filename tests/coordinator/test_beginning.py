@@ -81,6 +81,41 @@ def test_a_source_that_was_added_begins_beside_what_the_checkpoint_has() -> None
     assert derive_unplaced(decide_restore(journal.state, now), ()) == ()
 
 
+def test_X09_a_topic_that_is_added_to_a_source_begins_as_start_says() -> None:
+    """Only new partitions of topics that the checkpoint knows begin at 0."""
+    now = facts({"orders": {"orders": 3, "legacy": 2}})
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
+    restore = decide_restore(journal.take_over(IDENTITY, 2), now)
+    legacy = (TopicPartition("legacy", 0), TopicPartition("legacy", 1))
+    assert derive_unplaced(restore, ()) == (Unplaced(ORDERS, legacy),)
+    looked_up = positions("orders", {"legacy": {0: 5000, 1: 6000}})
+    journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (looked_up,), LATEST), 5)
+    plan = decide_restore(journal.state, now)
+    known = {part: offset for slot in plan.slots for one in slot.positions for part, offset in one.next_offsets}
+    assert known == {PARTS[0]: 100, PARTS[1]: 200, TopicPartition("orders", 2): 0, legacy[0]: 5000, legacy[1]: 6000}
+    assert derive_unplaced(plan, ()) == ()
+    assert plan.checkpoint is not None
+    assert plan.checkpoint.starts == ((ORDERS, "latest"),)
+
+
+def test_X09_a_topic_that_is_added_to_a_bounded_read_gets_an_end_of_its_own() -> None:
+    now = facts({"orders": {"orders": 2, "legacy": 1}})
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    ends = ((PARTS[0], 70), (PARTS[1], 80))
+    journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((PARTS[0], 7), (PARTS[1], 8)), ends),)))
+    restore = decide_restore(journal.take_over(IDENTITY, 2), now)
+    legacy = TopicPartition("legacy", 0)
+    assert derive_unplaced(restore, {ORDERS}) == (Unplaced(ORDERS, (legacy,)),)
+    looked_up = SourcePositions(ORDERS, ((legacy, 3),), ((legacy, 9),))
+    journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (looked_up,), {}), 5)
+    plan = decide_restore(journal.state, now)
+    found = {part: end for slot in plan.slots for one in slot.positions for part, end in one.end_offsets}
+    assert found == {**dict(ends), legacy: 9}
+    assert derive_unplaced(plan, {ORDERS}) == ()
+
+
 def test_a_bounded_source_behind_its_final_checkpoint_only_lacks_new_ends() -> None:
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     journal.take_over(IDENTITY, 1)

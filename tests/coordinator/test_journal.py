@@ -6,6 +6,7 @@ import contextlib
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
@@ -19,14 +20,14 @@ from tidegate.coordinator.entries import (
     decode_entry,
     encode_entry,
 )
-from tidegate.coordinator.journal import AppendUnsettled, Journal
+from tidegate.coordinator.journal import AppendUnsettled, Journal, JournalVanished
 from tidegate.coordinator.journal_state import EMPTY, derive
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
-from tidegate.storage.checksum import seal
+from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name, journal_sequence
 
@@ -330,8 +331,8 @@ def test_a_swapped_entry_is_refused() -> None:
 
 
 def test_an_unknown_format_version_is_refused_by_name() -> None:
-    body = b'{"entry":"takeover","format_version":2,"new":"field"}'
-    with pytest.raises(JournalRefused, match=r"journal/000000000007.json has format version 2"):
+    body = b'{"entry":"takeover","format_version":3,"new":"field"}'
+    with pytest.raises(JournalRefused, match=r"journal/000000000007.json has format version 3"):
         decode_entry(JournalSequence(7), seal(body))
 
 
@@ -427,3 +428,54 @@ def test_a_superseded_daemon_does_not_take_the_pipeline_back() -> None:
         older.take_over(IDENTITY, 2)
     newer.append_checkpoint(completed(1, attempt=newer.state.attempt))
     assert newer.take_over(IDENTITY, 3).attempt == 3
+
+
+def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_next_append() -> None:
+    """The volume is not mounted any more: an entry in an empty directory decides nothing."""
+    storage = FakeStorage()
+    one = Journal(storage, ME, retained=2, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    one.append_checkpoint(completed(1))
+    storage.shared.objects.clear()
+    with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
+        one.append_checkpoint(completed(2, committables=[committable(2)]))
+    assert JournalVanished.exit_code == 4
+    assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
+
+
+def test_X03_a_journal_that_vanishes_between_two_attempts_is_not_begun_anew() -> None:
+    storage = FakeStorage()
+    one = Journal(storage, ME, retained=2, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    storage.shared.objects.clear()
+    with pytest.raises(JournalVanished):
+        one.take_over(IDENTITY, 2)
+    assert storage.shared.objects == {}
+
+
+def test_X07_files_of_two_directories_do_not_make_one_journal() -> None:
+    here, there = FakeStorage(), FakeStorage()
+    for storage, writer in ((here, ME), (there, OTHER)):
+        journal = Journal(storage, writer, retained=2, id_reserve=5)
+        journal.take_over(IDENTITY, 1)
+        journal.append_checkpoint(completed(1))
+        journal.append_checkpoint(completed(2))
+    name = journal_name(JournalSequence(2))
+    here.shared.objects[name] = there.shared.objects[name]
+    with pytest.raises(JournalRefused, match="it is of journal token-ot, but this is token-me"):
+        Journal(here, ME, retained=2, id_reserve=5).read()
+
+
+def test_entries_of_the_first_format_are_read_and_get_a_token_at_the_next_takeover() -> None:
+    storage = FakeStorage()
+    old = Journal(storage, ME, retained=2, id_reserve=5)
+    old.take_over(IDENTITY, 1)
+    old.append_checkpoint(completed(1))
+    for name, data in storage.shared.objects.items():
+        body = msgspec.json.decode(unseal(name, data))
+        del body["journal"], body["replaces"]
+        storage.shared.objects[name] = seal(msgspec.json.encode({**body, "format_version": 1}))
+    assert Journal(storage, OTHER, retained=2, id_reserve=5).read().journal == ""
+    after = Journal(storage, OTHER, retained=2, id_reserve=5).take_over(IDENTITY, 2)
+    assert after.journal == "token-ot"
+    assert after.newest_checkpoint is not None

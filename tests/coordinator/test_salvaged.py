@@ -8,7 +8,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore, decide_salvaged
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_repeated, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import OperatorName
 
@@ -46,7 +46,7 @@ def test_C10_the_attempt_goes_on_behind_the_id_of_the_salvage() -> None:
     one.append_salvaged(plan, (AGAIN,), 99)
     again = one.state.newest_checkpoint
     assert again is not None
-    going_on = decide_salvaged(plan, again)
+    going_on = decide_repeated(plan, one.state)
     assert going_on.first_checkpoint == plan.first_checkpoint + 1 <= one.state.reserved_to
     assert (going_on.checkpoint, going_on.slots) == (again, plan.slots)
 
@@ -97,6 +97,28 @@ def test_a_daemon_that_was_taken_over_cannot_decide_a_salvage() -> None:
 
 
 def test_a_checkpoint_that_is_no_repetition_is_refused() -> None:
-    _, plan = restoring(FakeStorage())
+    one, plan = restoring(FakeStorage())
+    one.append_checkpoint(completed(20, attempt=2, at=(positions("orders", {"orders": {0: 9, 1: 9}}),)))
     with pytest.raises(ValueError, match="does not repeat"):
-        decide_salvaged(plan, completed(7))
+        decide_repeated(plan, one.state)
+
+
+def test_X02_what_is_ended_is_not_asked_for_by_anybody_again() -> None:
+    """The entry that says so: this attempt goes on as before, the next one has nothing to end."""
+    storage = FakeStorage()
+    one, plan = restoring(storage)
+    one.append_ended(99)
+    assert one.recovery_permit(decide_repeated(plan, one.state)) is None
+    again = Journal(storage, ME, retained=2, id_reserve=5)
+    next_plan = decide_restore(again.take_over(IDENTITY, 3), FACTS)
+    assert again.recovery_permit(next_plan) is None
+    assert next_plan.checkpoint is not None
+    assert (next_plan.checkpoint.id, next_plan.checkpoint.positions, next_plan.checkpoint.states) == (2, AT, STATES)
+
+
+def test_X02_nothing_is_written_where_nothing_was_listed() -> None:
+    one, _ = restoring(FakeStorage())
+    one.append_ended(99)
+    before = one.state
+    one.append_ended(100)
+    assert one.state == before

@@ -44,7 +44,7 @@ class Parts:
         plan = nothing(operators=lambda _kind: [], parallelism=2, vertices=(), exactly_once=True, pipeline="shop")
         services = nothing(
             spark=nothing(job=self._make_job), metrics=self.metrics, control_host="", clock=SYSTEM_CLOCK,
-            make_token=lambda: "token",
+            make_token=lambda: "token", journal=nothing(state=nothing(attempt=0)), storage=nothing(),
         )  # fmt: skip
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
         coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)

@@ -11,6 +11,7 @@ import pytest
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.restart import RestartSettings
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete
+from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import AttemptFailed
 
@@ -29,7 +30,9 @@ class Planned(Attempts):
         )
         settings = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
         nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
-        super().__init__(nothing, cast("Any", services), nothing, cast("Any", settings), None, print, lambda: 0.0)
+        super().__init__(
+            nothing, cast("Any", services), nothing, cast("Any", settings), StartOptions(), print, lambda: 0.0
+        )
         self._deploying = deploying
         self.number = 0
 

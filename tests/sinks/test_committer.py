@@ -7,10 +7,17 @@ from collections.abc import Sequence
 import pytest
 
 from tests.sinks.driving import permit
+from tests.sinks.leaping import LeapingClock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.errors import (
+    BrokerUnavailable,
+    SinkRefused,
+    TransactionGone,
+    TransactionLost,
+    TransactionUndecidable,
+)
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import Settlement
@@ -72,7 +79,7 @@ def test_an_empty_permit_ends_nothing() -> None:
 
 
 def test_markers_that_are_still_being_written_are_waited_for() -> None:
-    rounds = [[Marker.OPEN, Marker.OPEN], [Marker.COMMIT, Marker.OPEN], [Marker.COMMIT, Marker.COMMIT]]
+    rounds = [[Marker.OPEN, Marker.OPEN], [Marker.OPEN, Marker.OPEN], [Marker.COMMIT, Marker.OPEN]]
     client = ScriptedClient({1: EndAnswer.FENCED}, rounds)
     assert Committer(client).commit(permit([committable(1)])) == [Outcome.COMMITTED]
     assert client.markers == []
@@ -133,7 +140,7 @@ def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(caplog: pyte
         assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ids
     assert client.fenced == ids
     (line,) = (record.getMessage() for record in caplog.records if record.name.startswith("tidegate."))
-    assert line.startswith("aborted 50 open transactions of older attempts: p.totals.0.1.0, ")
+    assert line.startswith("aborted 50 open transactions of earlier attempts: p.totals.0.1.0, ")
     assert line.endswith(" and 46 more")
 
 
@@ -151,6 +158,35 @@ def test_ids_of_unfinished_committables_are_kept() -> None:
     one = committable(1).transactional_id
     client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING)]
     assert Committer(client).fence_leftovers("p", {one}, Attempt(2)) == []
+
+
+def test_X07_leftovers_of_another_checkpoint_directory_are_fenced_whatever_their_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = ScriptedClient({})
+    foreign = ["p.totals.0.9-0a1b2c3d.0", "p.totals.0.9.0"]  # the second one is of an older release
+    own = ["p.totals.0.1-99999999.0", "p.totals.0.2-99999999.0"]
+    client.listed = [TransactionListing(TransactionalId(one), 1, CoordinatorState.ONGOING) for one in (*foreign, *own)]
+    with caplog.at_level("INFO"):
+        fenced = Committer(client).fence_leftovers("p", [], Attempt(2), "99999999")
+    assert set(fenced) == {*foreign, own[0]}
+    assert any("of pipeline p from another checkpoint directory: " in line for line in caplog.messages)
+    client.fenced.clear()
+    assert Committer(client).fence_leftovers("p", [], Attempt(2), "99999999", others=[""]) == [own[0], foreign[1]]
+    assert Committer(client).fence_leftovers("p", [], Attempt(3), "99999999", others=[], since=Attempt(2)) == [own[1]]
+
+
+def test_X02_what_is_gone_everywhere_needs_a_word() -> None:
+    client = ScriptedClient({1: EndAnswer.UNKNOWN_PRODUCER}, [[Marker.GONE, Marker.GONE]] * 2)
+    with pytest.raises(TransactionGone, match=r"nothing is left in Kafka.*sink totals, checkpoint 4.*--accept-gone"):
+        Committer(client).commit(permit([committable(1)]))
+    assert Committer(client, accept_gone=True).commit(permit([committable(1)])) == [Outcome.COMMITTED]
+
+
+def test_an_end_that_is_not_permitted_is_refused_instead_of_waited_for() -> None:
+    client = ScriptedClient({1: EndAnswer.NOT_AUTHORIZED}, [[Marker.OPEN, Marker.OPEN]] * 20)
+    with pytest.raises(SinkRefused, match="grant WRITE"):
+        Committer(client, clock=LeapingClock()).commit(permit([committable(1)]))
 
 
 @pytest.mark.parametrize("epoch", [0, 1])

@@ -15,7 +15,7 @@ from tests.sinks.driving import Cluster, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, TransactionalId
-from tidegate.sinks.errors import SinkFailed, TransactionLost, TransactionUndecidable
+from tidegate.sinks.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.transactions import TransactionClient
@@ -157,7 +157,7 @@ def test_other_transactions_in_the_partition_do_not_decide(cluster: Cluster) -> 
     assert cluster.values(topic) == [*range(10), *range(20, 30)]
 
 
-def test_deleted_records_make_the_outcome_undecidable(cluster: Cluster) -> None:
+def test_X02_deleted_records_leave_nothing_to_decide_by(cluster: Cluster) -> None:
     from confluent_kafka import TopicPartition as Position
     from confluent_kafka.admin import AdminClient
 
@@ -171,11 +171,11 @@ def test_deleted_records_make_the_outcome_undecidable(cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.delete_records([Position(topic, 0, 11)]).values():
         future.result(60)
-    with pytest.raises(TransactionUndecidable, match=r"\[0\]: gone"):
+    with pytest.raises(TransactionGone, match="nothing is left in Kafka"):
         cluster.committer.commit(permit([committable]))
 
 
-def test_deleted_topic_makes_the_outcome_undecidable(cluster: Cluster) -> None:
+def test_X02_a_deleted_topic_leaves_nothing_to_decide_by(cluster: Cluster) -> None:
     from confluent_kafka.admin import AdminClient
 
     topic = cluster.topic(1)
@@ -187,7 +187,7 @@ def test_deleted_topic_makes_the_outcome_undecidable(cluster: Cluster) -> None:
     for future in admin.delete_topics([topic]).values():
         future.result(60)
     wait_until(lambda: not cluster.client.topics([topic]), "the broker has forgotten it", 60)
-    with pytest.raises(TransactionUndecidable, match=r"\[0\]: gone"):
+    with pytest.raises(TransactionGone, match="nothing is left in Kafka"):
         cluster.committer.commit(permit([committable]))
 
 

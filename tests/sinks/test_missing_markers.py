@@ -13,13 +13,14 @@ import confluent_kafka as ck
 import pytest
 
 from tests.sinks.driving import Cluster, DrivenSink, permit, read_committed, rows
+from tests.sinks.leaping import LeapingClock
 from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.errors import BrokerUnavailable, TransactionLost
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction
 from tidegate.sinks.hanging import MendReport, Verdict
 from tidegate.sinks.mender import Mender
@@ -31,22 +32,6 @@ pytestmark = pytest.mark.slow
 COUNT = 100
 USER, PASSWORD = "shop", "secret"
 TOPICS = ("committed", "aborted", "fenced", "not allowed", "joined", "reused", "foreign", "stays")
-
-
-class LeapingClock:
-    """Passes by sleeping only, and quickly: what waits for something that never comes ends soon on any machine."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def now_ms(self) -> int:
-        return int(self._now_s * 1000)
-
-    def monotonic(self) -> float:
-        return self._now_s
-
-    def sleep(self, seconds: float) -> None:
-        self._now_s += 200 * seconds
 
 
 class Case(NamedTuple):
@@ -142,11 +127,10 @@ def test_F01_a_lost_commit_marker_is_written_and_every_record_is_seen_once(stage
     assert stage.mend("committed") == MendReport(frozenset())
 
 
-def test_a_lost_abort_marker_is_written_and_the_transaction_is_lost_instead_of_undecidable(stage: Stage) -> None:
+def test_X20_a_lost_abort_marker_is_waited_for_until_it_is_written(stage: Stage) -> None:
     ending = Committer(stage.cluster.client, clock=LeapingClock())
     one = stage.cases["aborted"].one
-    with pytest.raises(TransactionUndecidable):
-        ending.commit(permit([one]))
+    assert ending.commit(permit([one])) == [Outcome.STILL_OPEN]
     report = stage.mend("aborted")
     assert [each.verdict for each in report.mended] == [Verdict.ABORT] * 2
     assert not stage.opened("aborted")

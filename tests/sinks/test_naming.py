@@ -14,9 +14,12 @@ SINKS = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,20}", fullmatch=True)
 NUMBERS = st.integers(0, 10**9)
 
 
-@given(NAMES, SINKS, NUMBERS, NUMBERS, NUMBERS)
-def test_a_name_comes_back_from_its_id(pipeline: str, sink: str, subtask: int, attempt: int, pool_slot: int) -> None:
-    name = TransactionalName(pipeline, OperatorName(sink), SlotIndex(subtask), Attempt(attempt), pool_slot)
+@given(NAMES, SINKS, NUMBERS, NUMBERS, NUMBERS, st.from_regex(r"[0-9a-f]{8}|", fullmatch=True))
+def test_X07_a_name_comes_back_from_its_id(
+    pipeline: str, sink: str, subtask: int, attempt: int, pool_slot: int, journal: str
+) -> None:
+    """With the token of its journal, and without one as older releases wrote them."""
+    name = TransactionalName(pipeline, OperatorName(sink), SlotIndex(subtask), Attempt(attempt), pool_slot, journal)
     assert derive_name(name.transactional_id) == name
 
 

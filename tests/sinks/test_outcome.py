@@ -25,32 +25,23 @@ def test_without_an_answer_nothing_is_final(markers: list[Marker]) -> None:
 
 @pytest.mark.parametrize("answer", NOT_DECISIVE)
 @pytest.mark.parametrize("markers", ALL_MARKERS, ids=str)
-def test_lost_is_concluded_from_abort_markers_alone(answer: EndAnswer, markers: list[Marker]) -> None:
-    lost = decide_outcome(answer, markers) is Outcome.LOST
-    assert lost == (bool(markers) and set(markers) == {Marker.ABORT})
+def test_X02_one_marker_decides_and_both_kinds_are_damage(answer: EndAnswer, markers: list[Marker]) -> None:
+    found = decide_outcome(answer, markers)
+    committed, aborted = Marker.COMMIT in markers, Marker.ABORT in markers
+    assert (found is Outcome.COMMITTED) == (committed and not aborted)
+    assert (found is Outcome.LOST) == (aborted and not committed)
+    assert (found is Outcome.UNDECIDABLE) == (committed and aborted)
 
 
 @pytest.mark.parametrize("answer", NOT_DECISIVE)
 @pytest.mark.parametrize("markers", ALL_MARKERS, ids=str)
-def test_a_refused_transaction_is_committed_by_commit_markers_alone(answer: EndAnswer, markers: list[Marker]) -> None:
-    committed = decide_outcome(answer, markers) is Outcome.COMMITTED
-    assert committed == (bool(markers) and set(markers) == {Marker.COMMIT})
-
-
-@pytest.mark.parametrize("answer", NOT_DECISIVE)
-@pytest.mark.parametrize("markers", ALL_MARKERS, ids=str)
-def test_missing_markers_are_waited_for_unless_the_rest_contradicts(answer: EndAnswer, markers: list[Marker]) -> None:
-    seen = set(markers)
-    waits = (Marker.OPEN in seen and seen <= {Marker.OPEN, Marker.COMMIT}) or seen == {Marker.OPEN, Marker.ABORT}
-    assert (decide_outcome(answer, markers) is Outcome.STILL_OPEN) == waits
-
-
-@pytest.mark.parametrize("answer", NOT_DECISIVE)
-@pytest.mark.parametrize("markers", ALL_MARKERS, ids=str)
-def test_gone_or_contradicting_or_no_markers_are_for_a_person(answer: EndAnswer, markers: list[Marker]) -> None:
-    seen = set(markers)
-    undecidable = not seen or Marker.GONE in seen or {Marker.COMMIT, Marker.ABORT} <= seen
-    assert (decide_outcome(answer, markers) is Outcome.UNDECIDABLE) == undecidable
+def test_X20_without_a_marker_it_is_waited_for_as_long_as_one_can_come(
+    answer: EndAnswer, markers: list[Marker]
+) -> None:
+    none = not {Marker.COMMIT, Marker.ABORT} & set(markers)
+    found = decide_outcome(answer, markers)
+    assert (found is Outcome.STILL_OPEN) == (none and Marker.OPEN in markers)
+    assert (found is Outcome.GONE) == (none and Marker.OPEN not in markers)
 
 
 def test_only_two_outcomes_are_commits() -> None:

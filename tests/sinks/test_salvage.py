@@ -10,7 +10,7 @@ from tests.sinks.test_committer import ScriptedClient
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import SinkFailed, TransactionLost, TransactionUndecidable
+from tidegate.sinks.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.sinks.facts import EndAnswer, LoggedRange, Marker
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome
@@ -49,7 +49,7 @@ def lost(one: Committable) -> LostTransaction:
 
 
 def order(*ones: Committable) -> SalvageOrder:
-    return SalvageOrder("p", Attempt(3), CheckpointId(9), 1000, tuple(map(lost, ones)))
+    return SalvageOrder("p", "0a1b2c3d", Attempt(3), CheckpointId(9), 1000, tuple(map(lost, ones)))
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_a_settlement_tells_what_is_committed_open_and_lost() -> None:
     assert not settled.definite
 
 
-def test_a_settlement_with_an_undecidable_transaction_is_refused() -> None:
+def test_a_settlement_with_a_transaction_that_is_gone_is_refused() -> None:
     client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.ABORT], [Marker.GONE]])
-    with pytest.raises(TransactionUndecidable):
+    with pytest.raises(TransactionGone):
         Committer(client).settle(permit([of_checkpoint(4, 1), of_checkpoint(4, 2)]))
 
 

@@ -114,7 +114,7 @@ def salvager(cluster: Cluster, ones: Sequence[Committable], attempt: int = 2, ch
 def make_salvager(
     cluster: Cluster, lost: tuple[LostTransaction, ...], attempt: int = 2, checkpoint: int = 9
 ) -> Salvager:
-    order = SalvageOrder(cluster.pipeline, Attempt(attempt), CheckpointId(checkpoint), 60_000, lost)
+    order = SalvageOrder(cluster.pipeline, "", Attempt(attempt), CheckpointId(checkpoint), 60_000, lost)
     kafka = {"bootstrap.servers": cluster.bootstrap}
     return Salvager(cluster.client, kafka, {OUT: kafka}, order)
 

@@ -24,6 +24,7 @@ from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourceP
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.datatypes import BINARY
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
@@ -164,7 +165,8 @@ class Daemon:
 
     async def recover(self) -> Attempt:
         """See daemon/recovery.py."""
-        return (await recover(self.case.plan(), self._services, LONG_MS)).restore.attempt
+        plan = self.case.plan()
+        return (await recover(plan, self._services, Ownership(plan.pipeline, self._services), LONG_MS)).restore.attempt
 
     async def take(self, checkpoint: CompletedCheckpoint) -> None:
         """As `Decisions` does it: the append, the commit, the clean-up, and the mirrored offsets."""
@@ -172,7 +174,7 @@ class Daemon:
         await self.kafka.commit(appended.permit)
         await self._services.in_journal_thread(self.journal.clean_up)
         offsets = dict(pair for part in checkpoint.positions for pair in part.next_offsets)
-        await self.kafka.mirror_offsets(self.case.pipeline, offsets)
+        await self.kafka.mirror_offsets(self.case.pipeline, offsets, "")
 
     def next_checkpoint(self, committables: Sequence[Committable]) -> CompletedCheckpoint:
         """The next one of the attempt that owns the journal."""
@@ -195,9 +197,10 @@ class Daemon:
 class Transactions:
     """Prepares transactions as sinks do, with producers that live as long as the process."""
 
-    def __init__(self, case: Case, attempt: Attempt) -> None:
+    def __init__(self, case: Case, daemon: Daemon) -> None:
         self._case = case
-        self._attempt = attempt
+        self._attempt = daemon.journal.state.attempt
+        self._journal = daemon.journal.state.journal
         self._client = TransactionClient({"bootstrap.servers": case.bootstrap})
         self._alive: list[ck.Producer] = []
 
@@ -215,7 +218,7 @@ class Transactions:
 
         On a busy machine a short timeout may pass before that: then once more with more time, until LONG_MS.
         """
-        name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, slot)
+        name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, slot, self._journal)
         while True:
             try:
                 return self._prepare(name, numbers, checkpoint, timeout_ms)
@@ -287,10 +290,10 @@ WHOLE: Final = {
 
 async def build(case: Case, life: str) -> None:
     """What a daemon that died behind its decision leaves: listed transactions, an open one that nobody lists."""
-    daemon = Daemon(case, Points(cast("Child", None), None), "builder")
+    daemon = Daemon(case, Points(cast("Child", None), None), "b0b0b0b0b0b0")
     await daemon.kafka.open()
-    attempt = await daemon.recover()
-    transactions = Transactions(case, attempt)
+    await daemon.recover()
+    transactions = Transactions(case, daemon)
     first = int(daemon.next_checkpoint(()).id)
     short = SHORT_MS if life == "salvage" else LONG_MS
     a, b = SINKS
@@ -310,7 +313,7 @@ def run_recovery(child: Child, case: Case, strike: tuple[str, int] | None) -> No
 
     async def serve() -> None:
         points = Points(child, strike)
-        daemon = Daemon(case, points, f"token-{os.getpid()}")
+        daemon = Daemon(case, points, f"{os.getpid():012x}")
         points.armed = True
         await daemon.kafka.open()
         child.tell(f"recovered {await daemon.recover()}")
@@ -323,9 +326,10 @@ def run_checkpoint(child: Child, case: Case, strike: tuple[str, int] | None) -> 
 
     async def serve() -> None:
         points = Points(child, strike)
-        daemon = Daemon(case, points, f"token-{os.getpid()}")
+        daemon = Daemon(case, points, f"{os.getpid():012x}")
         await daemon.kafka.open()
-        transactions = Transactions(case, await daemon.recover())
+        await daemon.recover()
+        transactions = Transactions(case, daemon)
         a, b = SINKS
         number = int(daemon.next_checkpoint(()).id)
         listed = [

@@ -18,30 +18,32 @@ from tidegate.ids import OperatorName, TopicPartition
 
 
 class Unplaced(msgspec.Struct, frozen=True):
-    """A source that no checkpoint says everything about."""
+    """Partitions of a source of which no checkpoint says everything."""
 
     source: OperatorName
     partitions: tuple[TopicPartition, ...]
-    """All of them, of all subtasks."""
+    """Of all subtasks."""
     next_offsets: tuple[tuple[TopicPartition, int], ...] | None = None
-    """Where it goes on, and only the ends of a bounded read are wanted; None: it begins as its `start` says."""
+    """Where they go on, and only the ends of a bounded read are wanted; None: they begin as `start` says."""
 
 
 def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> tuple[Unplaced, ...]:
-    """Sources without positions, and `bounded` ones without ends, by name.
+    """Partitions without positions, and those of `bounded` sources without ends, by source.
 
-    All of them at a first start; later those that were added to the pipeline, and bounded ones that begin anew.
+    All of them at a first start; later those of sources and topics that were added to the pipeline, and of bounded
+    sources that begin anew.
     """
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     found = []
     for source in sorted({source for slot in restore.slots for source in slot.partitions}):
-        partitions = tuple(sorted(part for slot in restore.slots for part in slot.partitions[source]))
-        if source not in known:
-            found.append(Unplaced(source, partitions))
-            continue
-        next_offsets, end_offsets = known[source]
-        if source in bounded and partitions and not end_offsets:
-            found.append(Unplaced(source, partitions, tuple(sorted(next_offsets.items()))))
+        partitions = sorted(part for slot in restore.slots for part in slot.partitions[source])
+        next_offsets, end_offsets = known.get(source, ({}, {}))
+        endless = tuple((part, next_offsets[part]) for part in partitions if part in next_offsets)
+        if source in bounded and endless and not end_offsets:
+            found.append(Unplaced(source, tuple(part for part, _ in endless), endless))
+        new = tuple(part for part in partitions if part not in next_offsets)
+        if new or source not in known:
+            found.append(Unplaced(source, new))
     return tuple(found)
 
 
@@ -53,7 +55,8 @@ def derive_begun(
     `starts` says how the `start` of those that begin read.
     """
     newest, identity = state.newest_checkpoint, state.identity
-    fixed = tuple(sorted(starts.items()))
+    before = () if newest is None else newest.starts
+    fixed = tuple(one for one in sorted(starts.items()) if one[0] not in dict(before))
     if newest is None or identity is None:
         begun = CompletedCheckpoint(
             id=state.reserved_to,  # id, attempt and times are the journal's to fill in
@@ -66,10 +69,8 @@ def derive_begun(
             starts=fixed,
         )
         return Chosen(begun, now)
-    anew = {positions.source for positions in placed}
-    kept = tuple(positions for positions in newest.positions if positions.source not in anew)
     begun = msgspec.structs.replace(
-        newest, positions=(*kept, *placed), committables=(), final=False, starts=(*newest.starts, *fixed)
+        newest, positions=(*newest.positions, *placed), committables=(), final=False, starts=(*before, *fixed)
     )
     return Chosen(begun, msgspec.structs.replace(now, parallelism=identity.parallelism))
 

@@ -17,7 +17,9 @@ from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Written. 2 has the journal's token and the kind `ended`, both absent in 1."""
+READABLE: Final = frozenset({1, 2})
 
 
 class JournalRefused(TidegateError):
@@ -66,6 +68,11 @@ class Entry(msgspec.Struct, frozen=True):
     identity: Identity
     at_ms: int
     """Writer's clock, ms since 1970."""
+    journal: str = ""
+    """Random token of this journal, in every transactional id: two directories never share one (ADR 20). Empty where an
+    older release wrote the entry."""
+    replaces: tuple[str, ...] = ()
+    """Tokens of journals of the same pipeline that this one has taken the place of, on somebody's word."""
     origin: str = ""
     """What this history was begun from by somebody's choice (`checkpoint 42`, `savepoint 7b3f...`), carried on by every
     later entry, so that the same choice is not made twice; empty for none."""
@@ -84,7 +91,17 @@ class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     checkpoint: CompletedCheckpoint
 
 
-AnyEntry = Takeover | CheckpointEntry
+class EndedEntry(Entry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):
+    """The transactions that the newest checkpoint lists are all ended, and nobody has to ask for them again (ADR 20).
+
+    What Kafka knows about an ended transaction is gone after a week or two; what is written here is not.
+    """
+
+    ended: CheckpointId
+    """The newest checkpoint."""
+
+
+AnyEntry = Takeover | CheckpointEntry | EndedEntry
 
 
 class _Version(msgspec.Struct):
@@ -109,10 +126,10 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
         version = _decode_version(body).format_version
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(f"{name} is sound but is no journal entry: {failure}", name=name) from failure
-    if version != FORMAT_VERSION:
+    if version not in READABLE:
         raise JournalRefused(
-            f"{name} has format version {version}, this release reads version {FORMAT_VERSION}; run the release that "
-            "wrote it",
+            f"{name} has format version {version}, this release reads versions up to {FORMAT_VERSION}; run the release "
+            "that wrote it",
             name=name,
             version=version,
         )

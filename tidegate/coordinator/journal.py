@@ -6,6 +6,7 @@ decided; whoever finds it taken by somebody else is superseded and stops.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from tidegate.coordinator.entries import (
     FORMAT_VERSION,
     AnyEntry,
     CheckpointEntry,
+    EndedEntry,
     Identity,
     JournalRefused,
     Takeover,
@@ -26,7 +28,7 @@ from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.errors import AttemptFailed, Superseded, TidegateError
+from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
@@ -40,6 +42,8 @@ from tidegate.storage.names import (
 TAKEOVER_TRIES: Final = 20
 READ_TRIES: Final = 20
 PUT_TRIES: Final = 2
+JOURNAL_TOKEN_LENGTH: Final = 8
+REPLACED_MAX: Final = 16
 SWEPT_MAX: Final = 10_000
 DROPPED_MAX: Final = 100
 
@@ -48,6 +52,12 @@ class AppendUnsettled(AttemptFailed):
     """Whether an entry exists could not be found out; only a new takeover, which reads the journal anew, may go on."""
 
     code = "journal-unsettled"
+
+
+class JournalVanished(PipelineStopped):
+    """The journal of this daemon is not where it was: deleted, or the volume is not mounted any more."""
+
+    code = "journal-vanished"
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -92,6 +102,7 @@ class Journal:
         self._state = EMPTY
         self._used_before = CheckpointId(0)
         self._dropped: list[CompletedCheckpoint] = []
+        self._doubtful: CompletedCheckpoint | None = None
 
     @property
     def state(self) -> JournalState:
@@ -123,18 +134,23 @@ class Journal:
             location=self._storage.location,
         )
 
-    def take_over(self, identity: Identity, at_ms: int, above: Used = NOTHING_USED) -> JournalState:
+    def take_over(
+        self, identity: Identity, at_ms: int, above: Used = NOTHING_USED, replaced: Sequence[str] = ()
+    ) -> JournalState:
         """Begin a new attempt: from now on nobody else can decide. The state returned ends with the own entry.
 
         Attempt and checkpoint ids will be greater than those of `above`, whose history another journal holds.
+        `replaced` are tokens of other journals that this one takes the place of.
 
         Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt: when somebody else
-        has decided meanwhile, this daemon is the older one, and raises Superseded.
+        has decided meanwhile, this daemon is the older one, and raises Superseded; JournalVanished when it finds none.
         """
         self._identity = None
         owned = self._state.newest is not None
         for _ in range(TAKEOVER_TRIES):
             state = self.read()
+            if owned and state.newest is None:
+                raise self._vanished()
             if owned and state.newest is not None and state.newest.writer.token != self._writer.token:
                 raise self._superseded(state.newest.sequence)
             entry = Takeover(
@@ -146,6 +162,8 @@ class Journal:
                 reserved_to=CheckpointId(max(state.reserved_to, above.checkpoint) + self._id_reserve),
                 identity=identity,
                 at_ms=at_ms,
+                journal=state.journal or self._writer.token[:JOURNAL_TOKEN_LENGTH],
+                replaces=tuple(dict.fromkeys((*state.replaces, *replaced)))[-REPLACED_MAX:],
                 origin=state.origin,
                 first_checkpoint=CheckpointId(max(state.reserved_to, above.checkpoint) + 1),
             )
@@ -210,17 +228,62 @@ class Journal:
             reserved_to=CheckpointId(max(self._state.reserved_to, checkpoint.id + self._id_reserve)),
             identity=identity,
             at_ms=checkpoint.completed_at_ms,
+            journal=self._state.journal,
+            replaces=self._state.replaces,
             origin=origin or self._state.origin,
             checkpoint=checkpoint,
         )
         after = self._state.after(entry)
-        if not self._create(entry):
-            self._identity = None
-            raise self._lost(entry)
+        self._doubtful = checkpoint
+        self._create_or_lose(entry)
+        self._doubtful = None
         dropped = [old.checkpoint for old in self._state.retained if old.sequence < entry.floor]
         self._dropped = [*self._dropped, *dropped][-DROPPED_MAX:]
         self._state = after
         return Appended(entry.sequence, issue_permit(checkpoint.id, checkpoint.committables), entry.reserved_to)
+
+    def append_ended(self, at_ms: int) -> None:
+        """Every transaction that the newest checkpoint lists has a definite end: nobody has to ask for it any more.
+
+        Raises what `append_checkpoint` raises. Nothing is appended where nothing is listed.
+        """
+        newest = self._state.newest_checkpoint
+        if self._identity is None:
+            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        if newest is None or not newest.committables:
+            return
+        entry = EndedEntry(
+            format_version=FORMAT_VERSION,
+            sequence=self._state.next_sequence,
+            floor=self._state.floor_with(0, self._retained),
+            attempt=self._state.attempt,
+            writer=self._writer,
+            reserved_to=self._state.reserved_to,
+            identity=self._identity,
+            at_ms=at_ms,
+            journal=self._state.journal,
+            replaces=self._state.replaces,
+            origin=self._state.origin,
+            ended=newest.id,
+        )
+        after = self._state.after(entry)
+        self._create_or_lose(entry)
+        self._state = after
+
+    @property
+    def maybe_listed(self) -> tuple[Committable, ...]:
+        """What the journal lists, as far as is known here, and what an append of unknown outcome may have listed."""
+        doubtful = () if self._doubtful is None else self._doubtful.committables
+        return (*self._state.committables, *doubtful)
+
+    def leaving_permit(self) -> CommitPermit | None:
+        """The permit of the newest checkpoint, for an attempt that has ended; None when nothing is left to end, or
+        when this daemon may not own the journal any more.
+        """
+        newest = self._state.newest_checkpoint
+        if self._identity is None or newest is None or not newest.committables:
+            return None
+        return issue_permit(newest.id, newest.committables)
 
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
@@ -335,6 +398,11 @@ class Journal:
         gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
         return JournalRefused(self._advise(gone, None, ""), **gone.fields)
 
+    def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
+        if not self._create(entry):
+            self._identity = None
+            raise self._lost(entry)
+
     def _create(self, entry: AnyEntry) -> bool:
         """Whether the entry is there and is ours, and nothing newer is. An unknown outcome is settled by trying again:
         if the first try had worked, the name is taken and the content is, byte for byte, this entry.
@@ -350,10 +418,13 @@ class Journal:
             except StorageError:
                 if not tries_left:
                     raise
-        newest = self._settled_sequences(entry)[-1]
-        if newest > entry.sequence:
+        sequences = self._settled_sequences(entry)
+        if sequences[-1] > entry.sequence:
             self._identity = None
-            raise self._superseded(newest)
+            raise self._superseded(sequences[-1])
+        if entry.sequence > 0 and JournalSequence(entry.sequence - 1) not in sequences:
+            self._identity = None  # only whoever appends behind this entry may remove the one before it
+            raise self._vanished()
         return True
 
     def _settled_sequences(self, entry: AnyEntry) -> list[JournalSequence]:
@@ -369,7 +440,7 @@ class Journal:
             ) from failure
         return sequences or [JournalSequence(entry.sequence + 1)]
 
-    def _lost(self, entry: CheckpointEntry) -> Superseded | AppendUnsettled:
+    def _lost(self, entry: CheckpointEntry | EndedEntry) -> Superseded | AppendUnsettled:
         """Why the entry's place is taken: by somebody else, or by an own append that was thought to have failed."""
         try:
             taken = self._entry(entry.sequence)
@@ -387,6 +458,15 @@ class Journal:
                 name=journal_name(entry.sequence),
             )
         return self._superseded(taken.sequence)
+
+    def _vanished(self) -> JournalVanished:
+        place = f"{self._storage.location.rstrip('/')}/{JOURNAL_PREFIX.rstrip('/')}"
+        return JournalVanished(
+            f"{place} does not have the entries any more that this daemon has written there: was the volume unmounted, "
+            "or the directory deleted? Nothing more is decided. Mount the volume, or put the whole directory back from "
+            "a backup, and start again",
+            location=self._storage.location,
+        )
 
     def _superseded(self, sequence: JournalSequence) -> Superseded:
         """That somebody else has decided is known; who it was is for people, and need not be readable any more."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Identity, JournalRefused, Takeover
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, EndedEntry, Identity, JournalRefused, Takeover
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.names import journal_name
@@ -24,7 +24,11 @@ class JournalState(msgspec.Struct, frozen=True):
     takeover: Takeover | None = None
     """The newest one among the entries that are still needed."""
     retained: tuple[CheckpointEntry, ...] = ()
-    """Entries of the retained checkpoints, oldest first."""
+    """Entries of the retained checkpoints, oldest first. The newest lists no transactions once they are ended."""
+    journal: str = ""
+    """Token of this journal; see Entry."""
+    replaces: tuple[str, ...] = ()
+    """See Entry."""
     origin: str = ""
     """See Entry."""
 
@@ -65,10 +69,13 @@ class JournalState(msgspec.Struct, frozen=True):
         _check_follows(self, entry)
         kept = tuple(old for old in self.retained if old.sequence >= entry.floor)
         takeover = self.takeover
-        if isinstance(entry, CheckpointEntry):
-            kept = (*kept, entry)
-        else:
-            takeover = entry
+        match entry:
+            case CheckpointEntry():
+                kept = (*kept, entry)
+            case EndedEntry():
+                kept = (*kept[:-1], _without_transactions(kept[-1]))
+            case Takeover():
+                takeover = entry
         return JournalState(
             next_sequence=JournalSequence(entry.sequence + 1),
             attempt=entry.attempt,
@@ -76,11 +83,17 @@ class JournalState(msgspec.Struct, frozen=True):
             newest=entry,
             takeover=takeover,
             retained=kept,
+            journal=entry.journal,
+            replaces=entry.replaces,
             origin=entry.origin,
         )
 
 
 EMPTY = JournalState()
+
+
+def _without_transactions(entry: CheckpointEntry) -> CheckpointEntry:
+    return msgspec.structs.replace(entry, checkpoint=msgspec.structs.replace(entry.checkpoint, committables=()))
 
 
 class EntryMissing(JournalRefused):
@@ -124,17 +137,21 @@ def _check_follows(state: JournalState, entry: AnyEntry) -> None:
         problem = f"its floor {entry.floor} lies above it"
     elif state.newest is not None and entry.sequence != state.next_sequence:
         problem = f"entry {state.next_sequence} was expected"
+    elif state.journal and entry.journal != state.journal:
+        problem = f"it is of journal {entry.journal or 'without a token'}, but this is {state.journal}"
     elif entry.attempt < state.attempt:
         problem = f"it belongs to attempt {entry.attempt}, but attempt {state.attempt} had begun"
     elif isinstance(entry, Takeover) and entry.attempt == state.attempt:
         problem = f"attempt {entry.attempt} is taken a second time"
     elif entry.reserved_to < state.reserved_to:
         problem = f"checkpoint ids go back from {state.reserved_to} to {entry.reserved_to}"
-    elif isinstance(entry, CheckpointEntry):
-        if state.newest is not None and entry.attempt != state.attempt:
-            problem = f"it belongs to attempt {entry.attempt}, which has no takeover entry"
-        elif newest is not None and entry.checkpoint.id <= newest.id:
-            problem = f"checkpoint {entry.checkpoint.id} does not follow checkpoint {newest.id}"
+    elif not isinstance(entry, Takeover) and state.newest is not None and entry.attempt != state.attempt:
+        problem = f"it belongs to attempt {entry.attempt}, which has no takeover entry"
+    elif isinstance(entry, EndedEntry):
+        if newest is None or entry.ended != newest.id or entry.floor > state.retained[-1].sequence:
+            problem = f"it ends the transactions of checkpoint {entry.ended}, which is not the newest"
+    elif isinstance(entry, CheckpointEntry) and newest is not None and entry.checkpoint.id <= newest.id:
+        problem = f"checkpoint {entry.checkpoint.id} does not follow checkpoint {newest.id}"
     if problem:
         raise JournalRefused(
             f"{name} contradicts the journal: {problem}; keep the directory as it is and report this", name=name

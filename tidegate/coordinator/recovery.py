@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidegate.coordinator.entries import CheckpointEntry, Identity, Takeover
+from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
 from tidegate.errors import PipelineStopped
@@ -54,8 +54,8 @@ class SlotRestore(msgspec.Struct, frozen=True):
     partitions: dict[OperatorName, tuple[TopicPartition, ...]]
     """All partitions to read, per source."""
     positions: tuple[SourcePositions, ...]
-    """Where to continue, per source that was in the checkpoint, for exactly the partitions above (C32). A source
-    without an entry begins as its `start` says."""
+    """Where to continue, per source that was in the checkpoint, for the partitions above whose topics it knows (C32).
+    What has no position begins as `start` says."""
     states: tuple[StateHandle, ...]
     """State files to scan, rows in flight included; only what has its key group in `key_groups` is taken."""
 
@@ -68,6 +68,8 @@ class RestorePlan(msgspec.Struct, frozen=True):
     slots: tuple[SlotRestore, ...]
     first_checkpoint: CheckpointId
     """First id that this attempt may use, once the takeover is appended (C10), and what it restores."""
+    journal: str = ""
+    """Token of the journal, for transactional ids; known once the takeover is appended."""
 
     @property
     def committables(self) -> tuple[Committable, ...]:
@@ -93,7 +95,13 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
         )
         for slot in map(SlotIndex, range(now.parallelism))
     )
-    return RestorePlan(attempt=state.attempt, checkpoint=checkpoint, slots=slots, first_checkpoint=_first_of(state))
+    return RestorePlan(
+        attempt=state.attempt,
+        journal=state.journal,
+        checkpoint=checkpoint,
+        slots=slots,
+        first_checkpoint=_first_of(state),
+    )
 
 
 def refuse_unfit(checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts) -> None:
@@ -104,21 +112,24 @@ def refuse_unfit(checkpoint: CompletedCheckpoint, identity: Identity, facts: Res
 
 
 def _first_of(state: JournalState) -> CheckpointId:
-    """Behind the own takeover, and behind the checkpoint that was appended again to be restored."""
-    match state.newest:
-        case Takeover(first_checkpoint=first):
-            return first
-        case CheckpointEntry(checkpoint=restored):
-            return CheckpointId(restored.id + 1)
-    return CheckpointId(state.reserved_to + 1)
+    """What the own takeover says, and above the checkpoint that was appended again after it to be restored."""
+    if state.takeover is None:
+        return CheckpointId(state.reserved_to + 1)
+    newest = state.newest_checkpoint
+    return max(state.takeover.first_checkpoint, CheckpointId(0 if newest is None else newest.id + 1))
 
 
-def decide_salvaged(plan: RestorePlan, again: CompletedCheckpoint) -> RestorePlan:
-    """The plan once its checkpoint is repeated in the journal under a new id, with other transactions."""
-    old = plan.checkpoint
-    if old is None or (old.positions, old.states, old.final) != (again.positions, again.states, again.final):
+def decide_repeated(plan: RestorePlan, state: JournalState) -> RestorePlan:
+    """The plan once the journal's newest checkpoint is its own with other transactions: salvaged ones, or none.
+
+    Raises ValueError when it is another cut.
+    """
+    old, again = plan.checkpoint, state.newest_checkpoint
+    if old is None or again is None:
+        raise ValueError("nothing is restored that could be repeated")
+    if (old.positions, old.states, old.final) != (again.positions, again.states, again.final):
         raise ValueError(f"checkpoint {again.id} does not repeat the restored one")
-    return msgspec.structs.replace(plan, checkpoint=again, first_checkpoint=CheckpointId(again.id + 1))
+    return msgspec.structs.replace(plan, checkpoint=again, first_checkpoint=_first_of(state))
 
 
 def _assign(topics: Mapping[str, int], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
@@ -129,25 +140,29 @@ def _assign(topics: Mapping[str, int], parallelism: int) -> tuple[tuple[TopicPar
 def _positions_of(
     checkpoint: CompletedCheckpoint | None, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]
 ) -> tuple[SourcePositions, ...]:
-    """Partitions that appeared after the checkpoint are read from their beginning: none of their records was seen.
+    """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
 
     In a bounded read they lie behind the end, which was fixed when the read began. Behind a final checkpoint a bounded
-    read begins anew: its ends are looked up again.
+    read begins anew: its ends are looked up again. A topic that the checkpoint does not know has no positions.
     """
     if checkpoint is None:
         return ()
+    found = []
     known = merge_positions(checkpoint.positions)
-    return tuple(
-        SourcePositions(
-            source=source,
-            next_offsets=tuple((p, known[source][0].get(p, 0)) for p in partitions),
-            end_offsets=tuple((p, known[source][1].get(p, 0)) for p in partitions)
-            if known[source][1] and not checkpoint.final
-            else (),
-        )
-        for source, partitions in sorted(assigned.items())
-        if source in known
-    )
+    for source, partitions in sorted(assigned.items()):
+        next_offsets, end_offsets = known.get(source, ({}, {}))
+        topics = {partition.topic for partition in next_offsets}
+        placed = [partition for partition in partitions if partition.topic in topics]
+        ends = end_offsets if not checkpoint.final else {}
+        if source in known:
+            found.append(
+                SourcePositions(
+                    source=source,
+                    next_offsets=tuple((p, next_offsets.get(p, 0)) for p in placed),
+                    end_offsets=tuple((p, ends.get(p, 0)) for p in placed) if ends else (),
+                )
+            )
+    return tuple(found)
 
 
 Offsets = dict[TopicPartition, int]
@@ -161,6 +176,11 @@ def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName
         next_offsets.update(part.next_offsets)
         end_offsets.update(part.end_offsets)
     return merged
+
+
+def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
+    """Next offsets of all sources together."""
+    return {part: offset for offsets, _ in merge_positions(positions).values() for part, offset in offsets.items()}
 
 
 def _states_of(

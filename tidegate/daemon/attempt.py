@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from tidegate.clock import monotonic_ms, wall_offset_ms
 from tidegate.coordinator.coordinator import Coordinator
@@ -29,6 +30,7 @@ from tidegate.daemon.control_server import ControlServer, Listener, SlotConnecti
 from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.faults import ExecutorLacksModule, lacking_module
+from tidegate.daemon.leaving import leave
 from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.spark import (
@@ -40,6 +42,8 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.storage.base import StorageError
+from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.messages import (
     Acknowledged,
     AddPartitions,
@@ -110,12 +114,17 @@ class AttemptRunner:
         self._slots: list[SlotConnection] = []
         self._running: set[SlotIndex] = set()
         self._unfinished = _bounded_sources(plan)
+        self._bounded = bool(self._unfinished)
         self._failures: list[TidegateError] = []
         self._outcome: asyncio.Future[None] = self._loop.create_future()
         self._job_ended: asyncio.Future[str | None] = self._loop.create_future()
         self._all_running = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._starting: set[asyncio.Task[None]] = set()
+        self._proof = Proof(services.storage, self.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._begun = False
         self._ending = False
         self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
         self._decisions = Decisions(
@@ -131,6 +140,7 @@ class AttemptRunner:
         bootstrap = SlotBootstrap(self._services.control_host, self._server.port, self.attempt, self._token)
         job = self._services.spark.job(bootstrap, self._plan.parallelism, self._on_job_ended_in_thread)
         job.start()
+        self._begun = True
         try:
             starting = self._loop.call_later(self._start_timeout_s, self._on_start_timeout)
             await self._outcome
@@ -140,9 +150,8 @@ class AttemptRunner:
             self._discovery.close()
             if self._timer is not None:
                 self._timer.cancel()
-            await self._end_job(job.cancel)
+            await asyncio.gather(self._end_job(job.cancel), self._settle())
             self._server.dismiss()
-            await self._decisions.close()
             self._coordinator.handle(AttemptEnded(monotonic_ms(self._services.clock)))
 
     def request_final(self) -> None:
@@ -153,9 +162,20 @@ class AttemptRunner:
         """See SavepointDesk.take."""
         return await self._decisions.savepoints.take(directory)
 
+    async def cut(self) -> None:
+        """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
+        if not self._outcome.done():
+            self._outcome.set_exception(AttemptFailed("cut off by a second signal"))
+        await self._settled.wait()
+
     def cancel(self) -> None:
         """End the attempt at once, before it runs: there is nothing to save yet."""
         self._finish()
+
+    @property
+    def is_begun(self) -> bool:
+        """Its job was started."""
+        return self._begun
 
     @property
     def is_finished(self) -> bool:
@@ -208,6 +228,14 @@ class AttemptRunner:
         delay_s = max(0.0, (deadline_ms - monotonic_ms(self._services.clock)) / 1000)
         self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(monotonic_ms(self._services.clock))))
 
+    async def _settle(self) -> None:
+        """Beside the end of the job: slots that hang must not keep their transactions open."""
+        await self._decisions.close()
+        left = await leave(self._plan, self._services, self._outcome.exception())
+        if left:
+            logger.warning("%s", left)
+        self._settled.set()
+
     async def _end_job(self, cancel: object) -> None:
         """Tell the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
         for slot in self._slots:
@@ -235,9 +263,10 @@ class AttemptRunner:
         slot.index = SlotIndex(len(self._slots))
         self._slots.append(slot)
         if len(self._slots) == self._plan.parallelism:
-            self._deploy()
+            self._begin(self._deploy())
 
-    def _deploy(self) -> None:
+    async def _deploy(self) -> None:
+        await self._services.in_journal_thread(self._proof.write_daemons)
         peers = tuple(PeerAddress(slot.hello.host, slot.hello.data_port) for slot in self._slots)
         for slot, restore in zip(self._slots, self._restore.slots, strict=True):
             logger.info("%s is deployed", slot)
@@ -253,6 +282,8 @@ class AttemptRunner:
                     partitions=restore.partitions,
                     positions=restore.positions,
                     states=restore.states,
+                    journal=self._restore.journal,
+                    proof=self._proof.secret,
                 )
             )
 
@@ -269,7 +300,7 @@ class AttemptRunner:
             case LogRecord():
                 emit_slot_record(message, self.attempt, slot.index)
             case Running():
-                self._on_running(slot.index)
+                self._begin(self._check_running(slot, slot.index))
             case SourceFinished(source=source):
                 self._on_source_finished(slot.index, source)
             case SlotFailed():
@@ -289,6 +320,31 @@ class AttemptRunner:
         oldest = min((since for since in self._open_since_ms.values() if since is not None), default=None)
         self._services.metrics.oldest_transaction(None if oldest is None else (now_ms - oldest) / 1000)
 
+    async def _check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
+        """It counts when it is proven that what it stores can be read by others."""
+        await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
+        if not self._ending:
+            self._on_running(index)
+        if self.is_running:
+            with contextlib.suppress(StorageError):  # the next attempt removes them
+                await self._services.in_journal_thread(self._proof.remove)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start-up work that fails the attempt when it fails."""
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            self._starting.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, TidegateError):
+                self.fail(error)
+            elif error is not None:
+                logger.error("internal error", exc_info=error)
+                self.fail(AttemptFailed(f"internal error: {type(error).__name__}: {error}"))
+
+        task = self._loop.create_task(work)
+        self._starting.add(task)
+        task.add_done_callback(on_done)
+
     def _on_running(self, index: SlotIndex) -> None:
         self._running.add(index)
         for vertex in self._plan.vertices:
@@ -298,13 +354,19 @@ class AttemptRunner:
             self._all_running.set()
             self._services.on_running(self.attempt)
             self._discovery.start()
+            self._end_if_finished()
 
     def _on_source_finished(self, index: SlotIndex, source: OperatorName) -> None:
-        """When every subtask of every source has reached its end, the final checkpoint ends the pipeline."""
-        if not self._unfinished:
-            return
         self._unfinished.discard((source, index))
-        if not self._unfinished:
+        self._end_if_finished()
+
+    def _end_if_finished(self) -> None:
+        """When every subtask of every source has reached its end, the final checkpoint ends the pipeline.
+
+        A source may be there before it is proven that its slot runs.
+        """
+        if self._bounded and not self._unfinished and self.is_running:
+            self._bounded = False
             logger.info("all sources have reached their ends: final checkpoint")
             self.request_final()
 
@@ -358,6 +420,8 @@ def _telling(error: TidegateError) -> int:
 def _slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
     if failed.traceback:
         logger.error("%s failed:\n%s", slot, failed.traceback)
+    if failed.code == StorageNotShared.code:
+        return StorageNotShared(failed.message)
     if failed.code == ExecutorLacksModule.code:
         return lacking_module(f"{slot} cannot run", failed.message)
     kind = SlotError if failed.retriable else SlotRefused

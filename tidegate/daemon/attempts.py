@@ -15,13 +15,15 @@ from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory,
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
-from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.leaving import leave
+from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.status import PipelineState
-from tidegate.errors import TidegateError
+from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.task.messages import SlotSettings
@@ -71,23 +73,25 @@ class Attempts:
         services: Services,
         server: ControlServer,
         settings: AttemptSettings,
-        restore: RestoreOption | None,
+        options: StartOptions,
         began: Callable[[Attempt], None],
         jitter: Callable[[], float],
     ) -> None:
         self.runner: AttemptRunner | None = None
         """The attempt that runs, or is being started."""
-        self.housekeeping = Housekeeping(plan, services)
+        self._ownership = Ownership(plan.pipeline, services)
+        self.housekeeping = Housekeeping(plan, services, self._ownership, self._on_superseded)
         self._plan = plan
         self._services = services
         self._server = server
         self._settings = settings
-        self._restore = restore
+        self._options = options
         self._began = began
         self._jitter = jitter
         self._verified = False
         self._stop_requested = asyncio.Event()
         self._failed: TidegateError | None = None
+        self._left = ""
         self._history = RestartHistory()
 
     @property
@@ -135,6 +139,22 @@ class Attempts:
         else:
             runner.cancel()
 
+    async def cut(self) -> None:
+        """No final checkpoint any more: returns when nothing decides, and Kafka is clean."""
+        if self.runner is not None and self.runner.is_begun:
+            await self.runner.cut()
+        else:
+            self._tell_left(await leave(self._plan, self._services, None))
+
+    def _tell_left(self, left: str) -> None:
+        if left and left != self._left:
+            logger.warning("%s", left)
+        self._left = left
+
+    def _on_superseded(self, error: Superseded) -> None:
+        if self.runner is not None:
+            self.runner.fail(error)
+
     def on_running(self, attempt: Attempt) -> None:
         """All slots of the attempt run."""
         self._services.metrics.state(PipelineState.RUNNING)
@@ -151,7 +171,13 @@ class Attempts:
         settings, services = self._settings, self._services
         services.metrics.state(PipelineState.RESTORING)
         timeout_ms = settings.slots.transaction_timeout_ms
-        recovered = await recover(self._plan, services, timeout_ms, self._restore, verify=not self._verified)
+        try:
+            recovered = await recover(
+                self._plan, services, self._ownership, timeout_ms, self._options, first=not self._verified
+            )
+        except TidegateError as error:
+            self._tell_left(await leave(self._plan, services, error))
+            raise
         self._verified = True
         attempt = recovered.restore.attempt
         services.metrics.attempt_started(attempt)

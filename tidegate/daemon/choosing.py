@@ -46,6 +46,21 @@ class RestoreOption(msgspec.Struct, frozen=True):
     repeat_output: bool = False
 
 
+class StartOptions(msgspec.Struct, frozen=True):
+    """What `tidegate run` was told on its command line."""
+
+    restore: RestoreOption | None = None
+    begin_anew: bool = False
+    """Take an empty checkpoint directory although Kafka knows the pipeline."""
+    accept_gone: bool = False
+    """Transactions of which nothing is left in Kafka count as committed."""
+
+    @property
+    def repeats_output(self) -> bool:
+        """Somebody has said that output may be written again."""
+        return self.begin_anew or (self.restore is not None and self.restore.repeat_output)
+
+
 class Choosing:
     """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
 

@@ -39,6 +39,7 @@ from tidegate.sources.kafka import KafkaSource
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
+from tidegate.storage.shared import Proof
 from tidegate.task.barriers.handler import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
@@ -96,7 +97,10 @@ class Deployment:
         send: Callable[[SlotMessage], None],
         wake: Callable[[], None],
         parts: SlotParts | None = None,
+        host: str = "",
     ) -> None:
+        """`host` is what this slot's machine is called, for messages."""
+        self._host = host
         self._deploy = deploy
         self._clock = clock
         self._send = send
@@ -117,6 +121,8 @@ class Deployment:
     def open(self) -> None:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
         plan = self._deploy.plan
+        proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
+        proof.answer(self._deploy.slot, self._host)
         self.loop.origins = derive_origins(plan)
         self.loop.shapes = derive_shapes(plan)
         for vertex in plan.vertices:
@@ -252,6 +258,7 @@ class Deployment:
             deploy.attempt,
             deploy.settings.transaction_timeout_ms,
             self._wake,
+            journal=deploy.journal,
             exactly_once=deploy.plan.exactly_once,
             interval_ms=deploy.settings.checkpoint_interval_ms,
             concurrent=deploy.settings.checkpoints_at_a_time,

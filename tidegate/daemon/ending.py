@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.recovery import RestorePlan, decide_salvaged
+from tidegate.coordinator.recovery import RestorePlan, decide_repeated
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.ids import OperatorName
@@ -33,25 +33,38 @@ COMMIT_PAUSE_S: Final = 0.5
 COMMIT_DEADLINE_S: Final = 120.0
 
 
-async def end_listed(plan: Plan, services: Services, restore: RestorePlan, transaction_timeout_ms: int) -> RestorePlan:
-    """Commit what a crash may have left undone; the plan to go on with (another one after a salvage).
+Look = Callable[[], Awaitable[object]]
+"""Searches the outputs for lost markers and writes those that are missing."""
 
-    Raises TransactionLost when a salvage is refused, TransactionUndecidable, and what storage and brokers raise.
+
+async def end_listed(
+    plan: Plan, services: Services, restore: RestorePlan, transaction_timeout_ms: int, look: Look
+) -> RestorePlan:
+    """Commit what a crash may have left undone and write down that it is; the plan to go on with.
+
+    Raises TransactionLost when a salvage is refused, TransactionGone, TransactionUndecidable, and what storage and
+    brokers raise.
     """
-    permit = await services.in_journal_thread(lambda: services.journal.recovery_permit(restore))
+    journal = services.journal
+    permit = await services.in_journal_thread(lambda: journal.recovery_permit(restore))
     if permit is None:
         return restore
     try:
-        await _commit(services, permit)
+        await _commit(services, permit, look)
     except TransactionLost:
-        return await _salvage(plan, services, restore, permit, transaction_timeout_ms)
-    return restore
+        await _salvage(plan, services, restore, permit, transaction_timeout_ms, look)
+    await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
+    return decide_repeated(restore, journal.state)
 
 
-async def _commit(services: Services, permit: CommitPermit) -> None:
+async def _commit(services: Services, permit: CommitPermit, look: Look) -> None:
     started = services.clock.monotonic()
     outcomes = await _until(
-        services.clock, lambda: services.kafka.commit(permit), lambda found: Outcome.STILL_OPEN not in found, permit
+        services.clock,
+        lambda: services.kafka.commit(permit),
+        lambda found: Outcome.STILL_OPEN not in found,
+        permit,
+        look,
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
@@ -59,21 +72,31 @@ async def _commit(services: Services, permit: CommitPermit) -> None:
 
 
 async def _salvage(
-    plan: Plan, services: Services, restore: RestorePlan, permit: CommitPermit, transaction_timeout_ms: int
-) -> RestorePlan:
+    plan: Plan,
+    services: Services,
+    restore: RestorePlan,
+    permit: CommitPermit,
+    transaction_timeout_ms: int,
+    look: Look,
+) -> None:
     """See the module. Those of the permit that are not lost are committed first: their end must be known.
 
     But not newer ones of the same sink, which would become visible before the older: they are aborted, and salvaged in
     their turn.
     """
     started = services.clock.monotonic()
-    settled = await _settle(services, permit, hold=True)
+    settled = await _settle(services, permit, look, hold=True)
     order = SalvageOrder(
-        plan.pipeline, restore.attempt, restore.first_checkpoint, transaction_timeout_ms, settled.losing
+        plan.pipeline,
+        restore.journal,
+        restore.attempt,
+        restore.first_checkpoint,
+        transaction_timeout_ms,
+        settled.losing,
     )
     if settled.held:
         await services.kafka.abort_held(order, settled)
-        settled = await _settle(services, permit, hold=False)
+        settled = await _settle(services, permit, look, hold=False)
         order = msgspec.structs.replace(order, lost=settled.lost)
     decide_order(settled.lost, settled.committed)
     for lost in settled.lost:
@@ -84,37 +107,48 @@ async def _salvage(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
     )
     try:
-        await _commit(services, appended.permit)
+        await _commit(services, appended.permit, look)
     except TransactionLost as error:
         raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
     elapsed_s = services.clock.monotonic() - started
     services.metrics.transactions_ended(TransactionResult.SALVAGED, [elapsed_s] * len(settled.lost))
     _tell(settled.lost, appended.permit, elapsed_s)
-    again = journal.state.newest_checkpoint
-    assert again is not None
-    return decide_salvaged(restore, again)
 
 
-async def _settle(services: Services, permit: CommitPermit, *, hold: bool) -> Settlement:
+async def _settle(services: Services, permit: CommitPermit, look: Look, *, hold: bool) -> Settlement:
     return await _until(
-        services.clock, lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit
+        services.clock, lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit, look
     )
 
 
 async def _until(
-    clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit
+    clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit, look: Look
 ) -> T:
-    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline."""
-    deadline = clock.monotonic() + COMMIT_DEADLINE_S
+    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline.
+
+    A transaction that is neither to be committed nor has a marker waits for its coordinator, which writes one, or for
+    a look, which finds one that is lost.
+    """
+    begun = clock.monotonic()
+    told = False
     while True:
         found = await ask()
         if definite(found):
             return found
-        if clock.monotonic() > deadline:
+        waited_s = clock.monotonic() - begun
+        if waited_s > COMMIT_DEADLINE_S:
             raise BrokerUnavailable(
                 f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
                 f"nothing is lost: look at the broker's transaction coordinator"
             )
+        if not told:
+            logger.warning(
+                "checkpoint %d: Kafka does not say yet how every transaction of it ends: waiting for its answers and "
+                "markers",
+                permit.checkpoint,
+            )
+            told = True
+        await look()
         await asyncio.sleep(COMMIT_PAUSE_S)
 
 

@@ -14,7 +14,8 @@ from tidegate.coordinator.recovery import merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.hanging import HangingCheck
-from tidegate.errors import TidegateError
+from tidegate.daemon.owning import Ownership
+from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.plan.graph import Plan
 from tidegate.sinks.errors import BrokerUnavailable
@@ -22,19 +23,27 @@ from tidegate.sinks.errors import BrokerUnavailable
 logger = logging.getLogger(__name__)
 
 LAG_S: Final = 2.0
-MIRROR_S: Final = 5.0
+MIRROR_S: Final = 1.0
+"""Also the time after which a daemon notices that another directory's has taken over."""
+MIRROR_ALL_S: Final = 3600.0
 JANITOR_S: Final = 15.0
 
 
 class Housekeeping:
     """Periodic tasks that run while an attempt does."""
 
-    def __init__(self, plan: Plan, services: Services) -> None:
+    def __init__(
+        self, plan: Plan, services: Services, ownership: Ownership, superseded: Callable[[Superseded], None]
+    ) -> None:
+        """`superseded` is told when a daemon with another checkpoint directory has taken the pipeline over."""
         self._plan = plan
         self._services = services
+        self._ownership = ownership
+        self._superseded = superseded
         self._hanging = HangingCheck(plan, services)
         self._positions: dict[TopicPartition, int] = {}
         self._mirrored: dict[TopicPartition, int] = {}
+        self._mirrored_all_at = -MIRROR_ALL_S
         self._attempt = Attempt(0)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[Callable[[], Awaitable[None]], str] = {}
@@ -92,11 +101,24 @@ class Housekeeping:
         self._services.metrics.lags(lags)
 
     async def _mirror(self) -> None:
-        positions = {part: offset for part, offset in self._positions.items() if self._mirrored.get(part) != offset}
-        if positions:
-            await self._services.kafka.mirror_offsets(self._plan.pipeline, positions)
-            self._mirrored.update(positions)
+        """What has moved, and all of it now and then: Kafka forgets offsets that nobody has written for a week."""
+        now = self._services.clock.monotonic()
+        every = now - self._mirrored_all_at >= MIRROR_ALL_S
+        positions = {
+            part: offset for part, offset in self._positions.items() if every or self._mirrored.get(part) != offset
+        }
+        try:
+            await self._ownership.record(positions)
+        except Superseded as error:
+            self._superseded(error)
+            return
+        self._mirrored.update(positions)
+        self._mirrored_all_at = now if every else self._mirrored_all_at
 
     async def _fence(self) -> None:
         """A zombie can open transactions on its own old ids; they would hold readers back until their timeout."""
-        await self._services.kafka.fence_leftovers(self._plan.pipeline, frozenset(), self._attempt)
+        state = self._services.journal.state
+        others = ("", *state.replaces)
+        await self._services.kafka.fence_leftovers(
+            self._plan.pipeline, frozenset(), self._attempt, state.journal, others
+        )

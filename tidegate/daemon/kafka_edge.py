@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key
+from tidegate.coordinator.owner import Known
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SourceOperator
-from tidegate.sinks.committer import Committer
+from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import OpenTransaction, TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
@@ -61,6 +63,8 @@ class KafkaEdge:
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
+        self.accept_gone = False
+        """See Committer."""
         self.away = False
         """No broker answers, and that was told."""
 
@@ -128,10 +132,18 @@ class KafkaEdge:
         return await self._end(lambda client: self._salvager(client, sinks, order).prepare())
 
     async def fence_leftovers(
-        self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
+        self,
+        pipeline: str,
+        keep: Collection[TransactionalId],
+        current: Attempt,
+        journal: str,
+        others: Collection[str] | None = None,
+        since: Attempt = FIRST_ATTEMPT,
     ) -> list[TransactionalId]:
         """See Committer.fence_leftovers."""
-        return await self._ask(lambda client: self._committer(client).fence_leftovers(pipeline, keep, current))
+        return await self._ask(
+            lambda client: self._committer(client).fence_leftovers(pipeline, keep, current, journal, others, since)
+        )
 
     async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
         """See Mender.mend."""
@@ -147,12 +159,20 @@ class KafkaEdge:
         """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, SinkRefused."""
         return await self._ask(lambda client: [read_beginning(client, source, one, now) for source, one in wanted])
 
-    async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Write positions to a consumer group, for the lag tools that people already have; nothing reads them back.
+    async def read_known(self, pipeline: str) -> Known:
+        """See owning.py."""
+        return await self._ask(lambda client: read_known(client, pipeline))
+
+    async def mirrored_texts(self, group: str) -> dict[TopicPartition, str]:
+        """What stands beside the offsets of a consumer group. Raises BrokerUnavailable, SinkRefused."""
+        return await self._ask(lambda client: client.mirrored_texts(group))
+
+    async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str) -> None:
+        """Write positions to a consumer group, for the lag tools that people already have, each with `text` beside it.
 
         Raises BrokerUnavailable, SinkRefused.
         """
-        await self._ask(lambda client: client.mirror_offsets(group, offsets))
+        await self._ask(lambda client: client.mirror_offsets(group, offsets, text))
 
     async def ask_for_life(self, timeout_s: float) -> None:
         """Returns when a broker has answered. Raises BrokerUnavailable, SinkRefused."""
@@ -183,7 +203,7 @@ class KafkaEdge:
         return self._tools.connect(self._kafka, CONNECT_TIMEOUT_S)
 
     def _committer(self, client: TransactionClient) -> Committer:
-        return Committer(client, clock=self._tools.clock)
+        return Committer(client, clock=self._tools.clock, accept_gone=self.accept_gone)
 
     def _salvager(
         self, client: TransactionClient, sinks: Mapping[OperatorName, Mapping[str, str]], order: SalvageOrder

@@ -1,8 +1,8 @@
 """What happens between the end of one attempt and the start of the next, in this order and no other.
 
 Take over by the journal (after that nobody older decides anything), end the transactions that the newest checkpoint
-lists, fix where sources begin that have no position yet, and only then abort whatever else is open under our name;
-decide what every slot restores.
+lists, fix where sources begin that have no position yet, record in Kafka whose the pipeline is now, and only then abort
+whatever else is open under our name; decide what every slot restores.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ import msgspec
 
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.job import Job
+from tidegate.coordinator.journal import Used
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.owner import decide_owner
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore, merge_offsets
 from tidegate.daemon.beginning import fix_beginnings
-from tidegate.daemon.choosing import Choosing, RestoreOption
+from tidegate.daemon.choosing import Choosing, StartOptions
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.hanging import HangingCheck
+from tidegate.daemon.owning import Ownership
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
-from tidegate.sinks.errors import TransactionUndecidable
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
 
 logger = logging.getLogger(__name__)
 
+NO_OPTIONS: Final = StartOptions()
 LOOK_TRIES: Final = 3
 """A daemon that still runs may be quicker than a look; then the takeover, which stops it, comes before the next one."""
 
@@ -45,43 +48,43 @@ class Recovered(msgspec.Struct, frozen=True):
 async def recover(
     plan: Plan,
     services: Services,
+    ownership: Ownership,
     transaction_timeout_ms: int,
-    option: RestoreOption | None = None,
+    options: StartOptions = NO_OPTIONS,
     *,
-    verify: bool = False,
+    first: bool = False,
 ) -> Recovered:
-    """`transaction_timeout_ms` is for transactions that replace lost ones; `option` and `verify` are for Choosing.
+    """`transaction_timeout_ms` is for transactions that replace lost ones. What somebody has agreed to in `options`
+    holds for the `first` recovery of a daemon, which also reads the newest checkpoint's state before all else.
 
-    Raises RestoreRefused, SavepointRefused, TransactionLost, Superseded, BrokerUnavailable, StorageError ...
+    Raises RestoreRefused, SavepointRefused, PipelineKnown, TransactionLost, TransactionGone, Superseded,
+    BrokerUnavailable, StorageError ...
     """
     journal = services.journal
-    before, facts, choosing = await _look_first(plan, services, option, verify=verify)
-    identity = facts.identity
+    look = await _look_first(plan, services, options, first=first)
+    choosing, identity = look.choosing, look.facts.identity
     state: JournalState = await services.in_journal_thread(
-        lambda: journal.take_over(identity, services.clock.now_ms(), choosing.used)
+        lambda: journal.take_over(identity, services.clock.now_ms(), look.used, look.replaced)
     )
     for text in journal.passed_over:
         logger.error(
             "passed over, because a newer checkpoint is whole (to go back behind it is not possible): %s", text
         )
-    if state.newest_checkpoint != before.newest_checkpoint:  # another daemon went on, and may know new partitions
-        choosing.facts = facts = await read_facts(plan, services)
-    restore = decide_restore(state, facts)
+    if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
+        choosing.facts = await read_facts(plan, services)
+    restore = decide_restore(state, choosing.facts)
     restore = await choosing.settle(restore) or restore
     hanging = HangingCheck(plan, services)
-    try:
-        restore = await end_listed(plan, services, restore, transaction_timeout_ms)
-    except TransactionUndecidable:  # where the marker of an abort is missing, nothing says that it was one
-        report = await hanging.look()
-        if report is None or (report.left and not report.mended):
-            raise
-        # Written now, or by another daemon meanwhile: the markers are read once more.
-        restore = await end_listed(plan, services, restore, transaction_timeout_ms)
+    services.kafka.accept_gone = first and options.accept_gone
+    restore = await end_listed(plan, services, restore, transaction_timeout_ms, hanging.look)
+    services.kafka.accept_gone = False
     restore = await choosing.go_back(restore) or restore
     restore = await fix_beginnings(plan, services, restore, choosing.facts)
+    assert restore.checkpoint is not None, "where the sources begin is a checkpoint"
+    await ownership.record(merge_offsets(restore.checkpoint.positions))
     state = journal.state
     if plan.exactly_once:
-        await services.kafka.fence_leftovers(plan.pipeline, frozenset(), restore.attempt)
+        await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, state.journal)
         await hanging.look()
     await _tidy(services)
     _log_restore(restore)
@@ -100,9 +103,19 @@ async def recover(
     return Recovered(restore, job)
 
 
-async def _look_first(
-    plan: Plan, services: Services, option: RestoreOption | None, *, verify: bool
-) -> tuple[JournalState, RestoreFacts, Choosing]:
+class _Look(msgspec.Struct, frozen=True):
+    """What was found before the takeover."""
+
+    before: JournalState
+    facts: RestoreFacts
+    choosing: Choosing
+    replaced: tuple[str, ...]
+    """See decide_owner."""
+    used: Used
+    """Numbers that other histories of the pipeline have used."""
+
+
+async def _look_first(plan: Plan, services: Services, options: StartOptions, *, first: bool) -> _Look:
     """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
 
     The facts are newer than the journal that they are compared with. Raises what `recover` raises.
@@ -113,18 +126,26 @@ async def _look_first(
         tries_left -= 1
         before = await services.in_journal_thread(journal.read)
         facts = await read_facts(plan, services)
-        choosing = Choosing(services, facts, option, verify=verify)
+        choosing = Choosing(services, facts, options.restore, verify=first)
+        known = await services.kafka.read_known(plan.pipeline)
+        replaced: tuple[str, ...] = ()
         try:
+            replaced = decide_owner(
+                before, known, place=services.storage.location, consent=first and options.repeats_output
+            )
             decide_restore(before, facts)
             await choosing.look(before)
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
-            if refusal.retriable or not moved or (option is not None and not tries_left):
+            if refusal.retriable or not moved or (options.restore is not None and not tries_left):
                 raise
             logger.info("the journal has moved on while it was looked at: %s", refusal.message)
             if tries_left:
                 continue
-        return before, facts, choosing
+        used = choosing.used
+        if replaced and known.record is not None:
+            used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
+        return _Look(before, facts, choosing, replaced, used)
 
 
 async def read_facts(plan: Plan, services: Services) -> RestoreFacts:

@@ -7,11 +7,15 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidegate import __version__
 from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.daemon.choosing import StartOptions
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +23,14 @@ logger = logging.getLogger(__name__)
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--restore", metavar="ID|PATH", help="Go on from this retained checkpoint or savepoint, once.")
-@click.option("--repeat-output", is_flag=True, help="With --restore: output behind it may be written again.")
-def run(file: Path, restore: str | None, repeat_output: bool) -> None:
+@click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
+@click.option(
+    "--begin-anew", is_flag=True, help="Begin with an empty checkpoint directory although Kafka knows the pipeline."
+)
+@click.option(
+    "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
+)
+def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, accept_gone: bool) -> None:
     """Run the pipeline of FILE until it ends, SIGTERM or SIGINT.
 
     It goes on from the newest checkpoint. Exit codes are in docs/operations.md.
@@ -29,10 +39,15 @@ def run(file: Path, restore: str | None, repeat_output: bool) -> None:
         raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
     if repeat_output and restore is None:
         raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
-    sys.exit(run_pipeline(file, restore, repeat_output=repeat_output))
+    if begin_anew and restore is not None:
+        raise click.UsageError("--begin-anew begins as `start` says, --restore where something was saved: take one")
+    from tidegate.daemon.choosing import RestoreOption, StartOptions
+
+    option = None if restore is None else RestoreOption(restore, repeat_output)
+    sys.exit(run_pipeline(file, StartOptions(option, begin_anew, accept_gone)))
 
 
-def run_pipeline(file: Path, restore: str | None = None, *, repeat_output: bool = False) -> int:
+def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
     """Exit code of the daemon. Errors are told once, without a traceback."""
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http import HttpServer
@@ -60,12 +75,11 @@ def run_pipeline(file: Path, restore: str | None = None, *, repeat_output: bool 
     try:
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
-        from tidegate.daemon.choosing import RestoreOption
+        from tidegate.daemon.choosing import StartOptions
         from tidegate.daemon.service import Daemon
 
-        option = None if restore is None else RestoreOption(restore, repeat_output)
         display.start()
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, option)))
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code

@@ -24,7 +24,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch
-from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.2
 SPARK_STOP_TIMEOUT_S: Final = 15.0
+HURRY_S: Final = 3.0
+"""At a second signal: time to abort what is open. A third one ends at once."""
 CLOSE_LIMIT_S: Final = 5.0
 """After the grace of a stop is over: time to close what can be closed."""
 
@@ -59,7 +61,7 @@ class Daemon:
         metrics: PipelineMetrics,
         http: HttpServer,
         log_context: LogContext,
-        restore: RestoreOption | None = None,
+        options: StartOptions,
     ) -> None:
         self._settings = loaded.settings
         self.pipeline = plan.pipeline
@@ -69,16 +71,16 @@ class Daemon:
         self._log_context = log_context
         self._work_dir = make_work_directory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
-        may_repeat = restore is not None and restore.repeat_output
-        self._services = self._make_services(loaded, may_repeat=may_repeat)
+        self._services = self._make_services(loaded, may_repeat=options.repeats_output)
         runtime = self._settings.runtime
         self._server = ControlServer(
             _control_bind(self._services.control_host),
             runtime.heartbeat_interval_ms / 1000,
             runtime.heartbeat_timeout_ms / 1000,
         )
+        self._hurrying: asyncio.Task[None] | None = None
         self._attempts = Attempts(
-            plan, self._services, self._server, self._attempt_settings, restore, self._on_attempt, _jitter
+            plan, self._services, self._server, self._attempt_settings, options, self._on_attempt, _jitter
         )
 
     async def run(self) -> None:
@@ -107,10 +109,27 @@ class Daemon:
     # -- stopping --------------------------------------------------------------------------------------------------
 
     def _on_signal(self, number: signal.Signals) -> None:
-        if self._attempts.stopping:
-            logger.warning("second signal: ending at once; the next start goes on from the last checkpoint")
+        if self._hurrying is not None:
             self._end_now(128 + number)
+        if self._attempts.stopping:
+            logger.warning("second signal: ending without a final checkpoint; the next start goes on from the last one")
+            self._hurrying = asyncio.get_running_loop().create_task(self._hurry(128 + number))
+            return
         self._begin_stop(number.name)
+
+    async def _hurry(self, code: int) -> None:
+        """What is open at the broker is aborted, as far as that takes no time."""
+        try:
+            async with asyncio.timeout(HURRY_S):
+                await self._attempts.cut()
+        except TimeoutError:
+            logger.warning(
+                "not everything that was open could be aborted within %g s: readers of committed records may stand "
+                "still until the next start, or `checkpoints.transaction_timeout`",
+                HURRY_S,
+            )
+        finally:
+            self._end_now(code)
 
     def _begin_stop(self, who: str) -> None:
         logger.info("%s: final checkpoint, then the end (a second signal ends at once)", who)

@@ -148,7 +148,7 @@ class SlotProcess:
     def _make_deployment(self) -> Deployment:
         from tidegate.daemon.deployment import Deployment
 
-        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake)
+        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, host=self._link.local_host)
 
     def _run(self) -> None:
         while not self._stopping:

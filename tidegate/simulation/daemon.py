@@ -11,7 +11,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartSettings
 from tidegate.daemon.attempts import Attempts, AttemptSettings
-from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -58,7 +58,7 @@ class SimDaemon:
             storage=storage,
             journal=Journal(
                 storage,
-                Writer(f"token-{number}", self.process.name, number),
+                Writer(f"{number:08x}" * 4, self.process.name, number),
                 retained=settings.retained,
                 id_reserve=settings.id_reserve,
             ),
@@ -79,7 +79,7 @@ class SimDaemon:
             self._services,
             self._server,
             AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S),
-            restore,
+            StartOptions(restore),
             self._on_attempt,
             self.process.random.random,
         )

@@ -395,4 +395,6 @@ class _Inner(SlotProcess):
         """The simulation's memory is its own business."""
 
     def _make_deployment(self) -> Deployment:
-        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, self._parts)
+        return Deployment(
+            self._deploy, self._clock, self._link.send, self._waker.wake, self._parts, self._link.local_host
+        )

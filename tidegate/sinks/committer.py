@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TransactionalId
-from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionUndecidable
+from tidegate.sinks.errors import (
+    BrokerUnavailable,
+    SinkRefused,
+    TransactionGone,
+    TransactionLost,
+    TransactionUndecidable,
+)
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
@@ -31,8 +38,11 @@ MARKER_PAUSE_S: Final = 0.05
 MARKER_LOOK_S: Final = 10.0
 """For one look, the last one as well: a slow answer is no missing marker."""
 REPORTED_PARTITIONS: Final = 20
+FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
 
+
+_TROUBLE: Final = frozenset({Outcome.LOST, Outcome.GONE, Outcome.UNDECIDABLE})
 
 _Asked = tuple[Committable, EndAnswer | None, Outcome, list[Marker]]
 """Without an answer it was not asked: an older one of its sink is not committed."""
@@ -58,32 +68,44 @@ class Client(Protocol):
 
 
 class Committer:
-    """Ends transactions through a client; keeps nothing between calls."""
+    """Ends transactions through a client; keeps nothing between calls.
 
-    def __init__(self, client: Client, timeout_s: float = COMMIT_TIMEOUT_S, clock: Clock = SYSTEM_CLOCK) -> None:
+    With `accept_gone` somebody has said that transactions of which nothing is left count as committed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        timeout_s: float = COMMIT_TIMEOUT_S,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        accept_gone: bool = False,
+    ) -> None:
         self._client = client
         self._clock = clock
         self._timeout_s = timeout_s
+        self._accept_gone = accept_gone
 
     def commit(self, permit: CommitPermit) -> list[Outcome]:
         """End every transaction of the permit; outcomes in its order.
 
         STILL_OPEN means that the broker gave no final answer in time: call again with the same permit. Raises
-        TransactionLost or TransactionUndecidable for the first transaction that cannot be committed, after all others
-        have been tried, but for newer ones of the same sink.
+        TransactionLost, TransactionGone or TransactionUndecidable for the first transaction that cannot be committed,
+        after all others have been tried, but for newer ones of the same sink.
         """
         outcomes = []
-        trouble: TransactionLost | TransactionUndecidable | None = None
+        trouble: PipelineStopped | None = None
         for committable, answer, outcome, markers in self._ask(permit):
             outcomes.append(outcome)
-            if answer is not None and outcome in (Outcome.LOST, Outcome.UNDECIDABLE) and trouble is None:
+            if answer is not None and outcome in _TROUBLE and trouble is None:
                 trouble = self._explain(committable, answer, outcome, markers)
         if trouble is not None:
             raise trouble
         return outcomes
 
     def settle(self, permit: CommitPermit, *, hold: bool = True) -> Settlement:
-        """As `commit`, but lost transactions are told instead of raised. Raises TransactionUndecidable.
+        """As `commit`, but lost transactions are returned instead of raised. Raises TransactionGone,
+        TransactionUndecidable.
 
         Without `hold` newer ones of their sinks are ended, too: only after `abort_held`.
         """
@@ -99,7 +121,7 @@ class Committer:
                 committed.append(committable)
             elif outcome is Outcome.LOST:
                 lost.append(LostTransaction(committable, self._tell_loss(committable, answer)))
-            elif outcome is Outcome.UNDECIDABLE:
+            elif outcome in _TROUBLE:
                 raise self._explain(committable, answer, outcome, markers)
         return Settlement(tuple(outcomes), tuple(committed), tuple(lost), tuple(held))
 
@@ -143,34 +165,57 @@ class Committer:
         if outcome is not None:
             return outcome, []
         try:
-            return self._settle(committable, deadline)
+            outcome, markers = self._settle(committable, deadline)
         except BrokerUnavailable as error:
             logger.warning("transaction %s: %s", committable.transactional_id, error.message)
             return Outcome.STILL_OPEN, []
+        if outcome is Outcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
+            raise SinkRefused(
+                f"this user may not end transaction {committable.transactional_id} of checkpoint "
+                f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
+                f"name and a dot"
+            )
+        if outcome is Outcome.GONE and self._accept_gone:
+            logger.warning("counted as committed, as --accept-gone says: %s", _place(committable))
+            return Outcome.COMMITTED, markers
+        return outcome, markers
 
     def fence_leftovers(
-        self, pipeline: str, keep: Collection[TransactionalId], current: Attempt
+        self,
+        pipeline: str,
+        keep: Collection[TransactionalId],
+        current: Attempt,
+        journal: str = "",
+        others: Collection[str] | None = None,
+        since: Attempt = FIRST_ATTEMPT,
     ) -> list[TransactionalId]:
-        """Abort every open transaction of older attempts of this pipeline, except `keep`; the ids that were fenced.
+        """Abort every open transaction of the journal's attempts `since` .. `current` - 1, except `keep`.
 
-        `keep` are the ids of committables that are not known to be ended. A zombie can open transactions on its own
-        old ids; it can never commit them, but they would hold readers back.
+        Returns the ids that were fenced. Those of other journals count as older: of all of them, or of `others` alone.
+        `keep` are the ids of committables that are not known to be ended. A zombie can open transactions on its own old
+        ids; it can never commit them, but they would hold readers back.
         """
-        fenced = []
+        fenced: dict[bool, list[TransactionalId]] = {True: [], False: []}
         for listing in self._client.list_transactions(f"{pipeline}.", timeout_s=self._timeout_s):
             name = derive_name(listing.transactional_id)
-            ours = name is not None and name.pipeline == pipeline and name.attempt < current
-            if ours and listing.state is CoordinatorState.ONGOING and listing.transactional_id not in keep:
+            if name is None or name.pipeline != pipeline or listing.state is not CoordinatorState.ONGOING:
+                continue
+            own = name.journal == journal
+            older = since <= name.attempt < current if own else others is None or name.journal in others
+            if older and listing.transactional_id not in keep:
                 self._client.fence(listing.transactional_id, timeout_s=self._timeout_s)
-                fenced.append(listing.transactional_id)
-        if fenced:
-            more = f" and {len(fenced) - REPORTED_IDS} more" if len(fenced) > REPORTED_IDS else ""
-            names = ", ".join(fenced[:REPORTED_IDS])
-            logger.info("aborted %d open transactions of older attempts: %s%s", len(fenced), names, more)
-        return fenced
+                fenced[own].append(listing.transactional_id)
+        for own, ids in fenced.items():
+            if ids:
+                more = f" and {len(ids) - REPORTED_IDS} more" if len(ids) > REPORTED_IDS else ""
+                whose = "earlier attempts" if own else f"pipeline {pipeline} from another checkpoint directory"
+                logger.info(
+                    "aborted %d open transactions of %s: %s%s", len(ids), whose, ", ".join(ids[:REPORTED_IDS]), more
+                )
+        return [*fenced[True], *fenced[False]]
 
     def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
-        """Read the markers of a refused transaction until they decide; still missing ones make it undecidable."""
+        """Read the markers of a refused transaction until one decides; STILL_OPEN when none has come in time."""
         deadline = max(deadline, self._clock.monotonic() + MARKER_TIMEOUT_S)
         while True:
             markers = [
@@ -183,15 +228,13 @@ class Committer:
                 for part in committable.written
             ]
             outcome = decide_from_markers(markers)
-            if outcome is not Outcome.STILL_OPEN:
+            if outcome is not Outcome.STILL_OPEN or self._clock.monotonic() >= deadline:
                 return outcome, markers
-            if self._clock.monotonic() >= deadline:
-                return Outcome.UNDECIDABLE, markers
             self._clock.sleep(MARKER_PAUSE_S)
 
     def _explain(
         self, committable: Committable, answer: EndAnswer, outcome: Outcome, markers: Sequence[Marker]
-    ) -> TransactionLost | TransactionUndecidable:
+    ) -> TransactionLost | TransactionGone | TransactionUndecidable:
         """The error with everything that the person on call needs."""
         fields = {
             "sink": committable.sink,
@@ -202,14 +245,23 @@ class Committer:
         }
         if outcome is Outcome.LOST:
             return TransactionLost(self._tell_loss(committable, answer), **fields)
+        if outcome is Outcome.GONE:
+            return TransactionGone(
+                f"nothing is left in Kafka of a transaction of a completed checkpoint, so nothing there says whether "
+                f"it was committed: {_place(committable)}. {self._tell_answer(committable, answer)}; retention or "
+                f"somebody has removed its records and markers. The choices: when its readers had them, or can do "
+                f"without, start with --accept-gone, which counts it as committed, once; or restore a savepoint into a "
+                f"new `checkpoints.directory` (--restore PATH --repeat-output)",
+                **fields,
+            )
         found = ", ".join(
             f"{part.partition}: {marker.value}" for part, marker in zip(committable.written, markers, strict=False)
         )
         return TransactionUndecidable(
-            f"nothing at the broker says whether a transaction of a completed checkpoint was committed: "
-            f"{_place(committable)}. {self._tell_answer(committable, answer)}; markers in the partitions: "
-            f"{found or 'none read'}. Was a topic deleted, or records removed? "
-            f"Compare the output at these offsets with what is expected before the pipeline is started again.",
+            f"a transaction of a completed checkpoint was committed in one partition and aborted in another: "
+            f"{_place(committable)}. {self._tell_answer(committable, answer)}; markers in the partitions: {found}. "
+            f"Kafka has lost a marker, or somebody has written one: compare the output at these offsets with what is "
+            f"expected before the pipeline is started again.",
             **fields,
         )
 

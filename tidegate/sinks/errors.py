@@ -58,7 +58,13 @@ class TransactionToSalvage(AttemptFailed):
     code = "transaction-to-salvage"
 
 
+class TransactionGone(PipelineStopped):
+    """Nothing is left in Kafka of a transaction of a completed checkpoint: no record, no marker."""
+
+    code = "transaction-gone"
+
+
 class TransactionUndecidable(PipelineStopped):
-    """Nothing at the broker says whether a transaction of a completed checkpoint was committed."""
+    """A transaction of a completed checkpoint was committed in one partition and aborted in another."""
 
     code = "transaction-undecidable"

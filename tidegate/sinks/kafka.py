@@ -42,6 +42,9 @@ DRAIN_S_MAX: Final = 1.0
 PROOF_AGE_S_MAX: Final = 600.0
 """A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
 
+REOPEN_S: Final = 3600.0
+"""A warm producer that is not used for so long is opened anew, or for a quarter of the time after which its coordinator
+forgets its id (7 days by default), where that is shorter."""
 ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
 longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
@@ -51,7 +54,8 @@ ENDED_PAUSE_S: Final = 0.05
 class KafkaSink:
     """One sink subtask of one attempt. Made, then `open`, then driven by one thread; `close` at the end.
 
-    The checkpoint interval and how many checkpoints may be `concurrent` set the number of transactional ids. With
+    The checkpoint interval and how many checkpoints may be `concurrent` set the number of transactional ids; the token
+    of the `journal` makes them this checkpoint directory's own. With
     `exactly_once` False there is one plain idempotent producer, and prepare means that everything is delivered.
     """
 
@@ -64,6 +68,7 @@ class KafkaSink:
         transaction_timeout_ms: int,
         wake: Callable[[], None],
         *,
+        journal: str = "",
         exactly_once: bool = True,
         interval_ms: int = 1000,
         concurrent: int = 1,
@@ -79,7 +84,10 @@ class KafkaSink:
         self._timeout_ms = transaction_timeout_ms
         self._wake = wake
         self._exactly_once = exactly_once
-        names = [TransactionalName(pipeline, operator.name, subtask, attempt, index) for index in range(POOL_SIZE_MAX)]
+        names = [
+            TransactionalName(pipeline, operator.name, subtask, attempt, index, journal)
+            for index in range(POOL_SIZE_MAX)
+        ]
         ids = [name.transactional_id for name in names] if exactly_once else []
         size = derive_pool_size(interval_ms, concurrent)
         self._pool = IdPool(ids[:size], spare=ids[size:])
@@ -88,6 +96,8 @@ class KafkaSink:
         self._backlog = Backlog(int(properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
+        self._warm_since: dict[TransactionalId, float] = {}
+        self._reopen_s = REOPEN_S
         self._opening = 0
         self._flushing = False
         self._draining = False
@@ -125,6 +135,7 @@ class KafkaSink:
         """Hand queued rows to the client and look for errors; True when something moved. Raises SinkFailed."""
         self._raise_failure()
         progressed = self._take_results()
+        self._reopen_idle()
         if self._writer is not None:
             self._writer.poll()
         while (head := self._backlog.head) is not None and not self._flushing:
@@ -239,6 +250,7 @@ class KafkaSink:
             self._opening -= 1
             if self._exactly_once:
                 self._pool.opened(writer.transactional_id)
+                self._warm_since[writer.transactional_id] = self._clock.monotonic()
             self._warm.append(writer)
             progressed = True
         while self._flushed:
@@ -265,6 +277,19 @@ class KafkaSink:
                 return
             self._opening += 1
             self._openers.submit(partial(self._open_writer, transactional_id))
+
+    def _reopen_idle(self) -> None:
+        """On an idle pipeline, before a coordinator forgets the ids: that would cost the attempt at the next record."""
+        if not (self._exactly_once and self._warm):
+            return
+        oldest = self._warm[0]
+        if self._clock.monotonic() - self._warm_since[oldest.transactional_id] < self._reopen_s:
+            return
+        self._warm.popleft()
+        self._pool.reopening(oldest.transactional_id)
+        self._opening += 1
+        self._drop(oldest)
+        self._openers.submit(partial(self._open_writer, oldest.transactional_id))
 
     def _begin_prepare(self, barrier: QueuedBarrier) -> None:
         writer = self._writer
@@ -305,6 +330,8 @@ class KafkaSink:
             return
         if self._exactly_once and self._client is None:
             self._client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+            lifetime_ms = self._client.id_lifetime_ms(OPEN_TIMEOUT_S)
+            self._reopen_s = REOPEN_S if lifetime_ms is None else min(REOPEN_S, lifetime_ms / 4000)
         last = None if transactional_id is None else self._last.get(transactional_id)
         if last is not None and self._client is not None:
             opened = self._client.open_transactions([part.partition for part in last.written], PREPARE_TIMEOUT_S)

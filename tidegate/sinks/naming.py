@@ -1,14 +1,21 @@
-"""Transactional ids: `<pipeline>.<sink>.<subtask>.<attempt>.<pool slot>`. Pure.
+"""Transactional ids: `<pipeline>.<sink>.<subtask>.<attempt>-<journal>.<pool slot>`. Pure.
 
-A pipeline's name may contain dots, a sink's name may not, so an id is read from its right end and two pipelines of
-which one name begins with the other never touch each other's transactions.
+The token of the journal is part of the id, so that two checkpoint directories never share one (ADR 20); ids of older
+releases have none. A pipeline's name may contain dots, a sink's name may not, so an id is read from its right end, and
+two pipelines of which one name begins with the other never touch each other's transactions.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
 
 from tidegate.ids import Attempt, OperatorName, SlotIndex, TransactionalId
+
+_NUMBER: Final = r"(0|[1-9][0-9]*)"
+_ID: Final = re.compile(rf"(.+)\.([^.]+)\.{_NUMBER}\.{_NUMBER}(?:-([^.]+))?\.{_NUMBER}", re.ASCII)
 
 
 class TransactionalName(msgspec.Struct, frozen=True):
@@ -19,21 +26,24 @@ class TransactionalName(msgspec.Struct, frozen=True):
     subtask: SlotIndex
     attempt: Attempt
     pool_slot: int
+    journal: str = ""
+    """Token of the journal; empty in ids of older releases."""
 
     @property
     def transactional_id(self) -> TransactionalId:
         """The id as Kafka knows it."""
         if not self.sink or "." in self.sink:
             raise ValueError(f"a sink's name may not be empty or contain a dot: {self.sink!r}")
-        return TransactionalId(f"{self.pipeline}.{self.sink}.{self.subtask}.{self.attempt}.{self.pool_slot}")
+        attempt = f"{self.attempt}-{self.journal}" if self.journal else f"{self.attempt}"
+        return TransactionalId(f"{self.pipeline}.{self.sink}.{self.subtask}.{attempt}.{self.pool_slot}")
 
 
 def derive_name(transactional_id: str) -> TransactionalName | None:
     """The parts of an id, or None when it does not have our form (then it is not ours)."""
-    parts = transactional_id.rsplit(".", 4)
-    if len(parts) != 5 or not parts[0] or not parts[1]:
+    found = _ID.fullmatch(transactional_id)
+    if found is None:
         return None
-    if not all(part.isascii() and part.isdigit() and str(int(part)) == part for part in parts[2:]):
-        return None
-    subtask, attempt, pool_slot = (int(part) for part in parts[2:])
-    return TransactionalName(parts[0], OperatorName(parts[1]), SlotIndex(subtask), Attempt(attempt), pool_slot)
+    pipeline, sink, subtask, attempt, journal, pool_slot = found.groups()
+    return TransactionalName(
+        pipeline, OperatorName(sink), SlotIndex(int(subtask)), Attempt(int(attempt)), int(pool_slot), journal or ""
+    )

@@ -1,8 +1,8 @@
 """How a committable ended, decided from what the broker says. Pure.
 
 The rule that everything hangs on: a committed transaction looks "fenced", "empty" or "unknown" to its coordinator
-after any re-initialisation of its id. So a refusal alone says nothing, and *lost may be concluded only from abort
-markers* in the partitions themselves.
+after any re-initialisation of its id. So a refusal alone says nothing, and *lost may be concluded only from an abort
+marker* in a partition.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ class Outcome(Enum):
     ENDED_NOW = "ended now"
     """The coordinator took the commit (or confirmed that it had taken it)."""
     COMMITTED = "committed"
-    """The coordinator refuses, but every partition has the commit marker: committed earlier."""
+    """The coordinator refuses, but a commit marker is there: committed earlier."""
     STILL_OPEN = "still open"
     """Not final: ask again."""
     LOST = "lost"
-    """Every partition has an abort marker."""
+    """An abort marker is there."""
+    GONE = "gone"
+    """Nothing of it is left anywhere: retention has removed its records and markers. Only a person can decide."""
     UNDECIDABLE = "undecidable"
-    """The partitions do not tell, or contradict each other: only a person can decide."""
+    """One partition says commit, another abort: only a person can decide."""
 
     @property
     def committed(self) -> bool:
@@ -49,15 +51,18 @@ def decide_from_answer(answer: EndAnswer) -> Outcome | None:
 def decide_from_markers(markers: Sequence[Marker]) -> Outcome:
     """What the markers of all partitions of a refused transaction decide.
 
-    Markers are written one partition after the other, so some may still be missing: that is not final. A start
-    offset that is gone, or commit beside abort, is for a person.
+    Its coordinator decides once for all of them and then writes one marker after the other, so one is enough: markers
+    that are not there yet will come (or are lost, which `hanging.py` looks for), and those that retention has removed
+    said the same. Without any marker it is waited for. Commit beside abort is damage.
     """
     seen = set(markers)
-    if not seen or Marker.GONE in seen or {Marker.COMMIT, Marker.ABORT} <= seen:
+    if {Marker.COMMIT, Marker.ABORT} <= seen:
         return Outcome.UNDECIDABLE
-    if Marker.OPEN in seen:
-        return Outcome.STILL_OPEN
-    return Outcome.COMMITTED if seen == {Marker.COMMIT} else Outcome.LOST
+    if Marker.COMMIT in seen:
+        return Outcome.COMMITTED
+    if Marker.ABORT in seen:
+        return Outcome.LOST
+    return Outcome.STILL_OPEN if Marker.OPEN in seen else Outcome.GONE
 
 
 def decide_outcome(answer: EndAnswer, markers: Sequence[Marker]) -> Outcome:

@@ -72,6 +72,10 @@ class IdPool:
         """The producer of the id is initialised."""
         self._move(transactional_id, SlotState.OPENING, SlotState.OPEN)
 
+    def reopening(self, transactional_id: TransactionalId) -> None:
+        """Its producer was not used for so long that it is opened anew."""
+        self._move(transactional_id, SlotState.OPEN, SlotState.OPENING)
+
     def prepared(self, transactional_id: TransactionalId, checkpoint: CheckpointId) -> None:
         """The id's transaction belongs to `checkpoint` and takes no more records."""
         self._move(transactional_id, SlotState.OPEN, SlotState.PREPARED)

@@ -41,7 +41,14 @@ def producers_request(partitions: Iterable[TopicPartition]) -> Any:
     )
 
 
-def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int]) -> Any:
+def group_fetch_request(group: str) -> Any:
+    """OffsetFetch of all that a group has, version 7 at most: 8 asks for several groups at once."""
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    return OffsetFetchRequest(group_id=group, topics=None, require_stable=False, min_version=2, max_version=7)
+
+
+def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], text: str) -> Any:
     """OffsetCommit for a group without members, version 8 at most: 9 wants a member's epoch, 10 topic ids."""
     from kafka.protocol.consumer import OffsetCommitRequest
 
@@ -61,7 +68,7 @@ def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int]) -> 
                         partition_index=index,
                         committed_offset=offsets[TopicPartition(name, index)],
                         committed_leader_epoch=-1,
-                        committed_metadata="",
+                        committed_metadata=text,
                     )
                     for index in indexes
                 ],
@@ -101,12 +108,23 @@ def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
 def topic_setting_request(topic: str, setting: str) -> Any:
     """DescribeConfigs for one setting of one topic."""
     from kafka.admin import ConfigResourceType
+
+    return _setting_request(ConfigResourceType.TOPIC.value, topic, setting)
+
+
+def broker_setting_request(node: int, setting: str) -> Any:
+    """DescribeConfigs for one setting of one broker; only that broker answers."""
+    from kafka.admin import ConfigResourceType
+
+    return _setting_request(ConfigResourceType.BROKER.value, str(node), setting)
+
+
+def _setting_request(kind: int, name: str, setting: str) -> Any:
     from kafka.protocol.admin.configs import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    kind = ConfigResourceType.TOPIC.value
     return DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=topic, configuration_keys=[setting])],
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=[setting])],
         include_synonyms=False,
         include_documentation=False,
     )

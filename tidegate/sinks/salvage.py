@@ -68,6 +68,7 @@ class SalvageOrder(msgspec.Struct, frozen=True):
     """What is to be produced again, and in whose name."""
 
     pipeline: str
+    journal: str
     attempt: Attempt
     checkpoint: CheckpointId
     """Of the journal entry that will list the new transactions."""
@@ -95,7 +96,7 @@ def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
             found[one.committable.sink, topic].append(one)
     return tuple(
         Group(
-            TransactionalName(order.pipeline, sink, SlotIndex(0), order.attempt, SALVAGE_SLOT + index),
+            TransactionalName(order.pipeline, sink, SlotIndex(0), order.attempt, SALVAGE_SLOT + index, order.journal),
             topic,
             tuple(found[sink, topic]),
         )

@@ -20,6 +20,7 @@ from tidegate.sinks.batches import (
     derive_marker,
     derive_ranges,
 )
+from tidegate.sinks.broker_settings import read_id_lifetime_ms
 from tidegate.sinks.connection import CONCURRENT_RETRY, AskAgain, BrokerConnection, error_name
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import (
@@ -39,6 +40,7 @@ from tidegate.sinks.requests import (
     LATEST_OFFSET,
     end_request,
     fetch_request,
+    group_fetch_request,
     group_offsets_request,
     marker_request,
     offsets_request,
@@ -312,10 +314,23 @@ class TransactionClient:
         """Of the first records that are not older than `at_ms` (since 1970); -1 where there is none."""
         return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
 
+    def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
+        """What stands beside the offsets of a consumer group; empty for a group that has none."""
+        answer = self._broker.ask_coordinator(
+            group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
+        )
+        self._broker.refuse(answer.error_code, f"reading the consumer group {group}")
+        return {
+            TopicPartition(topic.name, part.partition_index): part.metadata or ""
+            for topic in answer.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
+
     def mirror_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int], timeout_s: float = MIRROR_TIMEOUT_S
+        self, group: str, offsets: Mapping[TopicPartition, int], text: str = "", timeout_s: float = MIRROR_TIMEOUT_S
     ) -> None:
-        """Write offsets to a consumer group without members.
+        """Write offsets to a consumer group without members, each with `text` beside it.
 
         Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0,
         assertion in `rd_kafka_enq_once_del_source_return`).
@@ -325,7 +340,7 @@ class TransactionClient:
             return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
 
         answer = self._broker.ask_coordinator(
-            group, lambda: group_offsets_request(group, offsets), code, timeout_s, group=True
+            group, lambda: group_offsets_request(group, offsets, text), code, timeout_s, group=True
         )
         self._broker.refuse(code(answer), f"mirroring positions to the consumer group {group}")
 
@@ -366,6 +381,12 @@ class TransactionClient:
                 attempt, timeout_s, f"reading max.message.bytes of topic {topic}"
             )
         return self._largest_batches[topic]
+
+    def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
+        """So long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None
+        when this user may not see it.
+        """
+        return read_id_lifetime_ms(self._broker, timeout_s)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

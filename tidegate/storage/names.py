@@ -6,6 +6,7 @@
     state/000000000007/<operator>-<subtask>.1.state  more of it, where one file would be too large
     state/000000000007/<vertex>-<subtask>.input      rows in flight in front of a subtask (unaligned checkpoints)
     state/000000000007/<vertex>-<subtask>.output     rows in flight that waited to leave it
+    shared/000000000012-slot-0                       while attempt 12 starts: proof that everybody sees one directory
 
 A checkpoint id is never used twice (C10), so a state object's name belongs to one checkpoint of one attempt; later ones
 may list it, too.
@@ -20,6 +21,7 @@ from tidegate.ids import CheckpointId, JournalSequence, OperatorName, SlotIndex
 
 JOURNAL_PREFIX: Final = "journal/"
 STATE_PREFIX: Final = "state/"
+PROOF_PREFIX: Final = "shared/"
 
 _JOURNAL = re.compile(r"journal/([0-9]{12})\.json")
 _STATE = re.compile(r"state/([0-9]{12})/.+")

@@ -36,7 +36,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """Deployed: state is restored, channels are connected, sources are reading."""
+    """Deployed: state is restored, channels are connected, sources are reading, storage.shared is answered."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag="ack"):
@@ -132,6 +132,10 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
     partitions: dict[OperatorName, tuple[TopicPartition, ...]]
     positions: tuple[SourcePositions, ...]
     states: tuple[StateHandle, ...]
+    journal: str = ""
+    """Token of the journal, for transactional ids."""
+    proof: str = ""
+    """See storage.shared."""
 
 
 class Trigger(msgspec.Struct, frozen=True, tag="trigger"):

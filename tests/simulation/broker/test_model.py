@@ -140,8 +140,10 @@ def test_an_idle_id_expires(stage: ModelStage) -> None:
 
 def test_group_offsets_are_kept(stage: ModelStage) -> None:
     part = TopicPartition("in", 0)
-    ModelClient(stage.broker, stage.link).mirror_offsets("group", {part: 7})
-    assert stage.broker.group_offsets("group") == {part: 7}
+    client = ModelClient(stage.broker, stage.link)
+    client.mirror_offsets("group", {part: 7}, "ours")
+    assert stage.broker.group_offsets("group") == {part: (7, "ours")}
+    assert client.mirrored_texts("group") == {part: "ours"}
     assert stage.broker.group_offsets("other") == {}
 
 

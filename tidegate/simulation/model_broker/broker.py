@@ -48,7 +48,7 @@ class ModelBroker:
         self.cluster_id = cluster_id
         self.marker_delay_ms = 0
         """Between the decision about a transaction and its first marker, and again before each further marker."""
-        self._id_expiry_ms = id_expiry_ms
+        self.id_lifetime_ms = id_expiry_ms
         self._coordinator = Coordinator()
         self._topics: dict[str, _Topic] = {}
         self._topics_made = 0
@@ -59,7 +59,7 @@ class ModelBroker:
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self._leaders_away: dict[TopicPartition, int] = {}
         self.markers_lost = 0
-        self._groups: dict[str, dict[TopicPartition, int]] = {}
+        self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -214,11 +214,11 @@ class ModelBroker:
 
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
-    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep a group's offsets."""
-        self._groups.setdefault(group, {}).update(offsets)
+    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str) -> None:
+        """Keep a group's offsets, each with a text."""
+        self._groups.setdefault(group, {}).update({part: (offset, text) for part, offset in offsets.items()})
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+    def group_offsets(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
         """What was mirrored to a group."""
         return dict(self._groups.get(group, {}))
 
@@ -227,7 +227,7 @@ class ModelBroker:
     def _enter(self, now_ms: int) -> None:
         """A request to the coordinator. Raises RequestRefused while it is away."""
         self._catch_up(now_ms)
-        self._coordinator.expire(now_ms - self._id_expiry_ms)
+        self._coordinator.expire(now_ms - self.id_lifetime_ms)
         until_ms, code = self._coordinator_away
         if now_ms < until_ms:
             raise RequestRefused(code)

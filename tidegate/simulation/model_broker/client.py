@@ -212,10 +212,19 @@ class ModelClient:
         wanted = sorted(set(names))
         return self._ask("topics", lambda _now_ms: self._broker.topics(wanted), timeout_s)
 
-    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
+        """See TransactionClient."""
+        return self._ask("config", lambda _now_ms: self._broker.id_lifetime_ms, timeout_s)
+
+    def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
+        """See TransactionClient."""
+        found = self._ask("group", lambda _now_ms: self._broker.group_offsets(group), timeout_s)
+        return {part: text for part, (_, text) in found.items()}
+
+    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str = "") -> None:
         """Write offsets to a consumer group (as TransactionClient); tried once."""
         try:
-            self._link.call("mirror", lambda: self._broker.mirror_offsets(group, offsets))
+            self._link.call("mirror", lambda: self._broker.mirror_offsets(group, offsets, text))
         except LinkLost as lost:
             raise BrokerUnavailable(f"positions were not mirrored to consumer group {group}") from lost
 

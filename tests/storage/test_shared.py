@@ -1,0 +1,52 @@
+"""The daemon and a slot see one directory, or the attempt does not begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sinks.leaping import LeapingClock
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.shared import Proof, StorageNotShared
+
+SLOT = SlotIndex(1)
+
+
+def proof(directory: Path, secret: str = "secret") -> Proof:
+    return Proof(LocalStorage(str(directory)), Attempt(7), secret, LeapingClock())
+
+
+def test_one_directory_is_proven_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+    daemon, slot = proof(tmp_path), proof(tmp_path)
+    daemon.write_daemons()
+    slot.answer(SLOT, "host-b")
+    daemon.check(SLOT, "host-b")
+    daemon.remove()
+    assert LocalStorage(str(tmp_path)).list("") == []
+
+
+def test_X04_an_executor_with_a_disk_of_its_own_is_refused_by_name_and_path(tmp_path: Path) -> None:
+    daemon, slot = proof(tmp_path / "here"), proof(tmp_path / "there")
+    daemon.write_daemons()
+    with pytest.raises(StorageNotShared, match=rf"slot 1 on host-b does not see .*{tmp_path}/there") as refused:
+        slot.answer(SLOT, "host-b")
+    assert refused.value.exit_code == 2
+    assert "mount it on that host" in refused.value.message
+
+
+def test_X04_what_only_the_slot_sees_is_refused_by_the_daemon(tmp_path: Path) -> None:
+    """The daemon's file is there, by a copy made at some time; what the slot writes is not seen."""
+    daemon = proof(tmp_path / "here")
+    daemon.write_daemons()
+    with pytest.raises(StorageNotShared, match=rf"the daemon does not see what slot 1 on host-b .*{tmp_path}/here"):
+        daemon.check(SLOT, "host-b")
+
+
+def test_X04_files_of_an_earlier_start_prove_nothing(tmp_path: Path) -> None:
+    earlier, daemon = proof(tmp_path, "earlier"), proof(tmp_path)
+    earlier.write_daemons()
+    earlier.answer(SLOT, "host-b")
+    with pytest.raises(StorageNotShared):
+        daemon.check(SLOT, "host-b")

@@ -1,0 +1,84 @@
+"""What an attempt leaves in Kafka when it ends, for whatever reason: what is decided is committed, the rest aborted.
+
+An open transaction stops every read-committed reader of its partitions, other producers' records included, until the
+broker's time limit. So nothing is left to the next attempt, which may come after a backoff, or next week, or never. The
+journal is told when all that it lists is ended: what Kafka knows about ended transactions is gone one day (ADR 20).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from tidegate.daemon.decisions import Services
+from tidegate.errors import Superseded, TidegateError
+from tidegate.ids import Attempt
+from tidegate.plan.graph import Plan, SinkOperator
+from tidegate.sinks.errors import BrokerUnavailable
+
+logger = logging.getLogger(__name__)
+
+LEAVE_S: Final = 10.0
+
+
+async def leave(plan: Plan, services: Services, cause: BaseException | None, limit_s: float = LEAVE_S) -> str:
+    """Clean up after this daemon's attempts, the last of which ended with `cause`. Empty when Kafka is clean; else the
+    text says, for the log, what may be left and why.
+
+    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one.
+    """
+    if not plan.exactly_once or not services.journal.state.attempt:
+        return ""
+    try:
+        if services.kafka.away or isinstance(cause, BrokerUnavailable):
+            raise BrokerUnavailable("no broker answers")
+        await asyncio.wait_for(_leave(plan, services, cause), limit_s)
+    except TimeoutError:
+        why = f"not done within {limit_s:g} s"
+    except TidegateError as error:
+        why = error.message
+    else:
+        return ""
+    topics = ", ".join(sorted({sink.topic for sink in plan.operators(SinkOperator)}))
+    return (
+        f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
+        f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, readers of "
+        f"committed records may stand still in {topics}"
+    )
+
+
+async def _leave(plan: Plan, services: Services, cause: BaseException | None) -> None:
+    journal, own = services.journal, services.journal.state
+    keep = {one.transactional_id for one in journal.maybe_listed}
+    owned = not isinstance(cause, Superseded) and journal.identity is not None
+    if owned:
+        keep -= await _end_listed(services)
+    try:
+        found = await services.in_journal_thread(journal.read)
+    except TidegateError as error:  # vanished, damaged, not to be reached: what is known from before must do
+        logger.debug("the journal was not read at the end: %s", error.message)
+    else:
+        keep |= {one.transactional_id for one in found.committables}
+        owned &= found.next_sequence == own.next_sequence
+    # Where somebody else has taken over, only the ids of this attempt are still this daemon's.
+    since = Attempt(0) if owned else own.attempt
+    behind = Attempt(own.attempt + 1)
+    await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
+
+
+async def _end_listed(services: Services) -> set[str]:
+    """Commit what the newest checkpoint lists; the ids that need not be kept any more. A trouble is the recovery's."""
+    journal = services.journal
+    permit = journal.leaving_permit()
+    if permit is None:
+        return set()
+    try:
+        outcomes = await services.kafka.commit(permit)
+        if not all(outcome.committed for outcome in outcomes):
+            return set()
+        await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
+    except TidegateError as error:
+        logger.debug("transactions of checkpoint %d were not ended at the end: %s", permit.checkpoint, error.message)
+        return set()
+    return {one.transactional_id for one in permit.committables}

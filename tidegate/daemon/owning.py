@@ -1,0 +1,67 @@
+"""Asks Kafka whose a pipeline is, and leaves the record there. Decided in `coordinator/owner.py`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tidegate.coordinator.owner import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
+from tidegate.ids import TopicPartition
+from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.facts import CoordinatorState
+from tidegate.sinks.naming import derive_name
+
+if TYPE_CHECKING:
+    from tidegate.daemon.decisions import Services
+    from tidegate.sinks.transactions import TransactionClient
+
+logger = logging.getLogger(__name__)
+
+
+def read_known(client: TransactionClient, pipeline: str) -> Known:
+    """What Kafka says about the pipeline's name. Raises BrokerUnavailable."""
+    listings = [(one, derive_name(one.transactional_id)) for one in client.list_transactions(f"{pipeline}.")]
+    ours = [(one, name) for one, name in listings if name is not None and name.pipeline == pipeline]
+    try:
+        texts, readable = client.mirrored_texts(pipeline), True
+    except SinkRefused:
+        texts, readable = {}, False
+    return Known(
+        record=derive_newest_record(texts.values()),
+        mirrored=bool(texts),
+        readable=readable,
+        ids=tuple(sorted(one.transactional_id for one, _ in ours)),
+        open_journals=tuple(sorted({name.journal for one, name in ours if one.state is CoordinatorState.ONGOING})),
+        journals=tuple(sorted({name.journal for _, name in ours})),
+    )
+
+
+class Ownership:
+    """The record of one daemon: written when an attempt begins and with every mirroring, read before each."""
+
+    def __init__(self, pipeline: str, services: Services) -> None:
+        self._pipeline = pipeline
+        self._services = services
+        self._told = False
+
+    async def record(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Mirror positions with the record beside them, unless somebody else owns the pipeline now.
+
+        Raises Superseded, BrokerUnavailable. Without permission for the group a warning says once what is lost by that.
+        """
+        services = self._services
+        own = derive_record(services.journal.state)
+        try:
+            texts = await services.kafka.mirrored_texts(self._pipeline)
+            decide_still_owner(own, services.journal.state.replaces, derive_newest_record(texts.values()))
+            if positions:
+                await services.kafka.mirror_offsets(self._pipeline, positions, encode_record(own))
+        except SinkRefused as refused:
+            if not self._told:
+                logger.warning(
+                    "%s: without it a lost or copied checkpoint directory, or a second daemon of this name with "
+                    "another one, cannot be noticed, and lag tools see nothing",
+                    refused.message,
+                )
+            self._told = True
