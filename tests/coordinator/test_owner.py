@@ -60,7 +60,10 @@ def test_a_name_that_kafka_does_not_know_is_new() -> None:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (known(derive_record(after(3))), "the record of journal token-me, attempt 1, checkpoint 3, written on host-a"),
+        (
+            known(derive_record(after(3))),
+            "the record of journal token-me, attempt 1, checkpoint 3, process 11 on host-a",
+        ),
         (Known(mirrored=True), "its consumer group has offsets"),
         (
             Known(ids=(TransactionalId("shop.out.0.1.0"),), journals=("",)),

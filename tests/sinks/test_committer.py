@@ -140,7 +140,7 @@ def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(caplog: pyte
         assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ids
     assert client.fenced == ids
     (line,) = (record.getMessage() for record in caplog.records if record.name.startswith("tidegate."))
-    assert line.startswith("aborted 50 open transactions of earlier attempts: p.totals.0.1.0, ")
+    assert line.startswith("aborted 50 open transactions of attempts that have ended: p.totals.0.1.0, ")
     assert line.endswith(" and 46 more")
 
 

@@ -1,4 +1,4 @@
-"""`tidegate run` whose slots kill themselves: `python -m tests.support.faulty_slot NTH FILE`.
+"""`tidegate run` whose slots kill themselves: `python -m tests.support.faulty_slot NTH|own-disk FILE`.
 
 The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those behind
 the last point live. A slot dies at its NTH passage. A line `fault: POINT` in the log proves that it happened. The hooks
@@ -26,30 +26,48 @@ POINTS = (
     "after-ack",  # acknowledged
     "after-completed",  # the checkpoint was completed, its ids are free again
 )
+OWN_DISK = "own-disk"
+"""In place of NTH: no slot dies, but all have a directory of their own under the same name."""
 
 
 class FaultyBootstrap(SlotBootstrap, frozen=True):
     """Becomes a plain one where it arrives, and brings the fault along."""
 
-    nth: int = 1
+    fault: str = "1"
 
     def __reduce__(self) -> tuple[Callable[..., SlotBootstrap], tuple[Any, ...]]:
         plain = {name: getattr(self, name) for name in SlotBootstrap.__struct_fields__}
-        return arrive, (plain, self.nth)
+        return arrive, (plain, self.fault)
 
 
-def arrive(fields: dict[str, Any], nth: int) -> SlotBootstrap:
+def arrive(fields: dict[str, Any], fault: str) -> SlotBootstrap:
     """In the slot's process, before anything of it runs."""
     bootstrap = SlotBootstrap(**fields)
-    if bootstrap.attempt <= len(POINTS):
-        _install(POINTS[bootstrap.attempt - 1], nth)
+    if fault == OWN_DISK:
+        _give_own_disk()
+    elif bootstrap.attempt <= len(POINTS):
+        _install(POINTS[bootstrap.attempt - 1], int(fault))
     return bootstrap
+
+
+def _give_own_disk() -> None:
+    """As on an executor that has not mounted the volume: the name leads to another directory."""
+    from tidegate.storage import local
+
+    directory_of = local._directory_of
+
+    def elsewhere(url: str) -> Path:
+        place = directory_of(url)
+        return place.with_name(f"{place.name}-of-this-executor")
+
+    local._directory_of = elsewhere
 
 
 def _install(point: str, nth: int) -> None:
     from tidegate.sinks.transactions import TransactionClient
     from tidegate.sinks.writer import Writer
     from tidegate.storage.local import LocalStorage
+    from tidegate.storage.names import STATE_PREFIX
     from tidegate.task.loop import SlotLoop
 
     passages = [nth]
@@ -74,7 +92,9 @@ def _install(point: str, nth: int) -> None:
 
         setattr(owner, name, wrapped)
 
-    around(LocalStorage, "put", "before-upload", "after-upload")
+    around(
+        LocalStorage, "put", "before-upload", "after-upload", lambda _storage, name, *_: name.startswith(STATE_PREFIX)
+    )
     around(Writer, "flush", "before-flush", "after-flush", lambda writer, *_: writer.produced > 0)
     around(TransactionClient, "prepared_view", "", "after-proof")
     around(SlotLoop, "_acknowledge", "", "after-ack", lambda _loop, _subtask, pending: pending.done)
@@ -83,7 +103,7 @@ def _install(point: str, nth: int) -> None:
 
 def main() -> int:
     """Run the pipeline with the faults; exit code of the daemon."""
-    nth, file = sys.argv[1:]
+    fault, file = sys.argv[1:]
     from tidegate.daemon.run import run_pipeline
 
     root = str(Path(__file__).resolve().parents[2])
@@ -92,7 +112,7 @@ def main() -> int:
 
     def faulty_job(self: SparkHost, bootstrap: SlotBootstrap, *args: Any) -> SparkJob:
         fields = {name: getattr(bootstrap, name) for name in SlotBootstrap.__struct_fields__}
-        return job(self, FaultyBootstrap(**fields, nth=int(nth)), *args)
+        return job(self, FaultyBootstrap(**fields, fault=fault), *args)
 
     SparkHost.job = faulty_job  # type: ignore[method-assign, assignment]  # that is the purpose
     return run_pipeline(Path(file))

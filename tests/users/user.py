@@ -22,6 +22,9 @@ from tests.support.daemon_process import DaemonProcess
 from tests.waiting import PATIENCE_S
 from tidegate.daemon.broker.server import create_topics
 from tidegate.daemon.demo.verify import read_topic
+from tidegate.ids import TopicPartition
+from tidegate.sinks.facts import OpenTransaction
+from tidegate.sinks.transactions import TransactionClient
 
 Document = dict[str, Any]
 
@@ -125,6 +128,16 @@ class User:
         """Committed values of a topic, decoded, partition by partition."""
         return [msgspec.json.decode(value) for rows in read_topic(self.bootstrap, topic) for _, value in rows]
 
+    def open_transactions(self, *topics: str) -> list[OpenTransaction]:
+        """What stands in front of read-committed readers."""
+        client = TransactionClient({"bootstrap.servers": self.bootstrap})
+        try:
+            counts = client.topics(topics)
+            parts = [TopicPartition(topic, index) for topic in topics for index in range(counts[topic].partitions)]
+            return client.open_transactions(parts)
+        finally:
+            client.close()
+
     def command(self, *arguments: str, timeout_s: float = PATIENCE_S) -> Ended:
         """`tidegate ...` until it ends."""
         ran = subprocess.run(
@@ -142,11 +155,14 @@ class User:
         """`tidegate run` on the file as it is now, until it ends by itself."""
         return self.command("run", str(self.write()), timeout_s=timeout_s)
 
-    def start(self) -> DaemonProcess:
-        """`tidegate run` in the background; ended by `close` at the latest."""
+    def start(self, *command: str) -> DaemonProcess:
+        """`tidegate run` in the background, or another command; ended by `close` at the latest."""
         number = len(self.daemons)
         made = DaemonProcess(
-            self.write(f"pipeline-{number}.yaml"), self.directory / f"daemon-{number}.log", self.environ
+            self.write(f"pipeline-{number}.yaml"),
+            self.directory / f"daemon-{number}.log",
+            self.environ,
+            command=command,
         )
         self.daemons.append(made)
         return made.start()

@@ -115,10 +115,15 @@ class Journal:
         return self._identity
 
     def read(self) -> JournalState:
-        """What is true now. Raises StorageError, ObjectCorrupt, JournalRefused; decides nothing."""
+        """What is true now; decides nothing.
+
+        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when what this daemon has written is gone.
+        """
         for _ in range(READ_TRIES):
             sequences = self._sequences()
             if not sequences:
+                if self._state.newest is not None:
+                    raise self._vanished()
                 if not self._storage.list(STATE_PREFIX):
                     return EMPTY
                 if not self._sequences():  # else another daemon has just begun
@@ -149,8 +154,6 @@ class Journal:
         owned = self._state.newest is not None
         for _ in range(TAKEOVER_TRIES):
             state = self.read()
-            if owned and state.newest is None:
-                raise self._vanished()
             if owned and state.newest is not None and state.newest.writer.token != self._writer.token:
                 raise self._superseded(state.newest.sequence)
             entry = Takeover(

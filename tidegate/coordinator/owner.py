@@ -36,10 +36,11 @@ class OwnerRecord(msgspec.Struct, frozen=True):
     writer: str
     """First characters of the token of Writer."""
     checkpoint: CheckpointId
-    host: str
+    process: str
+    """And its host, for people."""
 
     def __str__(self) -> str:
-        return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, written on {self.host}"
+        return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, {self.process}"
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ def derive_record(state: JournalState) -> OwnerRecord:
         attempt=state.attempt,
         writer=state.newest.writer.token[:WRITER_LENGTH],
         checkpoint=CheckpointId(0) if newest is None else newest.id,
-        host=state.newest.writer.host,
+        process=str(state.newest.writer),
     )
 
 
@@ -133,10 +134,10 @@ def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: Owner
         older = found.attempt < own.attempt
         if older or (found.attempt == own.attempt and found.writer == own.writer):
             return
+    elsewhere = "" if found.journal == own.journal else ", with another checkpoint directory"
     raise Superseded(
-        f"the pipeline was taken over by a daemon with another checkpoint directory ({found}; this one is {own}): this "
-        "daemon stops; nothing it had not decided before is lost",
-        host=found.host,
+        f"superseded by {found.process}, attempt {found.attempt}{elsewhere} (its record in Kafka: {found}; this one is "
+        f"{own}): this daemon stops; nothing it had not decided before is lost",
         attempt=found.attempt,
     )
 

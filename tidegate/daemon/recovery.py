@@ -118,23 +118,24 @@ class _Look(msgspec.Struct, frozen=True):
 async def _look_first(plan: Plan, services: Services, options: StartOptions, *, first: bool) -> _Look:
     """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
 
-    The facts are newer than the journal that they are compared with. Raises what `recover` raises.
+    The facts are newer than the journal that they are compared with, and the journal is newer than what Kafka says
+    about the pipeline, which follows it. Raises what `recover` raises.
     """
     journal = services.journal
     tries_left = LOOK_TRIES
     while True:
         tries_left -= 1
+        known = await services.kafka.read_known(plan.pipeline)
         before = await services.in_journal_thread(journal.read)
         facts = await read_facts(plan, services)
         choosing = Choosing(services, facts, options.restore, verify=first)
-        known = await services.kafka.read_known(plan.pipeline)
         replaced: tuple[str, ...] = ()
         try:
+            decide_restore(before, facts)
+            await choosing.look(before)
             replaced = decide_owner(
                 before, known, place=services.storage.location, consent=first and options.repeats_output
             )
-            decide_restore(before, facts)
-            await choosing.look(before)
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             if refusal.retriable or not moved or (options.restore is not None and not tries_left):

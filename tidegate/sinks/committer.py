@@ -208,7 +208,7 @@ class Committer:
         for own, ids in fenced.items():
             if ids:
                 more = f" and {len(ids) - REPORTED_IDS} more" if len(ids) > REPORTED_IDS else ""
-                whose = "earlier attempts" if own else f"pipeline {pipeline} from another checkpoint directory"
+                whose = "attempts that have ended" if own else f"pipeline {pipeline} from another checkpoint directory"
                 logger.info(
                     "aborted %d open transactions of %s: %s%s", len(ids), whose, ", ".join(ids[:REPORTED_IDS]), more
                 )
