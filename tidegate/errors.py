@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
+"""What is left where nothing else fits: everything is read as `start` says, and written again (ADR 20)."""
 
 
 class TidegateError(Exception):

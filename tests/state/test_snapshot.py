@@ -89,7 +89,7 @@ def test_another_shape_is_refused_with_both() -> None:
 def test_the_remedy_for_another_shape_does_not_end_in_the_next_refusal() -> None:
     """A new name for the step is refused, too, for the state that the checkpoint holds under the old one."""
     other = StateShape(SHAPE.keys, SHAPE.values[:1], SHAPE.key_hash, SHAPE.max_parallelism)
-    with pytest.raises(StateUnreadable, match=r"begin anew with a new `checkpoints\.directory`") as raised:
+    with pytest.raises(StateUnreadable, match=r"start with an empty `checkpoints\.directory`") as raised:
         read(snapshot(), shape=other)
     assert "new name" not in raised.value.message
 

@@ -17,6 +17,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 
 
@@ -161,7 +162,7 @@ def refuse_damaged(
         choice = f"when readers can live with that, start with --restore {number} --repeat-output; "
     return RestoreRefused(
         f"{'; '.join(damage)}. In its place nothing is restored: {why}. The choices: put the files back from a backup; "
-        f"{choice}restore a savepoint; or begin with a new `checkpoints.directory`",
+        f"{choice}restore a savepoint; or begin with {BEGIN_ANEW}",
         newest=state.retained[-1].checkpoint.id,
     )
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import PipelineStopped
+from tidegate.errors import BEGIN_ANEW, PipelineStopped
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
@@ -54,8 +54,8 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
         if new != old:
             raise TopicReplaced(
                 f"topic {topic} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
-                "offsets start anew and the positions of the checkpoint mean nothing there: start with a new "
-                "`checkpoints.directory` if that is intended",
+                f"offsets start anew and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
+                "if that is intended",
                 topic=topic,
                 old=old,
                 new=new,
@@ -70,7 +70,7 @@ def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping
         raise TopicGone(
             f"topic {', '.join(gone)} is not there any more, or may not be described any more: {LOOKS_AWAY_MAX} looks "
             "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
-            "deleted: grant DESCRIBE, or start with a new `checkpoints.directory` once it is there again",
+            f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again",
             topics=gone,
         )
     return away

@@ -28,7 +28,7 @@ from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.errors import BEGIN_ANEW, AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
@@ -393,7 +393,7 @@ class Journal:
             f"{place}/{_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
             f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
             f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
-            "--repeat-output); or begin anew with a new `checkpoints.directory`, as `start` says"
+            f"--repeat-output); or begin as `start` says, with {BEGIN_ANEW}"
         )
 
     def _journal_gone(self) -> JournalRefused:

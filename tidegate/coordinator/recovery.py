@@ -12,7 +12,7 @@ import msgspec
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
-from tidegate.errors import PipelineStopped
+from tidegate.errors import BEGIN_ANEW, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range
 
@@ -214,8 +214,8 @@ def _refuse_other_identity(old: Identity, new: Identity) -> None:
     if old.cluster_id != new.cluster_id:
         raise RestoreRefused(
             f"the checkpoint was taken on Kafka cluster {old.cluster_id}, `bootstrap.servers` leads to cluster "
-            f"{new.cluster_id}; offsets mean nothing there: correct the address, or start with a new "
-            "`checkpoints.directory`",
+            f"{new.cluster_id}; offsets mean nothing there: correct the address, or start with "
+            f"{BEGIN_ANEW}",
             old=old.cluster_id,
             new=new.cluster_id,
         )
@@ -224,7 +224,7 @@ def _refuse_other_identity(old: Identity, new: Identity) -> None:
         if current != topic_id:
             raise RestoreRefused(
                 f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
-                "offsets start anew: start with a new `checkpoints.directory` if that is intended",
+                f"offsets start anew: start with {BEGIN_ANEW} if that is intended",
                 topic=topic,
                 old=topic_id,
                 new=current,
@@ -232,7 +232,7 @@ def _refuse_other_identity(old: Identity, new: Identity) -> None:
     if old.max_parallelism != new.max_parallelism:
         raise RestoreRefused(
             f"max_parallelism was {old.max_parallelism} and is now {new.max_parallelism}; it is fixed for the life of "
-            f"the state: set it back to {old.max_parallelism}, or start with a new `checkpoints.directory`",
+            f"the state: set it back to {old.max_parallelism}, or start with {BEGIN_ANEW}",
             old=old.max_parallelism,
             new=new.max_parallelism,
         )
@@ -245,15 +245,15 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
             raise RestoreRefused(
                 f"the checkpoint holds positions of source {source!r}, which the pipeline no longer has (it has: "
                 f"{_names(facts.sources)}); if it was renamed put the old name back, if it was removed on purpose "
-                "start with a new `checkpoints.directory`",
+                f"start with {BEGIN_ANEW}",
                 source=source,
             )
         for topic in sorted({partition.topic for partition in next_offsets}):
             if topic not in facts.sources[source]:
                 raise RestoreRefused(
                     f"source {source!r} no longer reads topic {topic}, but the checkpoint holds positions of it; put "
-                    "the topic back, or give the changed source a new name and start with a new "
-                    "`checkpoints.directory`",
+                    "the topic back, or give the changed source a new name and start with "
+                    f"{BEGIN_ANEW}",
                     source=source,
                     topic=topic,
                 )
@@ -269,7 +269,7 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
             raise RestoreRefused(
                 f"the checkpoint holds state of step {operator!r}, which the pipeline no longer has as a step with "
                 f"state (it has: {_names(facts.stateful)}); if it was renamed put the old name back, if it was removed "
-                "on purpose start with a new `checkpoints.directory`",
+                f"on purpose start with {BEGIN_ANEW}",
                 operator=operator,
             )
 
@@ -282,7 +282,7 @@ def _refuse_shrunk(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None
                 raise RestoreRefused(
                     f"topic {partition.topic} has {count} partitions, the checkpoint holds a position of partition "
                     f"{partition.partition}; the topic is another one than before: correct `bootstrap.servers` or the "
-                    "topic, or start with a new `checkpoints.directory`",
+                    f"topic, or start with {BEGIN_ANEW}",
                     source=source,
                     partition=str(partition),
                     partitions=count,

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from tidegate.coordinator.types import StateHandle
+from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 
@@ -18,7 +19,7 @@ def read_state(storage: Storage, handle: StateHandle) -> bytes:
         raise ObjectCorrupt(
             f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes with "
             f"sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back from a "
-            "backup, or start with a new `checkpoints.directory`",
+            f"backup, or start with {BEGIN_ANEW}",
             name=handle.path,
         )
     return data

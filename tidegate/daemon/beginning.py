@@ -13,6 +13,7 @@ from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.decisions import Services
+from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan, SourceOperator
 
@@ -66,8 +67,9 @@ def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]
     for source, fixed, now in derive_moved_starts(checkpoint, starts):
         logger.warning(
             "source %s: `start` is now %s, but its positions were fixed by `start: %s` when the pipeline was first "
-            "started, and it goes on there; to begin elsewhere use a new `checkpoints.directory`",
+            "started, and it goes on there; to begin elsewhere use %s",
             source,
             now,
             fixed,
+            BEGIN_ANEW,
         )

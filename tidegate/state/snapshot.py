@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.datatypes import DataType
+from tidegate.errors import BEGIN_ANEW
 from tidegate.state.errors import StateUnreadable
 
 FORMAT_VERSION: Final = 1
@@ -148,8 +149,8 @@ def _check(header: SnapshotHeader, operator: str, state: str, shape: StateShape)
     if header.shape != shape:
         raise StateUnreadable(
             f"state of {operator} was written as {_describe(header.shape)}, the pipeline now needs {_describe(shape)}: "
-            "put the old definition of the step back, or begin anew with a new `checkpoints.directory` (all state "
-            "empty, sources at their `start`)",
+            f"put the old definition of the step back, or start with {BEGIN_ANEW} (all state empty, sources at their "
+            "`start`)",
             operator=operator,
         )
 
