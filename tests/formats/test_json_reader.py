@@ -215,3 +215,37 @@ def test_decoding_agrees_with_the_standard_library(records: list[dict[str, objec
 def test_any_bytes_give_a_row_or_a_failure(values: list[bytes]) -> None:
     frame, failures = JsonDecoder(SCHEMA).decode(values)
     assert frame.height + len(failures) == len(values)
+
+
+WRONG: dict[str, tuple[DataType, bytes]] = {
+    "type": (BIGINT, b'"5"'),
+    "range": (TINYINT, b"128"),
+    "text": (DATE, b'"2026-02-30"'),
+    "moment": (TIMESTAMP, b'"0001-01-01T00:00:00+01:00"'),
+    "last": (TIMESTAMP, b'"9999-12-31T23:59:59-01:00"'),
+    "nested": (DataType("array", element=POINT), b'[null, {"at": "0001-01-01T00:00:00+01:00"}]'),
+    "deep": (POINT, b'{"x": 1.5}'),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("read", [[], [("id", BIGINT)]])
+def test_X19_declared_fields_are_checked_whether_they_are_read_or_not(
+    name: str, read: list[tuple[str, DataType]]
+) -> None:
+    kind, wrong = WRONG[name]
+    declared = [("id", BIGINT), ("v", kind)]
+    values: list[bytes | None] = [b'{"id":0}', b'{"id":1,"v":%s}' % wrong, b'{"id":2,"v":null,"else":[1]}']
+    frame, failures = JsonDecoder(declared, read).decode(values)
+    whole, same = JsonDecoder(declared).decode(values)
+    assert failures == same
+    assert [failure.row for failure in failures] == [1]
+    assert frame.height == whole.height == 2
+    assert frame.equals(whole.select(column for column, _ in read)) or not read
+
+
+def test_X19_timestamps_of_the_first_and_last_year_are_read_and_unread() -> None:
+    values: list[bytes | None] = [b'{"v":"0001-01-01T00:00:00Z"}', b'{"v":"9999-12-31T23:59:59.999999Z"}', b"{}"]
+    for read in ([("v", TIMESTAMP)], []):
+        frame, failures = JsonDecoder([("v", TIMESTAMP)], read).decode(values)
+        assert (frame.height, failures) == (3, [])

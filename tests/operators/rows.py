@@ -34,6 +34,7 @@ def make_aggregate(
     argument: DataType = BIGINT,
     keys: Mapping[str, DataType] | None = None,
     emit: str = "each",
+    backend: str = "memory",
 ) -> AggregateRuntime:
     """Keys are `k: bigint` unless given; each function of column `x` gives a column named after it."""
     keys = {"k": BIGINT} if keys is None else keys
@@ -50,7 +51,7 @@ def make_aggregate(
         output=(*keys.items(), *((name, call.type) for name, call in calls)),
         bad_records="skip",
     )
-    return AggregateRuntime(operator, 128, choose_backend("memory", retained=1))
+    return AggregateRuntime(operator, 128, choose_backend(backend, retained=1))
 
 
 def make_frame(schema: Mapping[str, DataType], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:

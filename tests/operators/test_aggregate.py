@@ -15,7 +15,8 @@ from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TI
 from tidegate.ids import CheckpointId
 from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
 from tidegate.operators.failures import RecordFailure
-from tidegate.state.errors import StateUnreadable
+from tidegate.operators.running import Aggregate
+from tidegate.state.errors import LocalStateFailed, StateUnreadable
 
 MAX = 2**63 - 1
 
@@ -97,6 +98,42 @@ def test_overflow_with_latest_keeps_the_order_of_the_good_rows() -> None:
     operator = make_aggregate(["sum"], emit="latest")
     rows = [(1, MAX), (2, 4), (1, 1), (3, 1), (2, 1)]
     assert process(operator, frame_of(rows)).rows() == [(1, MAX), (3, 1), (2, 5)]
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Aggregate.run
+
+    def broken(self: Aggregate, numbers: Any, values: Any, accumulators: Any) -> Any:
+        results = plain(self, numbers, values, accumulators)
+        if self.name == "last" and 13 in values:
+            raise ZeroDivisionError("thirteen")
+        return results
+
+    monkeypatch.setattr(Aggregate, "run", broken)
+    operator = make_aggregate(["count(*)", "sum", "last"], backend=backend)
+    rows = [(number % 3, number) for number in range(50)]
+    result = process(operator, frame_of(rows))
+    [failure] = operator.take_failures()
+    assert (failure.row, failure.reason) == (13, "INTERNAL_ERROR: ZeroDivisionError: thirteen")
+    good = [row for row in rows if row[1] != 13]
+    assert result.rows() == process(make_aggregate(["count(*)", "sum", "last"]), frame_of(good)).rows()
+    assert process(operator, frame_of([(1, 0)])).rows() == [(1, 17, sum(v for k, v in good if k == 1), 0)]
+    operator.state.close()
+
+
+def test_X13_state_on_a_broken_disk_is_no_fault_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = make_aggregate(["sum"])
+
+    def fail(*_: object) -> None:
+        raise LocalStateFailed("the disk is full")
+
+    monkeypatch.setattr(operator.state, "put_many", fail)
+    with pytest.raises(LocalStateFailed):
+        operator.process(frame_of([(1, 1), (2, 2)]))
+    assert operator.take_failures() == []
 
 
 def test_F15_F16_a_restored_operator_goes_on_exactly_where_the_snapshot_was() -> None:

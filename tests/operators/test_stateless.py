@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import polars as pl
+from collections.abc import Sequence
 
-from tidegate.datatypes import BIGINT
+import polars as pl
+import pytest
+
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING
 from tidegate.ids import OperatorName
+from tidegate.operators.expressions.compiled import COMPILERS, Compiled, strict
 from tidegate.operators.filter import FilterRuntime
 from tidegate.operators.select import SelectRuntime
 from tidegate.operators.union import UnionRuntime
+from tidegate.plan.expression import Call, Column, can_fail
 from tidegate.plan.graph import FilterOperator, SelectOperator, UnionOperator
 from tidegate.plan.parse import parse_expression
 
@@ -78,3 +83,90 @@ def test_F26_operators_without_state_have_no_snapshot() -> None:
     )
     for operator in operators:
         assert operator.state is None
+
+
+RAW = {"v": BINARY}
+RAW_FRAME = pl.DataFrame({"v": [b"abc ", b"\xff", None, "ä".encode()], "__offset": [10, 11, 12, 13]})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cast(v as string)", ["abc ", None, "ä"]),
+        ("upper(v)", ["ABC ", None, "Ä"]),
+        ("trim(v)", ["abc", None, "ä"]),
+        ("v like 'a%'", [True, None, False]),
+        ("contains(v, 'b')", [True, None, False]),
+        ("concat(v, '!')", ["abc !", None, "ä!"]),
+    ],
+)
+def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: list[object]) -> None:
+    expression = parse_expression(text, RAW)
+    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", expression.type),), "skip"))
+    result = operator.process(RAW_FRAME)
+    assert result is not None
+    assert result["r"].to_list() == expected
+    assert result["__offset"].to_list() == [10, 12, 13]
+    [failure] = operator.take_failures()
+    assert (failure.row, failure.reason) == (1, "CAST_INVALID_INPUT in `cast(v as string)`")
+
+
+def test_X13_try_cast_of_bytes_that_are_no_utf8_is_null() -> None:
+    expression = parse_expression("try_cast(v as string)", RAW)
+    assert not can_fail(expression)
+    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", STRING),), "skip"))
+    result = operator.process(RAW_FRAME)
+    assert result is not None
+    assert result["r"].to_list() == ["abc ", None, None, "ä"]
+    assert operator.take_failures() == []
+
+
+def raises_for_four(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """A function with a mistake that nobody knows of."""
+
+    def broken(values: pl.Series) -> pl.Series:
+        if 4 in values.to_list():
+            raise ZeroDivisionError("four")
+        return values > 1
+
+    value = arguments[0].value.map_batches(broken, return_dtype=pl.Boolean, is_elementwise=True)
+    return strict(call, arguments, value)
+
+
+def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
+    call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
+    select = SelectRuntime(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), "skip"))
+    result = select.process(FRAME)
+    assert result is not None
+    assert result.rows() == [(0, 10, False), (0, 11, True), (0, 12, None)]
+    [failure] = select.take_failures()
+    assert (failure.row, failure.reason) == (3, "INTERNAL_ERROR: ZeroDivisionError: four")
+    keep = FilterRuntime(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), "skip"))
+    result = keep.process(FRAME)
+    assert result is not None
+    assert result["__offset"].to_list() == [11]
+    assert [one.row for one in keep.take_failures()] == [3]
+    assert keep.process(FRAME[3:]) is None
+
+
+def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
+    call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
+    quotient = parse_expression("a div b", SCHEMA)
+    columns = (("r", call), ("q", quotient))
+    select = SelectRuntime(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), "skip"))
+    result = select.process(pl.concat([FRAME, FRAME]))
+    assert result is not None
+    assert result["__offset"].to_list() == [10, 12, 10, 12]
+    assert [(one.row, one.reason[:14]) for one in select.take_failures()] == [
+        (1, "DIVIDE_BY_ZERO"),
+        (3, "INTERNAL_ERROR"),
+        (5, "DIVIDE_BY_ZERO"),
+        (7, "INTERNAL_ERROR"),
+    ]
+
+
+def test_X13_a_mistake_without_rows_raises_and_skips_nothing() -> None:
+    with pytest.raises(pl.exceptions.ColumnNotFoundError):
+        FilterRuntime(make_filter("a > 1")).process(FRAME.drop("a"))

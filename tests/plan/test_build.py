@@ -1,4 +1,4 @@
-"""Pipeline file -> plan: chaining, exchanges, narrow columns, provenance, warnings."""
+"""Pipeline file -> plan: chaining, exchanges, narrow columns, warnings."""
 
 from __future__ import annotations
 
@@ -184,25 +184,6 @@ sinks:
     assert names(source.output) == ["id"]
 
 
-@pytest.mark.parametrize(
-    ("step", "provenance"),
-    [
-        ("{name: s, from: orders, where: amount > 1}", False),
-        ("{name: s, from: orders, where: amount / qty > 1}", True),
-        ("{name: s, from: orders, where: amount / 100 > 1}", False),
-        ("{name: s, from: orders, select: {x: 'cast(customer as int)'}}", True),
-        ("{name: s, from: orders, select: {x: 'try_cast(customer as int)'}}", False),
-        ("{name: s, from: orders, key: customer, aggregate: {n: sum(id)}}", True),
-        ("{name: s, from: orders, key: customer, aggregate: {n: sum(amount), c: count(*), m: max(id)}}", False),
-    ],
-)
-def test_sources_tell_provenance_where_a_record_can_fail(step: str, provenance: bool) -> None:
-    plan = plan_of(ORDERS + f"steps:\n  - {step}\nsinks:\n  out: {{from: s, topic: out, format: json}}\n")
-    source = operators(plan)["orders"]
-    assert isinstance(source, SourceOperator)
-    assert source.provenance is provenance
-
-
 UNION = """\
 sources:
   a: {topic: a, schema: {id: bigint, x: string}}
@@ -234,11 +215,6 @@ def test_a_union_of_several_inputs_begins_a_vertex_with_forward_edges_of_equal_c
     assert all(order.index(edge.upstream) < order.index(edge.downstream) for edge in plan.edges)
 
 
-def test_sources_that_meet_agree_on_provenance() -> None:
-    sources = [found for found in operators(plan_of(UNION)).values() if isinstance(found, SourceOperator)]
-    assert [source.provenance for source in sources] == [True, True, True]
-
-
 def test_bad_records_are_skipped_only_if_all_sources_say_so() -> None:
     text = UNION.replace("both, c", "c, b").replace("[a, b]}", "[a, c]}")
     found = operators(plan_of(text + "  rest: {from: both, topic: rest}\n"))
@@ -268,10 +244,8 @@ def test_a_sink_with_timestamps_can_fail_a_record_and_does_as_its_source_says(po
     total = "steps:\n- {name: last, from: orders, key: customer, aggregate: {at: max(at)}}\n"
     sink = "sinks:\n  out: {from: last, topic: out, key: customer, timestamp: at}\n"
     found = operators(plan_of(f"{ORDERS}    bad_records: {policy}\n{total}{sink}"))
-    source, out = found["orders"], found["out"]
-    assert isinstance(source, SourceOperator)
+    out = found["out"]
     assert isinstance(out, SinkOperator)
-    assert source.provenance
     assert out.bad_records == policy
 
 

@@ -30,7 +30,7 @@ def test_an_added_partition_is_read_from_its_first_offset_beside_the_others(
 ) -> None:
     """Its records are older than the order to read it, and `start: latest` does not skip them."""
     topic = topics()
-    with Reading(source_operator(broker.bootstrap, topic, start="latest", until="never", provenance=True)) as reading:
+    with Reading(source_operator(broker.bootstrap, topic, start="latest", until="never")) as reading:
         reading.source.wait_ready(60)
         produce(broker.bootstrap, topic, orders(range(5)))
         reading.read(5)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import confluent_kafka as ck
 import msgspec
+import polars as pl
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
@@ -21,7 +23,7 @@ def test_bounded_read_returns_all_records_of_all_partitions_in_order(broker: Ses
     topic = topics("orders", 3)
     for partition in range(3):
         produce(broker.bootstrap, topic, orders(range(partition * 1000, partition * 1000 + 1000)), partition)
-    with Reading(source_operator(broker.bootstrap, topic, provenance=True), 3) as reading:
+    with Reading(source_operator(broker.bootstrap, topic), 3) as reading:
         frame = reading.read()
     assert frame.height == 3000
     for partition in range(3):
@@ -144,7 +146,7 @@ def test_two_topics_keep_their_positions_apart(broker: SessionBroker, topics: To
 def test_bad_records_are_told_with_partition_offset_and_reason(broker: SessionBroker, topics: TopicMaker) -> None:
     topic = topics()
     produce(broker.bootstrap, topic, [*orders([0]), b"", b"{", None, *orders([4]), b'{"id":"x"}'])
-    with Reading(source_operator(broker.bootstrap, topic, provenance=True)) as reading:
+    with Reading(source_operator(broker.bootstrap, topic)) as reading:
         frame = reading.read()
     failures = [failure for batch in reading.batches for failure in batch.failures]
     assert frame["__offset"].to_list() == [0, 4]
@@ -153,6 +155,37 @@ def test_bad_records_are_told_with_partition_offset_and_reason(broker: SessionBr
     assert "tombstone" in failures[2].reason
     assert "$.id" in failures[3].reason
     assert sum(batch.records for batch in reading.batches) == 6
+
+
+def test_X19_a_wrong_type_in_a_declared_column_that_nobody_reads_is_bad(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics()
+    produce(broker.bootstrap, topic, [*orders([0]), b'{"id": 1, "name": 7}', b'{"id": 2, "name": null}', *orders([3])])
+    with Reading(source_operator(broker.bootstrap, topic, output=(("id", BIGINT),))) as reading:
+        frame = reading.read()
+    assert frame.select("id", "__offset").rows() == [(0, 0), (2, 2), (3, 3)]
+    failures = [failure for batch in reading.batches for failure in batch.failures]
+    assert [(failure.offset, failure.reason[:10]) for failure in failures] == [(1, "WRONG_TYPE")]
+
+
+def test_X13_a_record_that_makes_the_decoder_raise_is_bad_alone(
+    broker: SessionBroker, topics: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall_over(messages: list[ck.Message], names: list[str]) -> pl.DataFrame:
+        if any(message.value() == b"poison" for message in messages):
+            raise ZeroDivisionError("poison")
+        return pl.DataFrame({"value": [message.value() for message in messages]}, schema={"value": pl.Binary()})
+
+    monkeypatch.setattr("tidegate.sources.kafka._raw_frame", fall_over)
+    topic = topics()
+    produce(broker.bootstrap, topic, [b"a", b"poison", b"b"])
+    raw = source_operator(broker.bootstrap, topic, format="raw", output=(("value", BINARY),))
+    with Reading(raw) as reading:
+        frame = reading.read()
+    assert frame.select("value", "__offset").rows() == [(b"a", 0), (b"b", 2)]
+    [failure] = [failure for batch in reading.batches for failure in batch.failures]
+    assert (failure.offset, failure.reason) == (1, "INTERNAL_ERROR: ZeroDivisionError: poison")
 
 
 def test_raw_source_has_the_fixed_schema(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -1,7 +1,8 @@
-"""JSON values to columns: strict, one record at a time, only the fields that the pipeline uses.
+"""JSON values to columns: strict, one record at a time.
 
 Each value is decoded by msgspec into a struct made from the schema, so a bad record is known by itself and the
 others keep their rows. A columnar JSON reader would be no faster here and coerces, drops or merges records.
+All declared fields are checked; columns are made of those that the pipeline uses.
 
 Rules: missing and null are NULL; unknown fields are skipped; of a repeated field the last counts; integers have
 bounds and no fraction (`1.0` is refused); a double takes integers; a timestamp is an RFC 3339 string (without an
@@ -27,6 +28,8 @@ Columns = Sequence[tuple[str, DataType]]
 _FLOAT_MAX = 3.4028234663852886e38
 _BOUND = re.compile(r"Expected `(int|float)` [<>]=|^Number out of range")
 _KEPT_TYPES = (bytes, dt.datetime, dt.date)
+_LAST_YEARS = frozenset({dt.MINYEAR, dt.MAXYEAR})
+_YEAR = attrgetter("year")
 
 
 def _between(kind: type, low: float, high: float) -> Any:
@@ -49,17 +52,19 @@ _SCALARS: dict[str, Any] = {
 
 
 class JsonDecoder:
-    """Decodes values into a frame with exactly the columns of `output`."""
+    """Decodes values into a frame with exactly the columns of `output`, by default all that are declared.
 
-    def __init__(self, output: Columns) -> None:
-        self._schema = pl.Schema([(name, polars_type(kind)) for name, kind in output])
-        self._readers = [_reader(index, kind) for index, (_, kind) in enumerate(output)]
-        self._outside = [
-            (name, outside.fill_null(value=False).alias(name))
-            for name, kind in output
-            if (outside := _outside_calendar(pl.col(name), kind)) is not None
-        ]
-        self._decode: Callable[[Any], Any] = msgspec.json.Decoder(_record_type("Record", output)).decode
+    A field that is declared has its type or makes its record bad, whether anybody reads it or not.
+    """
+
+    def __init__(self, declared: Columns, output: Columns | None = None) -> None:
+        self._decode: Callable[[Any], Any] = msgspec.json.Decoder(_record_type("Record", declared)).decode
+        fields = [_Field(index, name, kind) for index, (name, kind) in enumerate(declared)]
+        wanted = {name for name, _ in (declared if output is None else output)}
+        self._read = [one for one in fields if one.name in wanted]
+        self._schema = pl.Schema([(one.name, one.type) for one in self._read])
+        self._moments = [one for one in fields if one.outside is not None]
+        """Fields that hold timestamps."""
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
         """Rows of the good records in order, and the bad ones. Never raises for what a record contains."""
@@ -75,13 +80,17 @@ class JsonDecoder:
                 row = len(records) + len(failures)
                 failures.append(DecodeFailure(row, _reason(values[row], error)))
         frame = self._frame(records)
-        return self._within_calendar(frame, failures) if self._outside else (frame, failures)
+        return self._within_calendar(frame, records, failures) if self._moments else (frame, failures)
 
     def _within_calendar(
-        self, frame: pl.DataFrame, failures: list[DecodeFailure]
+        self, frame: pl.DataFrame, records: list[Any], failures: list[DecodeFailure]
     ) -> tuple[pl.DataFrame, list[DecodeFailure]]:
         """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
-        found = frame.select(outside for _, outside in self._outside)
+        looked_at = [one for one in self._moments if one.name in frame.columns or one.may_be_outside(records)]
+        if not looked_at:
+            return frame, failures
+        unread = [one.column(records) for one in looked_at if one.name not in frame.columns]
+        found = frame.hstack(unread).select(one.outside for one in looked_at if one.outside is not None)
         bad = found.select(pl.any_horizontal(pl.all())).to_series()
         if not bad.any():
             return frame, failures
@@ -99,12 +108,28 @@ class JsonDecoder:
         if not self._schema:
             return pl.DataFrame(height=len(records))
         # Column by column: a tuple per record, transposed by `zip`, was measured four times as slow.
-        return pl.DataFrame(
-            [
-                pl.Series(name, list(map(read, records)), dtype=kind)
-                for (name, kind), read in zip(self._schema.items(), self._readers, strict=True)
-            ]
-        )
+        return pl.DataFrame([one.column(records) for one in self._read])
+
+
+class _Field:
+    """A declared field: the attribute `f<index>` of a decoded record."""
+
+    def __init__(self, index: int, name: str, kind: DataType) -> None:
+        self.name = name
+        self.type = polars_type(kind)
+        outside = _outside_calendar(pl.col(name), kind)
+        self.outside = None if outside is None else outside.fill_null(value=False).alias(name)
+        """Where its column holds a timestamp that nobody could read; None for a type without timestamps."""
+        self._value = _reader(index, kind)
+        self._plain = kind == TIMESTAMP
+
+    def column(self, records: list[Any]) -> pl.Series:
+        """Its values."""
+        return pl.Series(self.name, list(map(self._value, records)), dtype=self.type)
+
+    def may_be_outside(self, records: list[Any]) -> bool:
+        """Whether a look at the column is worth making it: an offset moves a timestamp by less than a day."""
+        return not self._plain or not _LAST_YEARS.isdisjoint(map(_YEAR, filter(None, map(self._value, records))))
 
 
 def _record_type(name: str, fields: Columns) -> type[msgspec.Struct]:

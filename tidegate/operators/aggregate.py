@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.formats.bisection import evaluate_rows, internal_reason
 from tidegate.formats.columns import polars_type
 from tidegate.operators.base import system_columns
 from tidegate.operators.failures import RecordFailure
@@ -61,16 +62,20 @@ class AggregateRuntime:
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
         if not frame.height:
             return None
-        keys = self._key_values(frame)
-        inputs = [self._values(frame, aggregate) for aggregate in self._aggregates]
-        try:
-            results, numbers = self._run(keys, inputs)
-        except OverflowError:
-            frame, results, numbers = self._run_by_row(frame, keys, inputs)
+        parts, raising = evaluate_rows(
+            frame.height, lambda start, end: self._run(frame if end - start == frame.height else frame[start:end])
+        )
+        if raising:
+            self._failures = [RecordFailure(row, _reason(error)) for row, error in raising]
+            frame = _without(frame, [row for row, _ in raising])
             if not frame.height:
                 return None
-        output = self._with_results(frame, results)
-        return output if self._each else output[_last_rows(numbers)]
+        columns = zip(*(results for _, (results, _) in parts), strict=True)
+        output = self._with_results(frame, [pl.concat(pieces) if len(pieces) > 1 else pieces[0] for pieces in columns])
+        if self._each:
+            return output
+        numbers = parts[0][1][1] if len(parts) == 1 else _numbered(self._key_values(frame))[1]
+        return output[_last_rows(numbers)]
 
     def take_failures(self) -> list[RecordFailure]:
         """See OperatorRuntime."""
@@ -84,41 +89,24 @@ class AggregateRuntime:
     def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
         return None if aggregate.argument is None else _plain(frame[aggregate.argument])
 
-    def _run(self, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]) -> tuple[list[pl.Series], list[int]]:
-        """Result columns and key numbers; the state moves only if nothing overflows. Raises OverflowError."""
-        index: dict[Any, int] = {}
-        number_of = index.setdefault
-        numbers = [number_of(key, len(index)) for key in keys]
+    def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
+        """Result columns and key numbers. The state moves at the very end, all or nothing: what raises has no effect.
+
+        Raises OverflowError.
+        """
+        index, numbers = _numbered(self._key_values(frame))
         initial = self._initial
         found = [initial if value is None else value for value in self.state.get_many(index)]
         accumulators = [list(map(part, found)) for part in self._parts]
         results = []
         position = 0
-        for aggregate, values in zip(self._aggregates, inputs, strict=True):
+        for aggregate in self._aggregates:
             end = position + len(aggregate.parts)
-            result = aggregate.run(numbers, values, accumulators[position:end])
+            result = aggregate.run(numbers, self._values(frame, aggregate), accumulators[position:end])
             results.append(_column(aggregate.name, aggregate.result, result))
             position = end
         self.state.put_many(index, zip(*accumulators, strict=True))
         return results, numbers
-
-    def _run_by_row(
-        self, frame: pl.DataFrame, keys: Sequence[Any], inputs: Sequence[Sequence[Any] | None]
-    ) -> tuple[pl.DataFrame, list[pl.Series], list[int]]:
-        """The slow way round an overflow: every row is a batch of its own, so a failing one leaves no trace."""
-        rows: list[list[pl.Series]] = []
-        kept: list[int] = []
-        for row, key in enumerate(keys):
-            try:
-                results, _ = self._run([key], [None if values is None else [values[row]] for values in inputs])
-            except OverflowError:
-                self._failures.append(RecordFailure(row, OVERFLOW))
-                continue
-            kept.append(row)
-            rows.append(results)
-        columns = [pl.concat(parts) for parts in zip(*rows, strict=True)] if rows else []
-        index = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        return frame[kept], columns, [index[keys[row]] for row in kept]
 
     def _with_results(self, frame: pl.DataFrame, results: Sequence[pl.Series]) -> pl.DataFrame:
         by_name = {column.name: column for column in results}
@@ -126,9 +114,25 @@ class AggregateRuntime:
         return pl.DataFrame([by_name[name] if name in by_name else frame[name] for name in names])
 
 
+def _reason(error: BaseException) -> str:
+    return OVERFLOW if isinstance(error, OverflowError) else internal_reason(error)
+
+
+def _numbered(keys: Sequence[Any]) -> tuple[dict[Any, int], list[int]]:
+    """The keys with their numbers, and the number of each row's key."""
+    index: dict[Any, int] = {}
+    number_of = index.setdefault
+    return index, [number_of(key, len(index)) for key in keys]
+
+
 def _last_rows(numbers: Sequence[int]) -> list[int]:
     """The last row of each key, in order."""
     return sorted(dict(zip(numbers, range(len(numbers)), strict=True)).values())
+
+
+def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
+    left_out = set(rows)
+    return frame[[row for row in range(frame.height) if row not in left_out]]
 
 
 def _plain(column: pl.Series) -> list[Any]:

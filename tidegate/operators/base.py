@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import polars as pl
 
+from tidegate.formats.bisection import evaluate_rows, internal_reason
 from tidegate.operators.failures import RecordFailure
 from tidegate.task.elements import SYSTEM_PREFIX
 from tidegate.task.ports import OperatorState
@@ -15,7 +17,10 @@ class OperatorRuntime(Protocol):
     """Filter, select, aggregate, union."""
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        """Rows in, rows out, order kept; None when nothing is left."""
+        """Rows in, rows out, order kept; None when nothing is left.
+
+        A row that makes an expression raise fails by itself: what is raised here is no record's fault.
+        """
 
     def take_failures(self) -> list[RecordFailure]:
         """Failed rows of the last frame, once; empty almost always."""
@@ -45,3 +50,19 @@ class Stateless:
 def system_columns(frame: pl.DataFrame) -> list[str]:
     """The engine's own columns of a frame."""
     return [name for name in frame.columns if name.startswith(SYSTEM_PREFIX)]
+
+
+Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
+
+
+def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:
+    """`apply` to a frame; rows that make it raise are failures among the others."""
+    parts, raising = evaluate_rows(
+        frame.height, lambda start, end: apply(frame if end - start == frame.height else frame[start:end])
+    )
+    if not raising and len(parts) == 1:
+        return parts[0][1]
+    failures = [RecordFailure(row, internal_reason(error)) for row, error in raising]
+    failures += [RecordFailure(start + one.row, one.reason) for start, (_, found) in parts for one in found]
+    kept = [result for _, (result, _) in parts] or [apply(frame.clear())[0]]
+    return pl.concat(kept), sorted(failures, key=lambda failure: failure.row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.operators.base import Stateless
+from tidegate.operators.base import Stateless, apply_to_rows
 from tidegate.operators.expressions import compile_predicate
 from tidegate.plan.graph import FilterOperator
 
@@ -18,5 +18,5 @@ class FilterRuntime(Stateless):
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """See OperatorRuntime."""
-        kept, self._failures = self._predicate.apply(frame)
+        kept, self._failures = apply_to_rows(frame, self._predicate.apply)
         return kept if kept.height else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.operators.base import Stateless, system_columns
+from tidegate.operators.base import Stateless, apply_to_rows, system_columns
 from tidegate.operators.expressions import compile_projection
 from tidegate.plan.graph import SelectOperator
 
@@ -18,5 +18,6 @@ class SelectRuntime(Stateless):
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         """See OperatorRuntime."""
-        result, self._failures = self._projection.apply(frame, keep=system_columns(frame))
+        keep = system_columns(frame)
+        result, self._failures = apply_to_rows(frame, lambda part: self._projection.apply(part, keep))
         return result if result.height else None

@@ -83,7 +83,6 @@ def _details(operator: Operator) -> Explanation:
                 "until": operator.until,
                 "bad_records": operator.bad_records,
                 "reads": _columns(operator.output),
-                "provenance": operator.provenance,
             }
         case FilterOperator():
             return {"where": text_of(operator.predicate), "bad_records": operator.bad_records}

@@ -21,7 +21,10 @@ T = TypeVar("T")
 
 
 class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="source"):
-    """Reads Kafka partitions, decodes, emits `output` (only the columns that anything downstream reads)."""
+    """Reads Kafka partitions, decodes `schema`, emits `output` (only the columns that anything downstream reads).
+
+    Its rows carry `__partition` and `__offset`: wherever one fails further down, it is reported by them.
+    """
 
     name: OperatorName
     topics: tuple[str, ...]
@@ -32,7 +35,6 @@ class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sou
     until: str  # "never" | "latest" | ISO-8601 timestamp
     bad_records: str  # "fail" | "skip"
     kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
-    provenance: bool = False  # batches carry `__partition` and `__offset`: some operator downstream can fail
 
 
 class UnionOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="union"):

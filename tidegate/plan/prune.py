@@ -1,4 +1,4 @@
-"""Only what is needed: columns nobody reads are not decoded, computed or sent; provenance only where it can matter."""
+"""Only what is needed: columns that nobody reads are neither computed nor sent (a source checks them all the same)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.plan.graph import (
     SourceOperator,
     UnionOperator,
 )
-from tidegate.plan.logical import LogicalGraph, LogicalNode, consumers_of, operator_can_fail
+from tidegate.plan.logical import LogicalGraph, LogicalNode
 
 
 def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
@@ -32,7 +32,7 @@ def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
 
 
 def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with narrow outputs and with provenance where a record can fail further down."""
+    """The same graph with narrow outputs."""
     needed: dict[OperatorName, set[str]] = {name: set() for name in graph}
     narrowed: LogicalGraph = {}
     for name in reversed(graph):
@@ -41,8 +41,7 @@ def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
         narrowed[name] = LogicalNode(operator, node.inputs, node.keys)
         for upstream in node.inputs:
             needed[upstream] |= reads_of(operator)
-    ordered = {name: narrowed[name] for name in graph}
-    return _with_provenance(ordered)
+    return {name: narrowed[name] for name in graph}
 
 
 def reads_of(operator: Operator) -> set[str]:
@@ -78,31 +77,3 @@ def _narrow(operator: Operator, needed: set[str]) -> Operator:
     if isinstance(operator, SourceOperator | FilterOperator | UnionOperator):
         return msgspec.structs.replace(operator, output=_keep(operator.output, needed))
     return operator
-
-
-def _with_provenance(graph: LogicalGraph) -> LogicalGraph:
-    """Sources name partition and offset of each record when an operator behind them can fail.
-
-    All sources that meet in some operator agree, so that what arrives there has the same columns.
-    """
-    consumers = consumers_of(graph)
-    groups: dict[OperatorName, OperatorName] = {}
-
-    def mark(name: OperatorName, group: OperatorName) -> None:
-        waiting = [name]
-        while waiting:
-            here = waiting.pop()
-            if groups.get(here) != group:
-                groups[here] = group
-                waiting += [*consumers[here], *graph[here].inputs]
-
-    for name in graph:
-        if name not in groups:
-            mark(name, name)
-    failing = {groups[name] for name, node in graph.items() if operator_can_fail(node.operator)}
-    return {
-        name: LogicalNode(msgspec.structs.replace(node.operator, provenance=True), node.inputs, node.keys)
-        if isinstance(node.operator, SourceOperator) and groups[name] in failing
-        else node
-        for name, node in graph.items()
-    }

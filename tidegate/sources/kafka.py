@@ -15,6 +15,7 @@ import polars as pl
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
+from tidegate.formats.bisection import evaluate_rows, internal_reason
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import DecodeFailure
 from tidegate.formats.json_reader import JsonDecoder
@@ -147,10 +148,9 @@ class KafkaSource:
         positions.move(pending.ends)
         if not messages:
             return None
-        frame, bad = self._decode(messages)
-        if self._operator.provenance:
-            numbers = origins if self._single else list(map(ck.Message.partition, messages))
-            frame = _with_provenance(frame, numbers, offsets, bad)
+        frame, bad = _decode_each(self._decode, messages)
+        numbers = origins if self._single else list(map(ck.Message.partition, messages))
+        frame = _with_provenance(frame, numbers, offsets, bad)
         failures = [UnreadableRecord(self._part(messages[f.row]), offsets[f.row], f.reason) for f in bad]
         return SourceBatch(frame, len(messages), size_bytes, failures)
 
@@ -170,9 +170,20 @@ class KafkaSource:
 Decode = Callable[[list[ck.Message]], tuple[pl.DataFrame, list[DecodeFailure]]]
 
 
+def _decode_each(decode: Decode, messages: list[ck.Message]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+    """The good rows; a record that makes the decoder raise is bad like the others."""
+    parts, raising = evaluate_rows(len(messages), lambda start, end: decode(messages[start:end]))
+    if not raising and len(parts) == 1:
+        return parts[0][1]
+    failures = [DecodeFailure(row, internal_reason(error)) for row, error in raising]
+    failures += [DecodeFailure(start + one.row, one.reason) for start, (_, found) in parts for one in found]
+    frames = [frame for _, (frame, _) in parts] or [decode([])[0]]
+    return pl.concat(frames), sorted(failures, key=lambda failure: failure.row)
+
+
 def _decoder_of(operator: SourceOperator) -> Decode:
     if operator.format == "json":
-        decoder = JsonDecoder(operator.output)
+        decoder = JsonDecoder(operator.schema, operator.output)
         return lambda messages: decoder.decode(list(map(ck.Message.value, messages)))
     if operator.format == "raw":
         names = [name for name, _ in operator.output]

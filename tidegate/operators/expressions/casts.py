@@ -80,7 +80,24 @@ def _to_text(value: pl.Expr, source: DataType) -> pl.Expr:
         return text_of_timestamp(within_calendar(value, source)[0])
     if source.kind in FRACTIONAL:
         return value.map_batches(_java_texts, return_dtype=pl.String, is_elementwise=True)
+    if source.kind == "binary":
+        return value.map_batches(_texts_of_bytes, return_dtype=pl.String, is_elementwise=True)
     return value.cast(pl.String, strict=False)
+
+
+def _texts_of_bytes(values: pl.Series) -> pl.Series:
+    """UTF-8 as text, NULL for other bytes. Polars casts all values or raises: then they are looked at one by one."""
+    try:
+        return values.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series([None if value is None else _text_of_bytes(value) for value in values], dtype=pl.String)
+
+
+def _text_of_bytes(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _java_texts(numbers: pl.Series) -> pl.Series:

@@ -58,7 +58,8 @@ Different at run time:
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark goes on.
 - Text with a region as time zone (`Europe/Paris`), years of more or fewer than four digits, or a time without a date
   is no timestamp here.
-- Bytes that are not UTF-8 fail a cast to string; Spark keeps them.
+- Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
+  `try_cast` makes them NULL; Spark keeps them.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
 - `round` of a double keeps numbers whose digits exceed 2^52 after scaling as they are.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.

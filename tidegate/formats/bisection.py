@@ -1,0 +1,76 @@
+"""One row must not end an attempt: what raises over a batch is narrowed down to the rows that make it raise.
+
+What is known to fail is a condition of its own (ADR 6); this is the net below it, for what nobody has thought of.
+While nothing raises it costs one call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from polars.exceptions import PanicException
+
+from tidegate.errors import TidegateError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+INTERNAL: Final = "INTERNAL_ERROR"
+"""The kind of bad record that nobody has thought of."""
+REASON_CHARACTERS_MAX: Final = 300
+
+
+def evaluate_rows(
+    height: int, evaluate: Callable[[int, int], T]
+) -> tuple[list[tuple[int, T]], list[tuple[int, Exception | PanicException]]]:
+    """`evaluate(start, end)` over all rows: results with the row they begin at, and the rows that raise by themselves.
+
+    Parts are evaluated in order, each only once with success, so `evaluate` may move state as its last act. Raises what
+    no row causes: errors of Tidegate, lack of memory, and whatever is raised without any rows, too.
+    """
+    try:
+        return [(0, evaluate(0, height))], []
+    except (Exception, PanicException) as error:
+        if not _may_be_of_a_row(error) or not height:
+            raise
+        logger.debug("a batch of %d rows raises; looking for the rows", height, exc_info=error)
+        evaluate(0, 0)  # raises for a mistake of ours that has nothing to do with the rows
+        return _narrowed(height, evaluate, error)
+
+
+def _narrowed(
+    height: int, evaluate: Callable[[int, int], T], first: Exception | PanicException
+) -> tuple[list[tuple[int, T]], list[tuple[int, Exception | PanicException]]]:
+    results: list[tuple[int, T]] = []
+    raising: list[tuple[int, Exception | PanicException]] = []
+    waiting: deque[tuple[int, int, Exception | PanicException | None]] = deque([(0, height, first)])
+    while waiting:
+        start, end, error = waiting.popleft()
+        if error is None:
+            try:
+                results.append((start, evaluate(start, end)))
+                continue
+            except (Exception, PanicException) as raised:
+                if not _may_be_of_a_row(raised):
+                    raise
+                error = raised
+        if end - start == 1:
+            raising.append((start, error))
+            continue
+        middle = (start + end) // 2
+        waiting.extendleft([(middle, end, None), (start, middle, None)])
+    return results, raising
+
+
+def _may_be_of_a_row(error: BaseException) -> bool:
+    return not isinstance(error, MemoryError | TidegateError)
+
+
+def internal_reason(error: BaseException) -> str:
+    """What a bad record says that has made the program raise: the first line, cut."""
+    line = (str(error).splitlines() or [""])[0]
+    return f"{INTERNAL}: {type(error).__name__}: {line}"[:REASON_CHARACTERS_MAX]
