@@ -65,11 +65,13 @@ def test_looking_at_a_file_imports_no_engine(good: Path) -> None:
     assert not any(f"'{name}'" in loaded for name in ("polars", "pyspark", "kafka", "confluent_kafka"))
 
 
+@pytest.mark.slow
 def test_validate_says_valid(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", str(good)]) == 0
     assert capsys.readouterr().out == f"{good}: valid\n"
 
 
+@pytest.mark.slow
 def test_validate_tells_place_and_remedy_and_ends_with_2(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", str(bad)]) == 2
     out, err = capsys.readouterr()
@@ -78,6 +80,7 @@ def test_validate_tells_place_and_remedy_and_ends_with_2(bad: Path, capsys: pyte
     assert err == f"{bad}: 1 error\n"
 
 
+@pytest.mark.slow
 def test_validate_for_machines(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", "--format", "json", str(bad)]) == 2
     (finding,) = json.loads(capsys.readouterr().out)
@@ -95,6 +98,7 @@ def test_a_missing_file_is_told_without_a_traceback(tmp_path: Path, capsys: pyte
         assert "cannot be read: No such file or directory; check the path" in out + err
 
 
+@pytest.mark.slow
 def test_explain_as_text_and_json(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["explain", str(good)]) == 0
     assert "aggregate per_customer" in capsys.readouterr().out
@@ -112,6 +116,7 @@ def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["title"] == "Tidegate pipeline"
 
 
+@pytest.mark.slow
 def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new.yaml"
     assert run_command(["init", str(path)]) == 0

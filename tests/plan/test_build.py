@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tidegate.config.errors import ConfigErrors
-from tidegate.config.load import parse_pipeline
-from tidegate.plan.build import Checked, build_plan, check_pipeline, plan_file
+from tidegate.config.load import parse_pipeline, read_pipeline
+from tidegate.plan.build import Checked, build_plan, check_pipeline
 from tidegate.plan.graph import AggregateOperator, Operator, Plan, SelectOperator, SinkOperator, SourceOperator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -333,5 +333,25 @@ def test_a_thousand_steps_are_planned_without_recursion() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_are_valid(path: Path) -> None:
-    loaded, _ = plan_file(path, {})
-    assert check_pipeline(loaded).warnings == ()
+    checked = check_pipeline(read_pipeline(path, {}))
+    assert (checked.problems, checked.warnings) == ((), ())
+
+
+def test_X14_every_expression_is_handed_over_to_be_tried_with_its_place() -> None:
+    steps = """\
+steps:
+  - {name: big, from: orders, where: amount > 1}
+  - {name: named, from: big, select: {id: id, twice: amount * 2}}
+  - {name: sums, from: named, key: id, aggregate: {n: count(*), total: sum(twice / 3)}}
+sinks: {out: {from: sums, topic: out, key: id}}
+"""
+    checked = check_pipeline(parse_pipeline(ORDERS + steps, "p.yaml", {}))
+    assert [(one.path, one.text) for one in checked.expressions] == [
+        (("steps", 0, "where"), "amount > 1"),
+        (("steps", 1, "select", "id"), "id"),
+        (("steps", 1, "select", "twice"), "amount * 2"),
+        (("steps", 2, "aggregate", "total"), "sum(twice / 3)"),
+    ]
+    broken = check_pipeline(parse_pipeline(ORDERS + steps.replace("amount * 2", "amont"), "p.yaml", {}))
+    assert broken.problems
+    assert [one.text for one in broken.expressions] == ["amount > 1", "id"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
 import pytest
 
 from tidegate.plan.java_regex import RegexRefused, derive_like_regex, derive_rust_regex, derive_rust_replacement
@@ -23,6 +24,9 @@ from tidegate.plan.java_regex import RegexRefused, derive_like_regex, derive_rus
         ("a{", "no quantifier"),
         ("a{,3}", "no quantifier"),
         ("a{2000}", "repetitions"),
+        ("((a{1,100}){1,100}){1,100}", "multiply"),
+        ("(.{1,100}){1,100}", "multiply"),
+        ("(?:[^a]{100}|b){100}", "multiply"),
         ("(a", "not closed"),
         ("a)", "unmatched"),
         ("[a", "not closed"),
@@ -42,6 +46,14 @@ from tidegate.plan.java_regex import RegexRefused, derive_like_regex, derive_rus
 def test_a_pattern_without_javas_meaning_is_refused(pattern: str, why: str) -> None:
     with pytest.raises(RegexRefused, match=re.escape(why)):
         derive_rust_regex(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a{1,100}){1,100}", "a{1,1000}", ".{1,1000}", "([a-z]+,){1,500}", r"(\d{1,3}\.){3}\d"]
+)
+def test_X14_a_repetition_that_stays_small_is_taken(pattern: str) -> None:
+    found = derive_rust_regex(pattern)
+    assert pl.Series(["a1.2.3.4,"]).str.contains(found.pattern).to_list()[0] in (True, False)
 
 
 @pytest.mark.parametrize(

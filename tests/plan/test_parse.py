@@ -98,6 +98,27 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("name.x", 6, "string has no fields", "only a struct"),
         ("paid + 1", 1, "`+` wants numbers, not boolean", "cast it"),
         ("id > 'abc'", 6, "'abc' is not a bigint", "same type"),
+        ("amount = 'abc'", 10, "'abc' is not a double", "same type"),
+        ("paid = 'maybe'", 8, "'maybe' is not a boolean", "same type"),
+        ("day > '2026-02-30'", 7, "'2026-02-30' is not a date", "same type"),
+        ("at > 'soon'", 6, "'soon' is not a timestamp", "same type"),
+        ("at > '2026-01-01 00:00:00 Europe/Paris'", 6, "is not a timestamp", "same type"),
+        ("cast('1,5' as float)", 1, "'1,5' is not a float", "correct the text"),
+        ("id = '99999999999999999999'", 6, "is not a bigint", "correct the text"),
+        ("name > 5", 1, "`name` is text beside bigint", "cast(name as bigint)"),
+        ("5 <= name", 6, "`name` is text beside bigint", "try_cast"),
+        ("id in (1, name)", 11, "`name` is text beside bigint", "cast(name as bigint)"),
+        ("qty between name and 5", 13, "`name` is text beside", "cast"),
+        ("upper(name) <=> amount", 1, "`upper(name)` is text beside double", "the other side as text"),
+        ("coalesce(name, 0)", 10, "`name` is text beside bigint", "cast"),
+        ("case name when 5 then 1 end", 6, "`name` is text beside bigint", "cast"),
+        ("if(paid, day, name)", 15, "`name` is text beside date", "cast"),
+        ("case when paid then amount else name end", 33, "`name` is text beside double", "cast"),
+        ("name rlike '((a{1,100}){1,100}){1,100}'", 12, "multiply to more than", "otherwise"),
+        ("cast(4e38 as float) + cast(1" + "0" * 39 + ".0 as float)", 23, "does not fit into float", "wider"),
+        ("1e999", 1, "`1e999` does not fit into double", "smaller"),
+        ("1" * 5_000, 1, "a number of more than", "smaller"),
+        ("id = '" + "9" * 5_000 + "'", 6, "is not a bigint", "correct"),
         ("1.5", 1, "DECIMAL", "1.5D"),
         ("qty * 1.2", 7, "DECIMAL", "1.2D"),
         ("null", 1, "bare NULL", "cast(null as string)"),
@@ -138,6 +159,36 @@ def test_a_refusal_says_place_problem_and_remedy(text: str, column: int, problem
 def test_the_line_of_a_refusal_counts_line_ends() -> None:
     error = refused("qty > 1\n  and nme = 'x'")
     assert (error.line, error.column) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("amount = ' 1.5e3f '", Literal(1500.0, DOUBLE)),
+        ("paid = 'Yes'", Literal(True, BOOLEAN)),
+        ("day >= '2026'", Literal(20454, DATE)),
+        ("at < '1970-01-02T00:00:00.5+01'", Literal(82_800_500_000, TIMESTAMP)),
+        ("name = cast(5 as string)", Cast(Literal(5, INT), STRING)),
+        ("amount < 'NaN'", Cast(Literal("NaN", STRING), DOUBLE)),
+    ],
+)
+def test_X14_a_text_literal_becomes_the_value_that_it_is_compared_with(text: str, literal: Expression) -> None:
+    found = parse_expression(text, COLUMNS)
+    assert isinstance(found, Call)
+    assert found.arguments[1] == literal
+
+
+@pytest.mark.parametrize(
+    "text", ["name + 1", "abs(name)", "year(name)", "amount * name", "sum(name)", "concat(name, 5)"]
+)
+def test_text_where_the_function_says_what_is_meant_is_cast_as_in_spark(text: str) -> None:
+    found = parse_aggregate(text, COLUMNS) if text.startswith("sum") else parse_expression(text, COLUMNS)
+    assert found.type.kind != "void"
+
+
+@pytest.mark.parametrize("text", ["cast(1.2 as float)", "try_cast(1.2 as float)"])
+def test_X14_a_decimal_literal_becomes_the_nearest_float(text: str) -> None:
+    assert parse_expression(text, {}) == Literal(1.2000000476837158, FLOAT)
 
 
 def test_an_exact_column_name_wins_over_one_of_another_case() -> None:

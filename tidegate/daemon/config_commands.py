@@ -9,21 +9,13 @@ from pathlib import Path
 
 import click
 
-from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.errors import render_problems
 from tidegate.config.load import read_pipeline
-from tidegate.plan.build import build_plan, check_pipeline
+from tidegate.daemon.expression_check import check_file, plan_file
+from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
-
-
-def check_file(path: Path) -> tuple[Problem, ...]:
-    """Every problem and warning of a file, without touching a broker."""
-    try:
-        checked = check_pipeline(read_pipeline(path, os.environ))
-    except ConfigErrors as error:
-        return error.problems
-    return (*checked.problems, *checked.warnings)
 
 
 @click.command()
@@ -34,7 +26,7 @@ def check_file(path: Path) -> tuple[Problem, ...]:
 @click.option("--connect", is_flag=True, help="Ask the broker and the checkpoint directory as well.")
 def validate(file: Path, style: str, connect: bool) -> int:
     """Check a pipeline file: all findings at once, each with its place. Exit code 2 if there are errors."""
-    problems = check_file(file)
+    problems = check_file(file, os.environ)
     if connect and not any(problem.severity == "error" for problem in problems):
         from tidegate.daemon.connect_check import check_connected
 
@@ -56,8 +48,8 @@ def validate(file: Path, style: str, connect: bool) -> int:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 def explain(file: Path, style: str) -> None:
     """Show operators, exchanges, state and every setting with its origin. Secrets are not shown."""
-    loaded = read_pipeline(file, os.environ)
-    explanation = derive_explanation(loaded, build_plan(loaded))
+    loaded, plan = plan_file(file, os.environ)
+    explanation = derive_explanation(loaded, plan)
     text = json.dumps(explanation, indent=2, ensure_ascii=False) if style == "json" else render_explanation(explanation)
     click.echo(loaded.secrets(text))
 

@@ -50,11 +50,11 @@ def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, 
 def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
     """Exit code of the daemon. Errors are told once, without a traceback."""
     from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.expression_check import plan_file
     from tidegate.daemon.http import HttpServer
     from tidegate.daemon.logs import configure_logging, set_secrets
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.progress import ProgressDisplay, TerminalLogHandler, open_console
-    from tidegate.plan.build import plan_file
 
     try:
         loaded, plan = plan_file(file, os.environ)

@@ -71,6 +71,10 @@ def _may_be_of_a_row(error: BaseException) -> bool:
 
 
 def internal_reason(error: BaseException) -> str:
-    """What a bad record says that has made the program raise: the first line, cut."""
-    line = (str(error).splitlines() or [""])[0]
-    return f"{INTERNAL}: {type(error).__name__}: {line}"[:REASON_CHARACTERS_MAX]
+    """What a bad record says that has made the program raise."""
+    return f"{INTERNAL}: {type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says first, cut to `REASON_CHARACTERS_MAX`: messages of Polars can hold whole values."""
+    return (str(error).splitlines() or [""])[0][:REASON_CHARACTERS_MAX]

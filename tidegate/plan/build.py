@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
-from tidegate.config.load import LoadedPipeline, read_pipeline
+from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_pruned, derive_reachable
 from tidegate.plan.scope import Scope, derive_scope
-from tidegate.plan.steps import Builder
+from tidegate.plan.steps import Builder, PlacedExpression
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,8 @@ class Checked:
     plan: Plan | None
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
+    expressions: tuple[PlacedExpression, ...] = ()
+    """All that could be typed: whether they can be run, only the engine can say."""
 
 
 def build_plan(loaded: LoadedPipeline) -> Plan:
@@ -37,12 +37,6 @@ def build_plan(loaded: LoadedPipeline) -> Plan:
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
     return checked.plan
-
-
-def plan_file(path: Path, environ: Mapping[str, str]) -> tuple[LoadedPipeline, Plan]:
-    """Settings and plan of a file. Raises ConfigErrors with every problem, of shape and of meaning, in one run."""
-    loaded = read_pipeline(path, environ)
-    return loaded, build_plan(loaded)
 
 
 def check_pipeline(loaded: LoadedPipeline) -> Checked:
@@ -56,7 +50,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
             builder.add(one)
     problems = tuple(sorted({*loaded.problems, *scope.problems, *builder.problems}))
     if problems:
-        return Checked(None, problems, ())
+        return Checked(None, problems, (), tuple(builder.expressions))
     reachable = derive_reachable(builder.graph)
     warnings = (*_unused(loaded, scope, reachable), *_loops(loaded, reachable), *_unordered(loaded, scope, reachable))
     vertices, edges = derive_vertices(derive_pruned(reachable))
@@ -69,7 +63,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         vertices=vertices,
         edges=edges,
     )
-    return Checked(plan, (), tuple(sorted(warnings)))
+    return Checked(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
 
 
 def _warning(problem: Problem) -> Problem:

@@ -1,9 +1,7 @@
-"""Constants of time: intervals, dates and timestamps as they stand in the text of an expression."""
+"""Intervals as they stand in the text of an expression. Dates and timestamps: `text_values.py`."""
 
 from __future__ import annotations
 
-import datetime
-import re
 from decimal import Decimal, InvalidOperation
 
 from tidegate.datatypes import INTERVAL, DataType
@@ -17,10 +15,6 @@ MICROSECONDS = {
 _MONTHS = {"month": 1, "year": 12}
 _LIMIT = 1 << 63
 MAX_MONTHS = 12 * 9999
-_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
-_TIMESTAMP = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,6})\d*)?(Z|[+-]\d{1,2}:\d{2})?)?"
-)
 
 
 def interval_literal(start: int, text: str) -> tuple[DataType, int]:
@@ -53,37 +47,3 @@ def interval_literal(start: int, text: str) -> tuple[DataType, int]:
     if not -_LIMIT <= value < _LIMIT or (kind is MONTHS and abs(value) >= 1 << 31):
         raise Refusal(start, "the interval is too long", "use a shorter one")
     return kind, value
-
-
-def date_literal(text: str) -> int | None:
-    """Days since 1970 of `2026-1-31`, None when the text is not such a date."""
-    match = _DATE.fullmatch(text.strip())
-    if match is None:
-        return None
-    try:
-        return (datetime.date(*map(int, match.groups())) - datetime.date(1970, 1, 1)).days
-    except ValueError:
-        return None
-
-
-def timestamp_literal(text: str) -> int | None:
-    """Microseconds since 1970 UTC of `2026-01-31 12:00:00.5+02:00`, None when the text is not such a timestamp."""
-    match = _TIMESTAMP.fullmatch(text.strip())
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, zone = match.groups()
-    try:
-        moment = datetime.datetime(
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0),
-            int((fraction or "0").ljust(6, "0")), datetime.UTC,
-        )  # fmt: skip
-    except ValueError:
-        return None
-    offset = 0
-    if zone not in (None, "Z"):
-        hours, minutes = zone[1:].split(":")
-        offset = (int(hours) * 60 + int(minutes)) * (-1 if zone[0] == "-" else 1)
-        if abs(offset) > 18 * 60 or int(minutes) > 59:
-            return None
-    elapsed = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (elapsed.days * 86_400 + elapsed.seconds - offset * 60) * 1_000_000 + elapsed.microseconds

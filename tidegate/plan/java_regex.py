@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 LINE_END = r"[\n\r\x{85}\x{2028}\x{2029}]"
 _NOT_LINE_END = r"[^\n\r\x{85}\x{2028}\x{2029}]"
@@ -21,6 +22,11 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _QUANTIFIER = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _MAX_REPEAT = 1000
+_MAX_STEPS = 100_000
+"""Repetitions inside one another multiply: Rust's `regex` takes 10 MiB of steps and no more, and matching looks at each
+of them for every character."""
+_WIDE_STEPS = 20
+"""Steps of a class of nearly all characters, by measurement: UTF-8 has one to four bytes for each."""
 
 
 class RegexRefused(Exception):
@@ -43,10 +49,20 @@ def derive_rust_regex(pattern: str) -> Translation:
     :raises RegexRefused: a construct that Rust's `regex` lacks, or a syntax error.
     """
     reader = _Reader(pattern)
-    text, nullable = reader.alternation()
+    found = reader.alternation()
     if reader.rest:
         raise RegexRefused(f"unmatched `{reader.rest[0]}`")
-    return Translation(text, nullable, reader.ends, reader.groups)
+    if found.steps > _MAX_STEPS:
+        raise RegexRefused(f"repetitions that multiply to more than {_MAX_STEPS:,} steps")
+    return Translation(found.text, found.nullable, reader.ends, reader.groups)
+
+
+class _Part(NamedTuple):
+    """Translated text; whether it can match nothing; how many steps the engine makes of it."""
+
+    text: str
+    nullable: bool
+    steps: int = 1
 
 
 class _Reader:
@@ -73,40 +89,37 @@ class _Reader:
             return True
         return False
 
-    def alternation(self) -> tuple[str, bool]:
-        """Branches up to `)` or the end: their text and whether one matches the empty string."""
-        texts, any_nullable = [], False
-        while True:
-            text, nullable = self._sequence()
-            texts.append(text)
-            any_nullable |= nullable
-            if not self._take("|"):
-                return "|".join(texts), any_nullable
+    def alternation(self) -> _Part:
+        """Branches up to `)` or the end."""
+        branches = [self._sequence()]
+        while self._take("|"):
+            branches.append(self._sequence())
+        nullable = any(branch.nullable for branch in branches)
+        return _Part("|".join(branch.text for branch in branches), nullable, sum(branch.steps for branch in branches))
 
-    def _sequence(self) -> tuple[str, bool]:
-        parts, nullable = [], True
+    def _sequence(self) -> _Part:
+        parts: list[_Part] = []
         while self.rest and self.rest[0] not in "|)":
             if self._take("$"):
                 self._check_end()
-                parts.append(rf"(?:\r\n|{LINE_END})?\z")
-                continue
-            text, optional = self._quantified()
-            parts.append(text)
-            nullable &= optional
-        return "".join(parts), nullable
+                parts.append(_Part(rf"(?:\r\n|{LINE_END})?\z", nullable=True))
+            else:
+                parts.append(self._quantified())
+        nullable = all(part.nullable for part in parts)
+        return _Part("".join(part.text for part in parts), nullable, sum(part.steps for part in parts))
 
     def _check_end(self) -> None:
         self.ends = True
         if self.rest and self.rest[0] not in "|)":
             raise RegexRefused("`$` before the end of the pattern")
 
-    def _quantified(self) -> tuple[str, bool]:
-        text, nullable = self._atom()
+    def _quantified(self) -> _Part:
+        text, nullable, steps = self._atom()
         quantifier = _QUANTIFIER.match(self._pattern, self._at)
         if quantifier is None:
             if self.rest.startswith("{"):
                 raise RegexRefused("`{` that is no quantifier; write \\{")
-            return text, nullable
+            return _Part(text, nullable, steps)
         self._at = quantifier.end()
         least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)
         if max(least, most) > _MAX_REPEAT:
@@ -115,26 +128,27 @@ class _Reader:
         lazy = self._take("?")
         if self.rest[:1] in ("+", "*", "?") and self.rest:
             raise RegexRefused("a possessive or doubled quantifier")
-        return text + quantifier[0] + "?" * lazy, nullable or optional
+        return _Part(text + quantifier[0] + "?" * lazy, nullable or optional, steps * max(least, most, 1))
 
-    def _atom(self) -> tuple[str, bool]:
+    def _atom(self) -> _Part:
         character = self._pattern[self._at]
         self._at += 1
         if character == "(":
             return self._group()
         if character == "[":
-            return self._class(), False
+            negated = self.rest.startswith("^")
+            return _Part(self._class(), nullable=False, steps=_WIDE_STEPS if negated else 1)
         if character == "\\":
             return self._escape()
         if character == ".":
-            return (r"(?s:.)" if self._dotall else _NOT_LINE_END), False
+            return _Part(r"(?s:.)" if self._dotall else _NOT_LINE_END, nullable=False, steps=_WIDE_STEPS)
         if character == "^":
-            return r"\A", True
+            return _Part(r"\A", nullable=True)
         if character in "*+?{":
             raise RegexRefused(f"`{character}` with nothing to repeat")
-        return self._literal(character), False
+        return _Part(self._literal(character), nullable=False)
 
-    def _group(self) -> tuple[str, bool]:
+    def _group(self) -> _Part:
         opening = "(?:"
         if self._take("?:"):
             pass
@@ -147,38 +161,38 @@ class _Reader:
         else:
             self.groups += 1
             opening = "("
-        text, nullable = self.alternation()
+        inner = self.alternation()
         if not self._take(")"):
             raise RegexRefused("a group that is not closed")
-        return f"{opening}{text})", nullable
+        return inner._replace(text=f"{opening}{inner.text})")
 
     def _literal(self, character: str) -> str:
         if self._fold and character.isalpha() and character.isascii():
             return f"[{character.lower()}{character.upper()}]"
         return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
 
-    def _escape(self) -> tuple[str, bool]:
+    def _escape(self) -> _Part:
         if not self.rest:
             raise RegexRefused("a backslash at the end")
         character = self._pattern[self._at]
         if character in "bB":
             self._at += 1
-            return f"\\{character}", True
+            return _Part(f"\\{character}", nullable=True)
         if character in "AZz":
             self._at += 1
             if character == "Z":
                 raise RegexRefused(r"`\Z`; use \z")
-            return f"\\{character}", True
+            return _Part(f"\\{character}", nullable=True)
         if self._take("Q"):
             quoted, _, _ = self.rest.partition("\\E")
             self._at = min(self._at + len(quoted) + 2, len(self._pattern))
             if len(quoted) != 1 and _QUANTIFIER.match(self._pattern, self._at):
                 raise RegexRefused(r"a quantifier behind \Q...\E")
-            return "".join(map(self._literal, quoted)), not quoted
+            return _Part("".join(map(self._literal, quoted)), nullable=not quoted, steps=len(quoted))
         members = self._named_class()
         if members is not None:
-            return f"[{members}]", False
-        return self._literal(self._escaped_character()), False
+            return _Part(f"[{members}]", nullable=False, steps=_WIDE_STEPS if members.startswith("[^") else 1)
+        return _Part(self._literal(self._escaped_character()), nullable=False)
 
     def _named_class(self) -> str | None:
         r"""The inside of `\d`, `\W`, `\p{Alpha}` as Rust writes it in a class; None when it is not one."""

@@ -10,6 +10,9 @@ from tidegate.plan.syntax_tree import DECIMAL, Constant
 from tidegate.plan.tokens import Token
 
 _NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": DECIMAL}
+GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
+"""The greatest numbers of the fractional types."""
+MAX_DIGITS = 1_000
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -18,6 +21,8 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
 
     :raises Refusal: no such suffix, or the number does not fit its suffix.
     """
+    if len(token.text) > MAX_DIGITS:
+        raise Refusal(start, f"a number of more than {MAX_DIGITS} characters", "no type holds it: use a smaller number")
     text = ("-" if negative else "") + token.text
     digits = text.rstrip("LlSsYyDdFfBb")
     suffix = text[len(digits) :].upper()
@@ -31,6 +36,8 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     if kind is None:
         kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), DECIMAL)
     if kind in (DOUBLE, FLOAT):
+        if abs(Decimal(digits)) > GREATEST[kind.kind]:
+            raise Refusal(start, f"`{text}` does not fit into {kind}", "use a smaller number")
         return Constant(start, float(digits), kind)
     if kind is DECIMAL:
         return Constant(start, format(Decimal(digits), "f"), kind)

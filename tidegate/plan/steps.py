@@ -36,6 +36,15 @@ UNWRITABLE = frozenset(["void", "interval"])
 """Types that exist inside expressions only."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedExpression:
+    """A typed expression and the text at `path` that it was written as."""
+
+    path: Path
+    text: str
+    expression: Expression
+
+
 @dataclass(slots=True)
 class Builder:
     """Adds operators to `graph` and to `problems`; the other fields say what each name stands for."""
@@ -47,6 +56,7 @@ class Builder:
     policies: dict[str, str] = field(default_factory=dict)
     """What happens to bad records of a name: `skip` only if all its sources say so."""
     problems: list[Problem] = field(default_factory=list)
+    expressions: list[PlacedExpression] = field(default_factory=list)
 
     def add(self, one: Declared) -> None:
         """A declared source, step or sink whose inputs were added before."""
@@ -187,9 +197,12 @@ class Builder:
                 self._problem(path, f"`{column}` is a key already", "give the total another name", at_key=True)
                 continue
             try:
-                calls[column] = parse_aggregate(text, columns)
+                call = calls[column] = parse_aggregate(text, columns)
             except ExpressionError as error:
                 self._inside(path, text, error)
+            else:
+                if call.argument is not None:
+                    self.expressions.append(PlacedExpression(path, text, call.argument))
         if not usable or len(calls) < len(texts):
             return
         types = {key: columns[key] for key in keys} | {column: call.type for column, call in calls.items()}
@@ -237,10 +250,12 @@ class Builder:
 
     def _expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
         try:
-            return parse_expression(text, columns)
+            found = parse_expression(text, columns)
         except ExpressionError as error:
             self._inside(path, text, error)
             return None
+        self.expressions.append(PlacedExpression(path, text, found))
+        return found
 
     def _inside(self, path: Path, text: str, error: ExpressionError) -> None:
         found = self.loaded.problem_inside(path, text, error.line, error.column, error.problem, error.remedy)

@@ -7,14 +7,24 @@ compares every pair with Spark itself. Where Spark would compute with DECIMAL, T
 from __future__ import annotations
 
 import math
-import re
+import struct
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from fractions import Fraction
 
 from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, VOID, DataType
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Cast, Expression, Literal, cast_can_fail
-from tidegate.plan.intervals import MONTHS, date_literal, timestamp_literal
+from tidegate.plan.intervals import MONTHS
+from tidegate.plan.literals import GREATEST
 from tidegate.plan.syntax_tree import DECIMAL
+from tidegate.plan.text_values import (
+    boolean_of_text,
+    date_of_text,
+    double_of_text,
+    integer_of_text,
+    timestamp_of_text,
+)
 
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FRACTIONAL = ("float", "double")
@@ -106,7 +116,7 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
         raise decimal_refusal(start, expression)
     if not can_cast(source, target):
         raise Refusal(start, f"{source} cannot be cast to {target}", "choose another type or another function")
-    if isinstance(expression, Literal) and not attempt:
+    if isinstance(expression, Literal) and (source == DECIMAL or not attempt):
         folded = _fold(start, expression, target)
         if folded is not None:
             return folded
@@ -114,30 +124,47 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
 
 
 def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
-    """A literal of another type, None where only the engine can tell (unusual spellings, floats)."""
+    """A literal of another type, None where it is left to the engine.
+
+    :raises Refusal: the literal has no value of that type, so that every record would fail.
+    """
     value, kind = literal.value, target.kind
     if literal.type == DECIMAL:
-        return Literal(float(Decimal(str(value))), target) if kind == "double" else None
+        number = Decimal(str(value))
+        if abs(number) > GREATEST[kind]:
+            raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
+        return Literal(float(number) if kind == "double" else _nearest_float(number), target)
     if literal.type.kind in INTEGRAL and isinstance(value, int):
         if kind in LIMITS and not -LIMITS[kind] <= value < LIMITS[kind]:
             raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
         if kind in INTEGRAL:
             return Literal(value, target)
         return Literal(float(value), target) if kind == "double" else None
-    if literal.type == STRING:
-        return _fold_text(start, str(value), target)
+    if literal.type == STRING and kind in _OF_TEXT:
+        found = _OF_TEXT[kind](str(value))
+        if found is None or (kind in LIMITS and not -LIMITS[kind] <= int(found) < LIMITS[kind]):
+            raise Refusal(start, f"'{value}' is not a {target}", "correct the text, or use a value of the same type")
+        # A float is rounded by the engine; NaN and the infinities do not survive the way to the slots as JSON.
+        return None if kind == "float" or not math.isfinite(found) else Literal(found, target)
     return None
 
 
-def _fold_text(start: int, text: str, target: DataType) -> Literal | None:
-    if target.kind in INTEGRAL:
-        if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text) or not -LIMITS[target.kind] <= int(text) < LIMITS[target.kind]:
-            raise Refusal(start, f"'{text}' is not a {target}", "compare with a value of the same type")
-        return Literal(int(text), target)
-    if target == DOUBLE and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):
-        return Literal(float(text), target)
-    found = {"date": date_literal, "timestamp": timestamp_literal}.get(target.kind, lambda _: None)(text)
-    return Literal(found, target) if found is not None else None
+_OF_TEXT: Mapping[str, Callable[[str], bool | float | None]] = {
+    **dict.fromkeys(INTEGRAL, integer_of_text),
+    **dict.fromkeys(FRACTIONAL, double_of_text),
+    "boolean": boolean_of_text,
+    "date": date_of_text,
+    "timestamp": timestamp_of_text,
+}
+
+
+def _nearest_float(number: Decimal) -> float:
+    """The 32-bit float nearest to a decimal, of two as near the even one (a way over 64 bits would round twice)."""
+    (bits,) = struct.unpack("<i", struct.pack("<f", abs(float(number))))
+    near = [struct.unpack("<f", struct.pack("<i", bits + step))[0] for step in (-1, 0, 1) if bits + step >= 0]
+    exact = abs(Fraction(number))
+    found: float = min(near, key=lambda one: (abs(Fraction(one) - exact), struct.pack("<f", one)[0] & 1))
+    return -found if number < 0 else found
 
 
 def rounded_decimal(literal: Literal, *, up: bool) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from tests.operators.expressions.like_spark import Case
 
 NAN, INF = float("nan"), float("inf")
@@ -142,9 +144,52 @@ CASES = (
     ),
     Case(("a || b", "concat(a, b)", "concat(a)", "concat(a, b, 'x', a)", "a || 1 || b"), "a string, b string", TEXTS),
     Case(
-        ("a + b", "a = b", "a < b", "a * 2", "coalesce(a, 1)", "a / b", "a in (1, 2, 3)", "a between 1 and 5"),
+        (
+            *("a + b", "a * 2", "a / b", "-a", "try_cast(a as bigint) = b", "cast(a as bigint) in (1, 2, 3)"),
+            *("coalesce(try_cast(a as bigint), 1)", "cast(a as double) between 1 and '5'", "a < cast(b as string)"),
+        ),
         "a string, b bigint",
         (("5", 5), (" 7 ", 1), ("+3", 3), ("x", 1), ("", 1), ("1.5", 1), (None, 2), ("99999999999999999999", 1)),
+    ),
+    Case(
+        (
+            *("x = ' 1.5 '", "x > '1e3'", "x < 'NaN'", "x <> '-Infinity'", "x = '1.5f'", "x = '1.'", "x > '+.5D'"),
+            *(
+                "x > cast('1e999' as double)",
+                "f > '0.1'",
+                "f = 'inf'",
+                "b = 'Yes'",
+                "b <> ' f '",
+                "b = '0'",
+                "n > ' +2'",
+            ),
+            *("d = '2026-1-5'", "d > '2026'", "d <= '2026-01 '", "d = '2026-01-05Tx'", "d < '2026-01-05 10:00'"),
+            *("t = '2026-1-5 1:2:3.45'", "t > '2026-01-05T01:02'", "t < '2026-01-05 01:02:03+1'", "t = '2026'"),
+            *("t > '2026-01-05 01:02:03.1234567 UTC'", "t <> '2026-01-05 23:59:59 -18:00'", "t >= '2026-1'"),
+            *("coalesce(x, '2.5')", "if(b, n, '7')", "case when b then d else '2026-02-03' end", "n in ('1', '2')"),
+            *("date'2026'", "date'2026-3'", "timestamp'2026-03-01 10'", "timestamp'2026-03-01T10:11:12Z'", "n - '4'"),
+        ),
+        "x double, f float, b boolean, n bigint, d date, t timestamp",
+        (
+            (1.5, 0.1, True, 1, dt.date(2026, 1, 5), dt.datetime(2026, 1, 5, 1, 2, 3, 450_000, dt.UTC)),
+            (NAN, INF, False, 7, dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+            (1e4, 1e30, None, None, dt.date(1999, 12, 31), dt.datetime(2026, 1, 6, 17, 59, 59, tzinfo=dt.UTC)),
+            (None, None, None, 3, None, None),
+        ),
+    ),
+    Case(
+        (
+            *("cast(1.2 as float)", "cast(0.1 as float)", "cast(16777217.0 as float)", "try_cast(1.2 as double)"),
+            *(
+                "cast(-33554435.0000000000000001 as float)",
+                "cast(1.0000000596046448 as float)",
+                "try_cast(-0.1 as float)",
+            ),
+            *("cast(0.00000000000000000000000000000000000001 as float)", "cast(1.2 as double) + z", "cast(1 as float)"),
+            *("cast(1.00000005960464477540 as float)", "cast(1.00000005960464477538 as float)", "cast(0.0 as float)"),
+        ),
+        "z int",
+        ((1,),),
     ),
     Case(
         ("n > 1.5", "n >= 1.5", "n < 1.5", "n <= 1.5", "1.5 < n", "-1.5 >= n", "n >= -0.5"),

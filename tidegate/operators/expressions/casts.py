@@ -13,11 +13,8 @@ from tidegate.operators.expressions.calendar import within_calendar
 from tidegate.operators.expressions.compiled import Compiled, Failure, reason
 from tidegate.operators.expressions.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.plan.expression import Cast, cast_can_fail
+from tidegate.plan.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, TRUE
 
-_BLANKS = "".join(map(chr, range(33))) + "\x7f"
-_INTEGER_TEXT = r"^[+-]?[0-9]+$"
-_DOUBLE_TEXT = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
-_TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _SECOND = 1_000_000
 
 
@@ -126,26 +123,26 @@ def _java_text(text: str) -> str:
 def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
     if after == "binary":
         return value.cast(kind)
-    text = value.str.strip_chars(_BLANKS)
+    text = value.str.strip_chars(BLANKS)
     if after in LIMITS:
-        return pl.when(text.str.contains(_INTEGER_TEXT)).then(text.str.strip_prefix("+")).cast(kind, strict=False)
+        return pl.when(text.str.contains(INTEGER)).then(text.str.strip_prefix("+")).cast(kind, strict=False)
     if after in FRACTIONAL:
         return _double_of_text(text, kind)
     if after == "boolean":
         lower = text.str.to_lowercase()
-        true, false = (lower.is_in(pl.Series(words).implode()) for words in (_TRUE, _FALSE))
+        true, false = (lower.is_in(pl.Series(words).implode()) for words in (TRUE, FALSE))
         return pl.when(true).then(pl.lit(True)).when(false).then(pl.lit(False))
     return date_of_text(text) if after == "date" else timestamp_of_text(text)
 
 
 def _double_of_text(text: pl.Expr, kind: pl.DataType) -> pl.Expr:
     lower = text.str.to_lowercase()
-    digits = pl.when(text.str.contains(_DOUBLE_TEXT)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
+    digits = pl.when(text.str.contains(DOUBLE)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
     infinite = (
         pl.when(lower.str.starts_with("-")).then(pl.lit(float("-inf"), kind)).otherwise(pl.lit(float("inf"), kind))
     )
     return (
-        pl.when(lower.str.contains(r"^[+-]?inf(inity)?$"))
+        pl.when(lower.str.contains(INFINITE))
         .then(infinite)
         .when(lower == "nan")
         .then(pl.lit(float("nan"), kind))

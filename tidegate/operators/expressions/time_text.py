@@ -9,29 +9,26 @@ import polars as pl
 from tidegate.formats.columns import TIMESTAMP
 from tidegate.operators.expressions.calendar import DAY, days_of, is_date
 from tidegate.plan.date_patterns import Part
+from tidegate.plan.text_values import DATE, OFFSET_MINUTES_MAX
+from tidegate.plan.text_values import TIMESTAMP as TIMESTAMP_TEXT
 
-_DATE = r"^(?P<y>[0-9]{4})(?:-(?P<mo>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})(?:[ T](?s:.)*)?)?)?$"
-_ZONE = r"(?: ?(?P<z>Z|UTC|GMT)| ?(?P<zs>[+-])(?P<zh>[0-9]{1,2})(?::(?P<zm>[0-9]{1,2}))?)?"
-_SECONDS = r"(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]*))?" + _ZONE + r")?"
-_CLOCK = r"[ T](?P<h>[0-9]{1,2})(?::(?P<mi>[0-9]{1,2})" + _SECONDS + r")?"
-_TIMESTAMP = rf"^(?P<y>[0-9]{{4}})(?:-(?P<mo>[0-9]{{1,2}})(?:-(?P<d>[0-9]{{1,2}})(?:{_CLOCK})?)?)?$"
 _FIELDS = {"yyyy": "y", "MM": "mo", "dd": "d", "HH": "h", "mm": "mi", "ss": "s"}
 
 
 def date_of_text(text: pl.Expr) -> pl.Expr:
     """`2026`, `2026-1`, `2026-1-31`, with anything behind a blank or T; NULL when it is no date."""
-    groups = text.str.extract_groups(_DATE)
+    groups = text.str.extract_groups(DATE)
     year, month, day = (_number(groups, name, default) for name, default in (("y", None), ("mo", 1), ("d", 1)))
     return pl.when(is_date(year, month, day)).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
 
 
 def timestamp_of_text(text: pl.Expr) -> pl.Expr:
     """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither."""
-    groups = text.str.extract_groups(_TIMESTAMP)
+    groups = text.str.extract_groups(TIMESTAMP_TEXT)
     hours, minutes = _number(groups, "zh", 0), _number(groups, "zm", 0)
     sign = pl.when(groups.struct.field("zs") == "-").then(-1).otherwise(1)
     offset = sign * (hours * 60 + minutes)
-    valid = (hours * 60 + minutes <= 18 * 60) & (minutes < 60)
+    valid = (hours * 60 + minutes <= OFFSET_MINUTES_MAX) & (minutes < 60)
     micros = _micros(groups)
     return pl.when(valid).then(micros - offset * 60_000_000).cast(TIMESTAMP)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tidegate.datatypes import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VOID, DataType
 from tidegate.plan.errors import Refusal
-from tidegate.plan.expression import Call, Expression, Literal
+from tidegate.plan.expression import Call, Expression, Literal, text_of
 from tidegate.plan.typing_rules import NUMERIC, common_type, decimal_refusal, with_type
 
 _ATOMIC = (*NUMERIC, "boolean", "string", "binary", "date", "timestamp", "void", "decimal")
@@ -162,7 +162,9 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
 def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
     """All arguments in their common type.
 
-    :raises Refusal: at the first argument that has no type in common with those before it.
+    :raises Refusal: at the first argument that has no type in common with those before it, and at text of a record
+        beside another type: Spark casts it, and every record whose text is no such value would fail. Nothing in `a = 5`
+        says that `a` is meant as a number; a text literal is known now.
     """
     kind = arguments[0].type
     for argument in arguments[1:]:
@@ -177,4 +179,12 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
                 f"cast it: cast(... as {kind})",
             )
         kind = found
+    for argument in arguments:
+        if argument.type == STRING and kind != STRING and not isinstance(argument.expression, Literal):
+            text = text_of(argument.expression)
+            raise Refusal(
+                argument.start,
+                f"`{text}` is text beside {kind}: every record whose text is no {kind} would fail",
+                f"write what is meant: cast({text} as {kind}), try_cast for NULL instead, or the other side as text",
+            )
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)

@@ -6,7 +6,8 @@ from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, 
 from tidegate.plan.errors import Refusal
 from tidegate.plan.expression import Call, Expression, Literal
 from tidegate.plan.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
-from tidegate.plan.intervals import MAX_MONTHS, MONTHS, date_literal, timestamp_literal
+from tidegate.plan.intervals import MAX_MONTHS, MONTHS
+from tidegate.plan.text_values import date_of_text, timestamp_of_text
 from tidegate.plan.typing_rules import INTEGRAL, NUMERIC, common_type, decimal_refusal, rounded_decimal, with_type
 
 _TIME = ("date", "timestamp", "interval", "months")
@@ -215,7 +216,7 @@ def _literal(kind: DataType) -> Resolve:
         check_count(site, arguments, 1, 1)
         literal = arguments[0].expression
         text = str(literal.value) if isinstance(literal, Literal) else ""
-        value = date_literal(text) if kind == DATE else timestamp_literal(text)
+        value = date_of_text(text) if kind == DATE else timestamp_of_text(text)
         if value is None:
             example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
             raise Refusal(arguments[0].start, f"'{text}' is not a {kind}", f"write it like '{example}'")

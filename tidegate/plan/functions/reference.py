@@ -29,7 +29,13 @@ This page is generated: `python -m tidegate.plan.functions.reference > docs/expr
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
   a keyword or has blanks in backticks.
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
-  ANSI ones: a string beside a bigint becomes a bigint, an int beside a float becomes a double.
+  ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
+  functions of numbers or times take text. But text of a record beside another type in a comparison, IN, BETWEEN, CASE,
+  IF, COALESCE or `array(...)` is refused: `customer > 5` would fail every record whose customer is no number. Write the
+  cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
+- Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
+  What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
+  `amount = 'abc'`.
 - `a.b` is a field of a struct, `a[0]` an element of an array.
 - At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
 
@@ -50,7 +56,9 @@ Refused at validation, because the result could differ or the engine has no way 
 - Patterns, search texts, units, lengths of padding and rounding that are not literals.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
   `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, and in
-  `regexp_replace` and `split` at all (use `\\z`); patterns that can match nothing in `regexp_replace` and `split`.
+  `regexp_replace` and `split` at all (use `\\z`); patterns that can match nothing in `regexp_replace` and `split`;
+  repetitions inside one another that multiply to more than 100,000 steps.
+- Text columns beside values of other types without a cast (see above).
 - Date patterns other than yyyy MM dd HH mm ss, S to SSSSSS, signs and quoted text.
 - `round` of an integer to tens, rounding to more than 15 digits.
 

@@ -1,0 +1,93 @@
+"""What a text is as a number, a boolean, a date or a timestamp: Spark's grammar in ANSI mode.
+
+Once for all: literals are converted here, and the casts of columns use the same patterns (Python's and Rust's `re`
+agree on them). A text is taken without `BLANKS` at both ends.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from typing import Final
+
+BLANKS: Final = "".join(map(chr, range(33))) + "\x7f"
+INTEGER: Final = r"^[+-]?[0-9]+$"
+DOUBLE: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+INFINITE: Final = r"^[+-]?inf(inity)?$"
+"""In lower case, as `nan`."""
+TRUE: Final = ("t", "true", "y", "yes", "1")
+FALSE: Final = ("f", "false", "n", "no", "0")
+"""In lower case."""
+
+DIGITS_MAX: Final = 30
+"""More than any type has."""
+
+_DAY = r"(?P<y>[0-9]{4})(?:-(?P<mo>[0-9]{1,2})(?:-(?P<d>[0-9]{1,2})"
+_ZONE = r"(?: ?(?P<z>Z|UTC|GMT)| ?(?P<zs>[+-])(?P<zh>[0-9]{1,2})(?::(?P<zm>[0-9]{1,2}))?)?"
+_SECONDS = r"(?::(?P<s>[0-9]{1,2})(?:\.(?P<f>[0-9]*))?" + _ZONE + r")?"
+_CLOCK = r"[ T](?P<h>[0-9]{1,2})(?::(?P<mi>[0-9]{1,2})" + _SECONDS + r")?"
+DATE: Final = rf"^{_DAY}(?:[ T](?s:.)*)?)?)?$"
+TIMESTAMP: Final = rf"^{_DAY}(?:{_CLOCK})?)?)?$"
+OFFSET_MINUTES_MAX: Final = 18 * 60
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def integer_of_text(text: str) -> int | None:
+    """The whole number, cut to `DIGITS_MAX` digits; None when the text is none."""
+    text = text.strip(BLANKS)
+    if not re.fullmatch(INTEGER, text):
+        return None
+    number = int(text.lstrip("+-").lstrip("0")[:DIGITS_MAX] or 0)
+    return -number if text.startswith("-") else number
+
+
+def double_of_text(text: str) -> float | None:
+    """The number, with NaN and the infinities; None when the text is none."""
+    text = text.strip(BLANKS).lower()
+    if text == "nan":
+        return math.nan
+    if re.fullmatch(INFINITE, text):
+        return -math.inf if text.startswith("-") else math.inf
+    return float(text.rstrip("df")) if re.fullmatch(DOUBLE, text) else None
+
+
+def boolean_of_text(text: str) -> bool | None:
+    """The truth value; None when the text is none."""
+    text = text.strip(BLANKS).lower()
+    return True if text in TRUE else False if text in FALSE else None
+
+
+def date_of_text(text: str) -> int | None:
+    """Days since 1970 of `2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; None when it is no date."""
+    match = re.fullmatch(DATE, text.strip(BLANKS))
+    day = None if match is None else _day(match)
+    return None if day is None else (day - _EPOCH).days
+
+
+def timestamp_of_text(text: str) -> int | None:
+    """Microseconds since 1970 of a date, or a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an offset.
+
+    None when the text is neither.
+    """
+    match = re.fullmatch(TIMESTAMP, text.strip(BLANKS))
+    day = None if match is None else _day(match)
+    if match is None or day is None:
+        return None
+    hour, minute, second, zone_hour, zone_minute = (int(match[name] or 0) for name in ("h", "mi", "s", "zh", "zm"))
+    offset = zone_hour * 60 + zone_minute
+    if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or offset > OFFSET_MINUTES_MAX:
+        return None
+    if match["zs"] == "-":
+        offset = -offset
+    micros = int((match["f"] or "").ljust(6, "0")[:6])
+    seconds = ((day - _EPOCH).days * 24 + hour) * 3600 + (minute - offset) * 60 + second
+    return seconds * 1_000_000 + micros
+
+
+def _day(match: re.Match[str]) -> datetime.datetime | None:
+    try:
+        return datetime.datetime(int(match["y"]), int(match["mo"] or 1), int(match["d"] or 1), tzinfo=datetime.UTC)
+    except ValueError:
+        return None
