@@ -17,6 +17,7 @@ from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
 from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
+from tidegate.task.ports import BatchTooLarge
 
 MAX = 2**63 - 1
 
@@ -122,6 +123,19 @@ def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
     assert result.rows() == process(make_aggregate(["count(*)", "sum", "last"]), frame_of(good)).rows()
     assert process(operator, frame_of([(1, 0)])).rows() == [(1, 17, sum(v for k, v in good if k == 1), 0)]
     operator.state.close()
+
+
+def test_X15_texts_of_the_state_that_have_no_room_in_one_batch_are_refused_before_anything_happens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidegate.operators.aggregate.BATCH_BYTES_MAX", 1000)
+    operator = make_aggregate(["first", "count(*)"], STRING)
+    operator.process(frame_of([(1, "x" * 600)], STRING))
+    with pytest.raises(BatchTooLarge):
+        operator.process(frame_of([(1, "a"), (1, "b")], STRING))
+    assert operator.take_failures() == []
+    assert process(operator, frame_of([(1, "a")], STRING)).rows() == [(1, "x" * 600, 2)]
+    assert process(operator, frame_of([(2, "y" * 9000)], STRING)).rows() == [(2, "y" * 9000, 1)]
 
 
 def test_X13_state_on_a_broken_disk_is_no_fault_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,16 @@ def test_the_end_of_a_partition_is_told_behind_its_last_record() -> None:
     assert (last, nothing) == (rest, Pending([], {}))
 
 
+def test_X15_records_are_handed_over_up_to_a_size_but_one_at_least() -> None:
+    messages = [cast("ck.Message", b"x" * size) for size in (1, 2, 30, 4)]
+    end = {TopicPartition("orders", 0): 4}
+    parts, rest = [], Pending(messages, end, 37)
+    while rest.messages:
+        first, rest = rest.split(3, bytes_max=10)
+        parts.append((first.messages, first.size_bytes, first.ends))
+    assert parts == [(messages[:2], 3, {}), (messages[2:3], 30, {}), (messages[3:], 4, end)]
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The reader's time: `now`."""

@@ -32,6 +32,7 @@ from tidegate.plan.graph import (
     Vertex,
 )
 from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
@@ -207,10 +208,11 @@ class Deployment:
         operators: dict[int, Operator] = {}
         sinks: dict[int, Sink] = {}
         source: SourceNode | None = None
+        limits = derive_batch_limits(vertex)
         for index, node in enumerate(vertex.nodes):
             match node.operator:
                 case SourceOperator() as spec:
-                    source = self._build_source(spec)
+                    source = self._build_source(spec, limits)
                 case SinkOperator() as spec:
                     sinks[index] = self._build_sink(spec)
                 case _:
@@ -234,9 +236,10 @@ class Deployment:
             sinks=sinks,
             outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
             replay=self._replay(vertex),
+            limits=limits,
         )
 
-    def _build_source(self, spec: SourceOperator) -> SourceNode:
+    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
         deploy = self._deploy
         source = self._parts.make_source(
             spec,
@@ -245,6 +248,7 @@ class Deployment:
             deploy.settings.group_id,
             self._wake,
         )
+        source.batch_bytes_max = limits.size_bytes
         node = SourceNode(spec, source, self.loop.bad_record)
         self._sources.append(node)
         return node

@@ -31,3 +31,8 @@ def polars_type(kind: DataType) -> pl.DataType:
     if kind.kind == "struct":
         return pl.Struct([pl.Field(name, polars_type(field)) for name, field in kind.fields])
     return _POLARS[kind.kind]
+
+
+def type_instance(kind: object) -> pl.DataType:
+    """Polars allows a class where it means an instance of it."""
+    return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]  # DataTypeClass or DataType

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tidegate.formats.columns import type_instance
+
 _TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.fZ"
 
 
@@ -27,7 +29,9 @@ def json_ready(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if isinstance(kind, pl.List):
         return value.list.eval(json_ready(pl.element(), _inner(kind)))
     assert isinstance(kind, pl.Struct)
-    parts = [json_ready(value.struct.field(part.name), _instance(part.dtype)).alias(part.name) for part in kind.fields]
+    parts = [
+        json_ready(value.struct.field(part.name), type_instance(part.dtype)).alias(part.name) for part in kind.fields
+    ]
     return pl.when(value.is_not_null()).then(pl.struct(parts))
 
 
@@ -35,14 +39,9 @@ def _needs_text(kind: pl.DataType) -> bool:
     if isinstance(kind, pl.List):
         return _needs_text(_inner(kind))
     if isinstance(kind, pl.Struct):
-        return any(_needs_text(_instance(part.dtype)) for part in kind.fields)
+        return any(_needs_text(type_instance(part.dtype)) for part in kind.fields)
     return isinstance(kind, pl.Datetime | pl.Binary)
 
 
 def _inner(kind: pl.List) -> pl.DataType:
-    return _instance(kind.inner)
-
-
-def _instance(kind: object) -> pl.DataType:
-    """Polars allows a class where it means an instance of it."""
-    return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]  # DataTypeClass or DataType
+    return type_instance(kind.inner)

@@ -19,10 +19,11 @@ from tidegate.operators.base import system_columns
 from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
 from tidegate.plan.graph import AggregateOperator
+from tidegate.plan.growth import BATCH_BYTES_MAX
 from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
 from tidegate.state.backends import OpenState
 from tidegate.state.snapshot import StateField, StateShape
-from tidegate.task.ports import OperatorState
+from tidegate.task.ports import BatchTooLarge, OperatorState
 
 STATE_NAME = "totals"
 OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"
@@ -92,21 +93,27 @@ class AggregateRuntime:
     def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
         """Result columns and key numbers. The state moves at the very end, all or nothing: what raises has no effect.
 
-        Raises OverflowError.
+        A large text of the state is in the results of many rows, each of which is a copy once they are columns.
+        Raises OverflowError, BatchTooLarge.
         """
         index, numbers = _numbered(self._key_values(frame))
         initial = self._initial
         found = [initial if value is None else value for value in self.state.get_many(index)]
         accumulators = [list(map(part, found)) for part in self._parts]
-        results = []
-        position = 0
+        results: list[tuple[Aggregate, list[Any]]] = []
+        position, room = 0, BATCH_BYTES_MAX
         for aggregate in self._aggregates:
             end = position + len(aggregate.parts)
             result = aggregate.run(numbers, self._values(frame, aggregate), accumulators[position:end])
-            results.append(_column(aggregate.name, aggregate.result, result))
+            if aggregate.result.kind in ("string", "binary") and len(numbers) > 1:
+                room -= sum(map(len, filter(None, result)))
+            results.append((aggregate, result))
             position = end
+        if room < 0:
+            raise BatchTooLarge(f"results of {frame.height} rows have more than {BATCH_BYTES_MAX} bytes")
+        columns = [_column(aggregate.name, aggregate.result, result) for aggregate, result in results]
         self.state.put_many(index, zip(*accumulators, strict=True))
-        return results, numbers
+        return columns, numbers
 
     def _with_results(self, frame: pl.DataFrame, results: Sequence[pl.Series]) -> pl.DataFrame:
         by_name = {column.name: column for column in results}

@@ -88,6 +88,19 @@ _FALLIBLE = frozenset(
 )
 
 
+_GROWING = frozenset({"repeat", "concat", "concat_ws", "replace", "regexp_replace", "array_join", "hex", "base64"})
+_HOLDING = frozenset({"array", "named_struct"})
+_SIZED = frozenset({"string", "binary", "array", "struct"})
+
+
+def can_be_too_large(call: Call) -> bool:
+    """Whether a function makes its arguments larger, so that a result may not fit (`growth.MAX_VALUE_BYTES`)."""
+    if call.function in _HOLDING:
+        held = call.arguments[1::2] if call.function == "named_struct" else call.arguments
+        return any(argument.type.kind in _SIZED for argument in held)
+    return call.function in _GROWING
+
+
 def cast_can_fail(source: DataType, target: DataType) -> bool:
     """Whether some value of `source` has no counterpart in `target` (in ANSI mode that fails the record)."""
     before, after = source.kind, target.kind
@@ -122,6 +135,7 @@ def can_fail(expression: Expression) -> bool:
         case Call(function=function, arguments=arguments):
             own = (
                 function in _FALLIBLE
+                or can_be_too_large(expression)
                 or (function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments))
                 or (function in _DIVISIONS and not divides_safely(function, arguments[1]))
             )

@@ -24,6 +24,7 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
+from tidegate.task.elements import BYTES_MAX
 
 _CLOSE_SECONDS = 10.0
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
@@ -62,6 +63,8 @@ class KafkaSource:
         self._operator = operator
         self._group_id = group_id
         self._wake = wake
+        self.batch_bytes_max = BYTES_MAX
+        """Of the values of one batch, but for one record."""
         self._decode = _decoder_of(operator)
         self._single = len(operator.topics) == 1
         self._key = _PARTITION if self._single else _topic_and_partition
@@ -121,7 +124,7 @@ class KafkaSource:
         """
         if self._reader is None or not self.ready or self.finished:
             return None
-        pending = self._reader.take(rows_max)
+        pending = self._reader.take(rows_max, self.batch_bytes_max)
         if pending is None:
             return None
         assert self._positions is not None

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 import confluent_kafka as ck
 import msgspec
@@ -21,6 +23,7 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
+from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
 _CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
@@ -91,8 +94,10 @@ class Pending(msgspec.Struct):
     ends: dict[TopicPartition, int]
     size_bytes: int = 0
 
-    def split(self, rows: int) -> tuple[Pending, Pending]:
-        """The first `rows` records and what is behind them; ends belong to the very last."""
+    def split(self, rows: int, bytes_max: int = BYTES_MAX) -> tuple[Pending, Pending]:
+        """At most so many records and bytes, but one at least, and what comes after; ends belong to the very last."""
+        if self.size_bytes > bytes_max:
+            rows = max(1, min(rows, bisect_right(list(accumulate(map(len, self.messages))), bytes_max)))
         if len(self.messages) <= rows:
             return self, Pending([], {})
         first = self.messages[:rows]
@@ -152,8 +157,8 @@ class Reader:
                 )
             return self._initial
 
-    def take(self, rows_max: int) -> Pending | None:
-        """What is pending, at most so many records; None when nothing is.
+    def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:
+        """What is pending, at most so many records and bytes, but one at least; None when nothing is.
 
         Raises what made the reader end, after the records before it.
         """
@@ -161,7 +166,7 @@ class Reader:
             if not self._pending.messages and not self._pending.ends:
                 self._raise_failure()
                 return None
-            taken, self._pending = self._pending.split(rows_max)
+            taken, self._pending = self._pending.split(rows_max, bytes_max)
             self._changed.notify_all()
             return taken
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import ROWS_MAX, Barrier, Batch, Element
+from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, Element
 from tidegate.task.wire import Kind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
@@ -65,12 +65,13 @@ class InputChannel:
                 ahead.append(element)
         return ahead
 
-    def pop(self, rows_max: int = ROWS_MAX) -> Element:
-        """Take the oldest element, of a batch at most so many rows; its bytes become credit for the sender."""
+    def pop(self, rows_max: int = ROWS_MAX, bytes_max: int = BYTES_MAX) -> Element:
+        """Take the oldest element, of a batch at most so much but one row; its bytes become credit for the sender."""
         element = self._elements.popleft()
         if isinstance(element, Batch):
-            if element.frame.height > rows_max:
-                element, rest = element.split(rows_max)
+            rows = element.rows_within(rows_max, bytes_max)
+            if rows < element.frame.height:
+                element, rest = element.split(rows)
                 self._elements.appendleft(rest)
             self.queued_bytes -= element.size_bytes
             self._consumed += element.size_bytes

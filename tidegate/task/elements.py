@@ -19,7 +19,8 @@ SYSTEM_PREFIX: Final = "__"
 """Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
 
 ROWS_MAX: Final = 1 << 31
-"""More than any batch has: no limit."""
+BYTES_MAX: Final = 1 << 62
+"""More than any batch has: no limits."""
 
 
 class Batch:
@@ -35,6 +36,15 @@ class Batch:
         """The first `rows` (at least one, not all) and the others, with their shares of the size."""
         share = self.size_bytes * rows // self.frame.height
         return Batch(self.frame.head(rows), share), Batch(self.frame.slice(rows), self.size_bytes - share)
+
+    def rows_within(self, rows_max: int, bytes_max: int) -> int:
+        """How many rows from the first on are at most so many, with at most so many bytes; at least one."""
+        rows = max(1, min(rows_max, self.frame.height))
+        if self.size_bytes <= bytes_max:
+            return rows
+        from tidegate.formats.sizes import count_rows_within
+
+        return min(rows, count_rows_within(self.frame, bytes_max))
 
     def __repr__(self) -> str:
         return f"Batch({self.frame.height} rows, {self.size_bytes} bytes)"

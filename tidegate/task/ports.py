@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
+from tidegate.errors import AttemptFailed
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.state.base import KeyedState
 from tidegate.state.increments import Capture
@@ -38,11 +39,20 @@ class Failure(Protocol):
         """Why, beginning with a word from a small set."""
 
 
+class BatchTooLarge(AttemptFailed):
+    """What an operator would make of several rows has no room; nothing has happened: they are processed in parts."""
+
+    code = "batch-too-large"
+
+
 class Operator(Protocol):
     """Filter, select, aggregate, union."""
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        """Rows in, rows out; None when nothing is left."""
+        """Rows in, rows out; None when nothing is left.
+
+        Raises BatchTooLarge: only the head of a vertex, and never for one row.
+        """
 
     def take_failures(self) -> Sequence[Failure]:
         """Rows of the last frame that failed; empty almost always."""

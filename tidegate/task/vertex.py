@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate.ids import CheckpointId, OperatorName, SubtaskId, TransactionalId
 from tidegate.plan.graph import Node, Vertex
 from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.plan.growth import BatchLimits
 from tidegate.task.barriers.handler import (
     Abort,
     AbortReason,
@@ -26,15 +27,18 @@ from tidegate.task.barriers.handler import (
     start_delay_ms,
 )
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element, EndOfInput
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Failure, Operator, OperatorState, Sink, Source, StateCapture
+from tidegate.task.ports import BatchTooLarge, Failure, Operator, OperatorState, Sink, Source, StateCapture
 
 if TYPE_CHECKING:
     import polars as pl
 
     from tidegate.coordinator.types import StateHandle
+
+
+NO_LIMITS = BatchLimits(ROWS_MAX, BYTES_MAX)
 
 
 class Host(Protocol):
@@ -86,8 +90,12 @@ class VertexTask:
         sinks: Mapping[int, Sink],
         outputs: Mapping[int, EdgeOutput],
         replay: Iterable[tuple[int, Batch]] = (),
+        limits: BatchLimits = NO_LIMITS,
     ) -> None:
-        """`replay`: rows in flight of the restored checkpoint with the edges they were on, oldest first."""
+        """`replay`: rows in flight of the restored checkpoint with the edges they were on, oldest first.
+
+        `limits`: what is processed at a time; a source keeps to the bytes by itself.
+        """
         self.vertex = vertex
         self.subtask = subtask
         self.inputs = inputs
@@ -106,6 +114,7 @@ class VertexTask:
         self._turn_of = 0
         self._open_inputs = len(inputs)
         self._replay = deque(replay)
+        self._limits = limits
         self._recordings: dict[CheckpointId, Recording] = {}
         if handler is not None and handler.watches_arrivals:
             for index, channel in enumerate(inputs):
@@ -120,7 +129,7 @@ class VertexTask:
         """
         if not all(output.writable for output in self.outputs.values()):
             return 0
-        return min((sink.room for sink in self.sinks.values()), default=ROWS_MAX)
+        return min((sink.room for sink in self.sinks.values()), default=self._limits.rows)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -157,9 +166,9 @@ class VertexTask:
             if not rows:
                 continue
             self._turn_of = (index + 1) % count
-            element = channel.pop(rows)
+            element = channel.pop(min(rows, self._limits.rows), self._limits.size_bytes)
             if isinstance(element, Batch):
-                self._push(0, element.frame)
+                self._process(channel.edge, element)
             else:
                 self._on_control(index, element)
             return True
@@ -195,7 +204,7 @@ class VertexTask:
         rows = 0 if self.source_stopped else self.room
         if not rows:
             return False
-        frame = source.poll(rows)
+        frame = source.poll(min(rows, self._limits.rows))
         if frame is None:
             return False
         if frame.height:
@@ -208,11 +217,23 @@ class VertexTask:
         if not rows:
             return False
         edge, batch = self._replay.popleft()
-        if batch.frame.height > rows:
+        rows = batch.rows_within(min(rows, self._limits.rows), self._limits.size_bytes)
+        if rows < batch.frame.height:
             batch, rest = batch.split(rows)
             self._replay.appendleft((edge, rest))
-        self._push(0, batch.frame)
+        self._process(edge, batch)
         return True
+
+    def _process(self, edge: int, batch: Batch) -> None:
+        """A batch that came over an edge; when what is made of it has no room, half of it, and the rest next time."""
+        while True:
+            try:
+                self._push(0, batch.frame)
+            except BatchTooLarge:
+                batch, rest = batch.split(batch.frame.height // 2)
+                self._replay.appendleft((edge, rest))
+            else:
+                return
 
     def _push(self, index: int, frame: pl.DataFrame) -> None:
         """Depth first through the tree: the order of rows is the order of arrival on every way out."""

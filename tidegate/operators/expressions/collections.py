@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
-from tidegate.plan.expression import Call
+from tidegate.operators.expressions.sizes import fitting, total_bytes
+from tidegate.plan.expression import Call, can_be_too_large
 
 
 @compiles("size")
@@ -47,17 +48,37 @@ def _contains(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("array_join")
 def _join(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    separator = str(arguments[1].constant)
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        array = inputs[0].value
+        joined = array.list.join(separator, ignore_nulls=True)
+        return strict(call, inputs, pl.when(array.is_not_null()).then(joined.fill_null("")))
+
     array = arguments[0].value
-    joined = array.list.join(str(arguments[1].constant), ignore_nulls=True)
-    return strict(call, arguments, pl.when(array.is_not_null()).then(joined.fill_null("")))
+    size = array.list.eval(pl.element().str.len_bytes().cast(pl.Int64)).list.sum()
+    return fitting(call, arguments, size + array.list.len().cast(pl.Int64) * len(separator.encode()), build)
 
 
 @compiles("array")
 def _array(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return eager(call, arguments, pl.concat_list([argument.value for argument in arguments]))
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return eager(call, inputs, pl.concat_list([one.value for one in inputs]))
+
+    if not can_be_too_large(call):
+        return build(arguments)
+    return fitting(call, arguments, total_bytes(arguments, nulls_count=True), build, masked=range(len(arguments)))
 
 
 @compiles("named_struct")
 def _struct(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    pairs = zip(arguments[::2], arguments[1::2], strict=True)
-    return eager(call, arguments, pl.struct([value.value.alias(str(name.constant)) for name, value in pairs]))
+    names = [str(name.constant) for name in arguments[::2]]
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        values = [one.value.alias(name) for name, one in zip(names, inputs[1::2], strict=True)]
+        return eager(call, inputs, pl.struct(values))
+
+    if not can_be_too_large(call):
+        return build(arguments)
+    size = total_bytes(arguments[1::2], nulls_count=True)
+    return fitting(call, arguments, size, build, masked=range(1, len(arguments), 2))

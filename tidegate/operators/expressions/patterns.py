@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.operators.expressions.compiled import Compiled, compiles, strict
+from tidegate.operators.expressions.sizes import bytes_of, fitting
 from tidegate.plan.expression import Call
+from tidegate.plan.growth import MAX_VALUE_BYTES
 from tidegate.plan.java_regex import derive_like_regex, derive_rust_regex, derive_rust_replacement
 
 _PLAIN_LIKE = re.compile(r"(%?)([^%_\\]*)(%?)")
@@ -32,9 +34,21 @@ def _extract(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("regexp_replace")
 def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """A group that the replacement names is at most as long as its match, and all matches as the text."""
     found = derive_rust_regex(str(arguments[1].constant))
     replacement = derive_rust_replacement(str(arguments[2].constant), found.groups)
-    return strict(call, arguments, arguments[0].value.str.replace_all(found.pattern, replacement))
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return strict(call, inputs, inputs[0].value.str.replace_all(found.pattern, replacement))
+
+    if not replacement:
+        return build(arguments)
+    size, each = bytes_of(arguments[0]), len(replacement.encode())
+    copies = 1 + replacement.count("${")
+    at_most = size * (copies + each)
+    matches = pl.when(at_most > MAX_VALUE_BYTES).then(arguments[0].value).str.count_matches(found.pattern)
+    exact = size * copies + matches.cast(pl.Int64) * each
+    return fitting(call, arguments, pl.when(at_most > MAX_VALUE_BYTES).then(exact).otherwise(at_most), build)
 
 
 @compiles("split")

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.operators.expressions.compiled import Compiled, compiles, eager, strict
+from tidegate.operators.expressions.sizes import bytes_of, fitting, total_bytes
 from tidegate.plan.expression import Call
+from tidegate.plan.growth import MAX_VALUE_BYTES
 
 _ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "upper": lambda value: value.str.to_uppercase(),
@@ -66,13 +68,22 @@ def _length(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("concat")
 def _concat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return eager(call, arguments, pl.concat_str([argument.value for argument in arguments]))
+    def build(parts: Sequence[Compiled]) -> Compiled:
+        return eager(call, parts, pl.concat_str([part.value for part in parts]))
+
+    return fitting(call, arguments, total_bytes(arguments, nulls_count=False), build)
 
 
 @compiles("concat_ws")
 def _concat_with(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    parts = [argument.value for argument in arguments[1:]]
-    return eager(call, arguments, pl.concat_str(parts, separator=str(arguments[0].constant), ignore_nulls=True))
+    separator, parts = str(arguments[0].constant), arguments[1:]
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        values = [part.value for part in inputs[1:]]
+        return eager(call, inputs, pl.concat_str(values, separator=separator, ignore_nulls=True))
+
+    size = total_bytes(parts, nulls_count=True) + len(separator.encode()) * (len(parts) - 1)
+    return fitting(call, arguments, size, build, masked=range(1, len(arguments)))
 
 
 @compiles("substring", "left", "right")
@@ -116,9 +127,13 @@ def _pad(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("repeat")
 def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     count = max(0, int(arguments[1].constant or 0))
-    value = arguments[0].value
-    repeated = value.repeat_by(count).list.join("") if count else pl.when(value.is_not_null()).then(pl.lit(""))
-    return strict(call, arguments, null_if_any_null(repeated, arguments[:1]))
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        value = inputs[0].value
+        repeated = value.repeat_by(count).list.join("") if count else pl.when(value.is_not_null()).then(pl.lit(""))
+        return strict(call, inputs, null_if_any_null(repeated, inputs[:1]))
+
+    return fitting(call, arguments, bytes_of(arguments[0]) * count, build)
 
 
 @compiles("instr")
@@ -132,8 +147,20 @@ def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("replace")
 def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, old, new = arguments[0].value, str(arguments[1].constant), str(arguments[2].constant)
-    return strict(call, arguments, value.str.replace_all(old, new, literal=True) if old else value)
+    old, new = str(arguments[1].constant), str(arguments[2].constant)
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        value = inputs[0].value
+        return strict(call, inputs, value.str.replace_all(old, new, literal=True) if old else value)
+
+    more = len(new.encode()) - len(old.encode())
+    if not old or more <= 0:
+        return build(arguments)
+    size = bytes_of(arguments[0])
+    at_most = size + size // len(old.encode()) * more
+    places = pl.when(at_most > MAX_VALUE_BYTES).then(arguments[0].value).str.count_matches(old, literal=True)
+    exact = size + places.cast(pl.Int64) * more
+    return fitting(call, arguments, pl.when(at_most > MAX_VALUE_BYTES).then(exact).otherwise(at_most), build)
 
 
 @compiles("split_part")
@@ -166,10 +193,14 @@ class _Digest:
 
 @compiles("hex")
 def _hex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value = arguments[0].value
     if arguments[0].type.kind == "bigint":
-        return strict(call, arguments, value.map_batches(_hex_numbers, return_dtype=pl.String, is_elementwise=True))
-    return strict(call, arguments, value.cast(pl.Binary).bin.encode("hex").str.to_uppercase())
+        digits = arguments[0].value.map_batches(_hex_numbers, return_dtype=pl.String, is_elementwise=True)
+        return strict(call, arguments, digits)
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return strict(call, inputs, inputs[0].value.cast(pl.Binary).bin.encode("hex").str.to_uppercase())
+
+    return fitting(call, arguments, bytes_of(arguments[0]) * 2, build)
 
 
 def _hex_numbers(values: pl.Series) -> pl.Series:
@@ -189,7 +220,10 @@ def _unhex(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("base64")
 def _base64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, arguments[0].value.cast(pl.Binary).bin.encode("base64"))
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return strict(call, inputs, inputs[0].value.cast(pl.Binary).bin.encode("base64"))
+
+    return fitting(call, arguments, (bytes_of(arguments[0]) + 2) // 3 * 4, build)
 
 
 @compiles("initcap")

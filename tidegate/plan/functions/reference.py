@@ -38,6 +38,9 @@ This page is generated: `python -m tidegate.plan.functions.reference > docs/expr
   `amount = 'abc'`.
 - `a.b` is a field of a struct, `a[0]` an element of an array.
 - At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
+- What `concat`, `concat_ws`, `repeat`, `replace`, `regexp_replace`, `array_join`, `hex`, `base64`, `array` and
+  `named_struct` make has at most 16 MiB: a record whose result were larger fails (`RESULT_TOO_LARGE`), and nothing of
+  that size is made.
 
 ## Aggregates
 
@@ -66,6 +69,7 @@ Different at run time:
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark goes on.
 - Text with a region as time zone (`Europe/Paris`), years of more or fewer than four digits, or a time without a date
   is no timestamp here.
+- Results of text functions end at 16 MiB (see above), where Spark goes on to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.

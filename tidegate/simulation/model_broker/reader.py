@@ -19,6 +19,7 @@ from tidegate.simulation.model_broker.log import Fetched
 from tidegate.simulation.model_broker.messages import make_message
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
+from tidegate.task.elements import BYTES_MAX
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -89,7 +90,7 @@ class ModelReader:
                 raise SourceUnavailable(f"source {self._operator.name}: no answer in {seconds:g} s")
             self._link.clock.sleep(IDLE_S)
 
-    def take(self, rows_max: int) -> Pending | None:
+    def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:  # noqa: ARG002 - records are small
         """The next records, with the ends of partitions behind the last of them; None when nothing is pending."""
         from tidegate.sources.reader import Pending
 

@@ -1,0 +1,40 @@
+"""How many bytes values and rows take, as far as it depends on the values: text, bytes, and what is nested."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+import polars as pl
+
+from tidegate.formats.columns import type_instance
+
+
+def size_of(value: pl.Expr, kind: pl.DataType) -> pl.Expr | None:
+    """Bytes of each value as a bigint, NULL for NULL; None for a type whose values are all of one size."""
+    if isinstance(kind, pl.String):
+        return value.str.len_bytes().cast(pl.Int64)
+    if isinstance(kind, pl.Binary):
+        return value.bin.size().cast(pl.Int64)
+    if isinstance(kind, pl.List):
+        inner = size_of(pl.element(), type_instance(kind.inner))
+        count = value.list.len().cast(pl.Int64)
+        return count * _ELEMENT_BYTES if inner is None else count * _ELEMENT_BYTES + value.list.eval(inner).list.sum()
+    if isinstance(kind, pl.Struct):
+        fields = [size_of(value.struct.field(part.name), type_instance(part.dtype)) for part in kind.fields]
+        known = [field.fill_null(0) for field in fields if field is not None]
+        return reduce(add, known) if known else None
+    return None
+
+
+_ELEMENT_BYTES = 16
+"""Of an element of an array besides its text: at most that much in memory, and about as much as JSON."""
+
+
+def count_rows_within(frame: pl.DataFrame, bytes_max: int) -> int:
+    """How many rows from the first on have together at most so many bytes; at least one."""
+    sizes = [size for name, kind in frame.schema.items() if (size := size_of(pl.col(name), kind)) is not None]
+    if not sizes:
+        return frame.height
+    total = frame.select(reduce(add, [size.fill_null(0) for size in sizes]).cum_sum().alias("bytes"))["bytes"]
+    return max(1, int((total <= bytes_max).sum()))
