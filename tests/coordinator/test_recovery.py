@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import msgspec
@@ -9,12 +10,14 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
-from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.entries import Identity, decode_entry, encode_entry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.plan.meaning import Meaning
+from tidegate.storage.checksum import seal, unseal
 
 ORDERS = OperatorName("orders")
 TOTALS = OperatorName("totals")
@@ -214,3 +217,37 @@ def test_the_final_mark_of_the_checkpoint_reaches_the_plan() -> None:
     assert state.final
     assert plan.checkpoint is not None
     assert plan.checkpoint.final
+
+
+MADE = {TOTALS: {"orders": {"the choice of records": "1:aa", "`total`": "1:bb"}}}
+CHANGED = {TOTALS: {"orders": {"the choice of records": "1:aa", "`total`": "1:cc"}}}
+
+
+def meaning(meanings: dict[OperatorName, Meaning]) -> Identity:
+    return msgspec.structs.replace(IDENTITY, meanings=meanings)
+
+
+def test_X16_state_that_was_made_by_another_definition_is_refused_with_the_choices() -> None:
+    state = state_of(CHECKPOINT, identity=meaning(MADE))
+    with pytest.raises(RestoreRefused) as refused:
+        decide_restore(state, facts(meaning(CHANGED)))
+    for said in ("'totals'", "`total` of orders", "put the old definition back", "new name", "`checkpoints.directory`"):
+        assert said in refused.value.message
+    assert refused.value.fields == {"operator": "totals", "changes": ["`total` of orders"]}
+    assert refused.value.exit_code == 4
+    assert decide_restore(state, facts(meaning(MADE))).checkpoint == CHECKPOINT
+
+
+def test_X16_a_step_without_state_in_the_checkpoint_may_change() -> None:
+    empty = completed(7, at=list(CHECKPOINT.positions))
+    assert decide_restore(state_of(empty, identity=meaning(MADE)), facts(meaning(CHANGED))).checkpoint == empty
+
+
+def test_X16_entries_of_older_releases_say_nothing_about_the_meaning_and_are_taken() -> None:
+    taken = decide_restore(state_of(CHECKPOINT, identity=meaning({})), facts(meaning(CHANGED)))
+    assert taken.checkpoint == CHECKPOINT
+    (entry,) = state_of(CHECKPOINT, identity=meaning(MADE)).retained
+    assert decode_entry(entry.sequence, encode_entry(entry)).identity == meaning(MADE)
+    raw = json.loads(unseal("entry", encode_entry(entry)))
+    del raw["identity"]["meanings"]
+    assert decode_entry(entry.sequence, seal(json.dumps(raw).encode())).identity == IDENTITY

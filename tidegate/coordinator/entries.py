@@ -12,7 +12,8 @@ import msgspec
 
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
-from tidegate.ids import Attempt, CheckpointId, JournalSequence
+from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
+from tidegate.plan.meaning import Meaning
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
@@ -52,6 +53,8 @@ class Identity(msgspec.Struct, frozen=True):
     max_parallelism: int
     fingerprint: str = ""
     """Digest of the plan, for people who ask whether the pipeline file was changed."""
+    meanings: dict[OperatorName, Meaning] = {}
+    """What the state of each step means (`plan/meaning.py`); empty in entries of older releases."""
 
 
 class Entry(msgspec.Struct, frozen=True):

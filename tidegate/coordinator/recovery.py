@@ -15,6 +15,7 @@ from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourceP
 from tidegate.errors import BEGIN_ANEW, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range
+from tidegate.plan.meaning import find_changes
 
 
 class RestoreRefused(PipelineStopped):
@@ -108,6 +109,7 @@ def refuse_unfit(checkpoint: CompletedCheckpoint, identity: Identity, facts: Res
     """Raises RestoreRefused when a checkpoint of this identity cannot be dealt out to what is to be started."""
     _refuse_other_identity(identity, facts.identity)
     _refuse_left_behind(checkpoint, facts)
+    _refuse_other_meaning(checkpoint, identity, facts.identity)
     _refuse_shrunk(checkpoint, facts)
 
 
@@ -271,6 +273,22 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
                 f"state (it has: {_names(facts.stateful)}); if it was renamed put the old name back, if it was removed "
                 f"on purpose start with {BEGIN_ANEW}",
                 operator=operator,
+            )
+
+
+def _refuse_other_meaning(checkpoint: CompletedCheckpoint, old: Identity, new: Identity) -> None:
+    """Entries of older releases say nothing about it."""
+    for operator in sorted({handle.operator for handle in checkpoint.states if handle.kind is StateKind.OPERATOR}):
+        changes = find_changes(old.meanings.get(operator, {}), new.meanings.get(operator, {}))
+        if operator in new.meanings and changes:
+            raise RestoreRefused(
+                f"the state of step {operator!r} was made by another definition; what has changed is "
+                f"{', '.join(changes)}. To go on would mix both: put the old definition back, `where` and `select` in "
+                "front of the step included; or add the changed step under a new name beside it (it begins with empty "
+                "state); or start with a new `checkpoints.directory` (all state is empty, and sources begin at their "
+                "`start`)",
+                operator=operator,
+                changes=changes,
             )
 
 

@@ -28,6 +28,7 @@ from tidegate.daemon.owning import Ownership
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
+from tidegate.plan.meaning import derive_meanings
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
 
@@ -163,6 +164,7 @@ async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
+        meanings=derive_meanings(plan),
     )
     stateful = frozenset(operator.name for operator in plan.operators(AggregateOperator))
     partitions = {source.name: {topic: topics[topic].partitions for topic in source.topics} for source in sources}
