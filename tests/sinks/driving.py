@@ -43,9 +43,11 @@ def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPe
     return issue_permit(CheckpointId(checkpoint), tuple(committables))
 
 
-def sink_operator(bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None) -> SinkOperator:
+def sink_operator(
+    bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None, key: str | None = None
+) -> SinkOperator:
     properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
-    return SinkOperator(OperatorName("out"), topic, "json", (), None, None, "fail", properties)
+    return SinkOperator(OperatorName("out"), topic, "json", (), key, None, "fail", properties)
 
 
 class DrivenSink:
@@ -136,8 +138,9 @@ class Cluster:
         timeout_ms: int = 60_000,
         exactly_once: bool = True,
         kafka: Mapping[str, str] | None = None,
+        key: str | None = None,
     ) -> DrivenSink:
-        operator = sink_operator(self.bootstrap, topic, kafka)
+        operator = sink_operator(self.bootstrap, topic, kafka, key)
         driven = DrivenSink(operator, self.pipeline, attempt, subtask, timeout_ms, exactly_once)
         self._sinks.append(driven)
         return driven

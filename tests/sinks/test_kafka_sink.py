@@ -181,6 +181,8 @@ def test_a_full_client_queue_holds_rows_back_in_order(cluster_tv2: Cluster) -> N
 def test_a_sink_takes_no_more_than_its_client_has_room_for(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic, kafka={"queue.buffering.max.messages": "300", "linger.ms": "30000"})
+    assert driven.sink.room == 0, "what the topic takes is not known yet"
+    driven.turn_until(lambda: driven.sink.room > 0, "the topic's limits are known")
     rooms = [driven.sink.room]
     driven.write(rows(range(200)))
     driven.written(200)
@@ -279,7 +281,7 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluste
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1.0")
     properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
-    writer = Writer("out", topic, properties)
+    writer = Writer("out", topic, properties, cluster_tv2.client.topic_limits(topic))
     writer.open(cluster_tv2.client, lambda: False)
     try:
         large = rows([1], size=100_000)

@@ -26,10 +26,6 @@ class WatchedClient:
         self.patience_s["describe"] = timeout_s
         return self._client.describe(transactional_id, timeout_s)
 
-    def largest_batch(self, topic: str, timeout_s: float = 0.0) -> Any:
-        self.patience_s["largest_batch"] = timeout_s
-        return self._client.largest_batch(topic, timeout_s)
-
 
 def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cluster) -> None:
     client: Any = WatchedClient(cluster_tv2.client)
@@ -37,10 +33,10 @@ def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cl
     properties = derive_producer_properties(
         {"bootstrap.servers": cluster_tv2.bootstrap}, TransactionalId(f"{cluster_tv2.pipeline}.opening"), 60_000
     )
-    writer = Writer("out", topic, properties)
+    writer = Writer("out", topic, properties, cluster_tv2.client.topic_limits(topic))
     started = time.monotonic()
     writer.open(client, lambda: False)
     took_s = time.monotonic() - started
     writer.discard()
-    assert client.patience_s.keys() == {"describe", "largest_batch"}
+    assert client.patience_s.keys() == {"describe"}
     assert min(client.patience_s.values()) >= OPEN_TIMEOUT_S - took_s, client.patience_s

@@ -30,6 +30,7 @@ from tidegate.datatypes import BINARY
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.plan.graph import Node, Plan, SinkOperator, SourceOperator, Vertex
 from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
 from tidegate.sinks.tools import KafkaTools
@@ -136,8 +137,8 @@ class _Tools(KafkaTools):
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
         return cast("TransactionClient", _Hooked("client", super().connect(kafka, timeout_s), self._points))
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
-        return cast("Writer", _Hooked("writer", super().writer(sink, topic, properties), self._points))
+    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:
+        return cast("Writer", _Hooked("writer", super().writer(sink, topic, properties, limits), self._points))
 
     def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
         return cast("ck.Consumer", _Hooked("consumer", super().consumer(config), self._points))

@@ -179,7 +179,9 @@ class SourceSettings(Settings):
     bad_records: Annotated[
         str,
         choice("fail", "skip", later={"dead-letter": "use fail or skip"}),
-        Field(description="Records that cannot be read or computed: stop the pipeline, or skip and count them."),
+        Field(
+            description="Records that cannot be read, computed or written: stop the pipeline, or skip and count them."
+        ),
     ] = "fail"
     kafka: Annotated[Properties, Field(description="librdkafka properties of this source, over those of `kafka`.")] = {}
 
@@ -250,8 +252,9 @@ class SinkSettings(Settings):
         Field(
             description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970. The broker "
             "deletes records that are older than the topic's `retention.ms` soon after they were written. NULL is the "
-            "time of writing. Kafka stores nothing up to 1970-01-01T00:00:00Z itself: such a record is a bad record "
-            "(`bad_records` of its source)."
+            "time of writing. Kafka stores nothing up to 1970-01-01T00:00:00Z itself, and a topic nothing beyond its "
+            "`message.timestamp.before.max.ms` and `.after.max.ms` (an hour ahead by default): such a record is a bad "
+            "record (`bad_records` of its source)."
         ),
     ] = None
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}

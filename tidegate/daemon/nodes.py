@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.formats.bisection import evaluate_rows, internal_reason
+from tidegate.formats.failures import EncodeFailure
 from tidegate.formats.records import RecordEncoder
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator, SourceOperator
@@ -14,7 +16,6 @@ from tidegate.task.ports import Prepared
 if TYPE_CHECKING:
     import polars as pl
 
-    from tidegate.formats.failures import EncodeFailure
     from tidegate.sinks.kafka import KafkaSink
     from tidegate.sources.kafka import KafkaSource
 
@@ -83,11 +84,15 @@ class SinkNode:
 
     def write(self, frame: pl.DataFrame) -> Sequence[EncodeFailure]:
         """See ports.Sink."""
-        encoded = self._encoder.encode(frame)
-        self.records += len(encoded.records)
-        self.bytes += encoded.size_bytes
-        self._sink.write(encoded)
-        return encoded.failures
+        limits = self._sink.record_limits
+        parts, raising = evaluate_rows(frame.height, lambda start, end: self._encoder.encode(frame[start:end], limits))
+        failures = [EncodeFailure(row, internal_reason(error)) for row, error in raising]
+        for start, encoded in parts:
+            self.records += len(encoded.records)
+            self.bytes += encoded.size_bytes
+            self._sink.write(encoded)
+            failures += [EncodeFailure(start + one.row, one.reason) for one in encoded.failures]
+        return sorted(failures, key=lambda failure: failure.row)
 
     def turn(self) -> bool:
         """See ports.Sink."""

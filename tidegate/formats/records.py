@@ -12,6 +12,7 @@ from tidegate.datatypes import DataType
 from tidegate.formats.failures import EncodeFailure
 from tidegate.formats.json_writer import JsonEncoder
 from tidegate.formats.raw import raw_value
+from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
 from tidegate.formats.text import timestamp_text
 
 LEAST_TIMESTAMP_MS: Final = 1
@@ -35,7 +36,9 @@ class Encoded(msgspec.Struct, frozen=True):
     """Milliseconds since 1970 for each record, from `LEAST_TIMESTAMP_MS` on (None: the time of sending); None when the
     sink sets no timestamps."""
     failures: tuple[EncodeFailure, ...] = ()
-    """Rows that are not among the records, because Kafka has no way to store their timestamp."""
+    """Rows that are not among the records, because Kafka would refuse them."""
+    at_edge: bool = False
+    """A timestamp is so near at the topic's limits that the broker may refuse it all the same."""
 
 
 class RecordEncoder:
@@ -61,17 +64,15 @@ class RecordEncoder:
         self._timestamp = timestamp
         self._parts: dict[pl.DataType | None, list[pl.Expr]] = {}
 
-    def encode(self, frame: pl.DataFrame) -> Encoded:
+    def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> Encoded:
         """One record per row, but for the failures. Key and timestamp columns need not be among the written ones."""
         kind = None if self._key is None else frame.get_column(self._key).dtype
         if kind not in self._parts:
             self._parts[kind] = self._expressions(kind)
         encoded = frame.select_seq(self._parts[kind])
-        failures: tuple[EncodeFailure, ...] = ()
-        if self._timestamp is not None:
-            failures = _unstorable(self._timestamp, encoded["timestamp"])
-            if failures:
-                encoded = encoded.filter(pl.col("timestamp").is_null() | (pl.col("timestamp") >= LEAST_TIMESTAMP_MS))
+        failures = self._failures(encoded, limits)
+        if failures:
+            encoded = encoded.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
         values = encoded.get_column("value").to_list()
         size_bytes = _size_bytes(values)
         records: list[OutputRecord]
@@ -81,8 +82,20 @@ class RecordEncoder:
             keys = encoded.get_column("key").to_list()
             size_bytes += _size_bytes(keys)
             records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
-        timestamps = encoded["timestamp"].to_list() if self._timestamp is not None else None
-        return Encoded(records, size_bytes, timestamps, failures)
+        if self._timestamp is None:
+            return Encoded(records, size_bytes, None, failures)
+        at_edge = limits is not None and is_at_edge(encoded["timestamp"], limits)
+        return Encoded(records, size_bytes, encoded["timestamp"].to_list(), failures, at_edge)
+
+    def _failures(self, encoded: pl.DataFrame, limits: RecordLimits | None) -> tuple[EncodeFailure, ...]:
+        """Each row once, with the first reason."""
+        found: dict[int, EncodeFailure] = {}
+        if self._timestamp is not None:
+            found.update((failure.row, failure) for failure in _unstorable(self._timestamp, encoded["timestamp"]))
+        if limits is not None:
+            for failure in find_refused(encoded, limits, self._timestamp):
+                found.setdefault(failure.row, failure)
+        return tuple(found[row] for row in sorted(found))
 
     def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
         """What makes the record parts; `kind` is the type of the key column, which is one and the same in practice."""
@@ -94,16 +107,16 @@ class RecordEncoder:
         return parts
 
 
-def _unstorable(column: str, timestamps_ms: pl.Series) -> tuple[EncodeFailure, ...]:
+def _unstorable(column: str, timestamps_ms: pl.Series) -> list[EncodeFailure]:
     rows = (timestamps_ms < LEAST_TIMESTAMP_MS).arg_true()
-    return tuple(
+    return [
         EncodeFailure(
             row,
             f"TIMESTAMP_NOT_STORABLE `{column}` is {value} ms since 1970, and Kafka stores timestamps from "
             f"{LEAST_TIMESTAMP_MS} ms on (NULL stands for the time of sending)",
         )
         for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)
-    )
+    ]
 
 
 def _size_bytes(values: list[bytes | None]) -> int:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tidegate.daemon.spark import SlotBootstrap
     from tidegate.daemon.uploads import Uploads
     from tidegate.simulation.world import World
+    from tidegate.sinks.facts import TopicLimits
     from tidegate.sinks.transactions import TransactionClient
     from tidegate.sinks.writer import Writer
     from tidegate.sources.reader import Reader
@@ -76,7 +77,7 @@ class SimTools(KafkaTools):
         """See KafkaTools."""
         return cast("TransactionClient", ModelClient(self._broker, self._port))
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
+    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:  # noqa: ARG002 - the model refuses no record
         """See KafkaTools."""
         return cast("Writer", ModelWriter(self._broker, self._port, sink, topic, properties))
 

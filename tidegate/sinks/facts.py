@@ -114,6 +114,21 @@ class PreparedView(msgspec.Struct, frozen=True):
     """High watermark after the flush, so behind the last record of the transaction."""
 
 
+class TopicLimits(msgspec.Struct, frozen=True):
+    """What a topic takes of a record; None: no limit, or none that this user may see."""
+
+    batch_bytes: int | None = None
+    """`max.message.bytes`: of a batch, as it arrives."""
+    before_ms: int | None = None
+    """How much older than the broker's time a timestamp may be."""
+    after_ms: int | None = None
+    """How much newer."""
+    compacted: bool = False
+    """It takes no record without a key."""
+    codec: str = "producer"
+    """With which the broker compresses batches; `producer`: it leaves them as they come."""
+
+
 class TopicFacts(msgspec.Struct, frozen=True):
     """Identity and size of a topic."""
 

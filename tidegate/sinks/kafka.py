@@ -16,12 +16,15 @@ from typing import Final
 
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
+from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import Encoded
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.errors import SinkFailed
+from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
+from tidegate.sinks.limits import derive_record_limits, refuse_keyless
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.producer_properties import derive_producer_properties
@@ -92,8 +95,9 @@ class KafkaSink:
         size = derive_pool_size(interval_ms, concurrent)
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
-        properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
-        self._backlog = Backlog(int(properties["queue.buffering.max.messages"]))
+        self._properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
+        self._limits: TopicLimits | None = None
+        self._backlog = Backlog(int(self._properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
         self._warm_since: dict[TransactionalId, float] = {}
@@ -124,8 +128,16 @@ class KafkaSink:
 
     @property
     def room(self) -> int:
-        """Rows that may be written now; 0 while the client is nearly full."""
+        """Rows that may be written now; 0 while the client is nearly full, or the topic's limits are not known."""
+        if self._limits is None:
+            return 0
         return self._backlog.room(None if self._flushing or self._writer is None else self._writer.room)
+
+    @property
+    def record_limits(self) -> RecordLimits:
+        """What a record may be like that is written now; only when there is room."""
+        assert self._limits is not None
+        return derive_record_limits(self._operator.topic, self._properties, self._limits, self._clock.now_ms())
 
     def write(self, rows: Encoded) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
@@ -341,11 +353,26 @@ class KafkaSink:
                     last, unended, derive_blocked(blocked, self._clock.monotonic(), self._client.interruptions)
                 )
                 return
+        if self._limits is None:
+            limits = self._read_limits()
+            refuse_keyless(self._operator, limits)
+            self._limits = limits
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
-        writer = self._tools.writer(self._operator.name, self._operator.topic, properties)
+        writer = self._tools.writer(self._operator.name, self._operator.topic, properties, self._limits)
         writer.open(self._client, self._stopping)
         self._opened.append(writer)
         self._wake()
+
+    def _read_limits(self) -> TopicLimits:
+        """Once: a topic that is changed while records flow refuses them itself, and the next attempt reads anew."""
+        topic = self._operator.topic
+        if self._client is not None:
+            return self._client.topic_limits(topic, OPEN_TIMEOUT_S)
+        client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+        try:
+            return client.topic_limits(topic, OPEN_TIMEOUT_S)
+        finally:
+            client.close()
 
     def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
         """Behind other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
@@ -365,8 +392,7 @@ class KafkaSink:
         self._openers.submit(partial(self._open_writer, last.transactional_id, blocked))
 
     def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
-        properties = derive_producer_properties(self._operator.kafka, None, self._timeout_ms)
-        limit_s = int(properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
+        limit_s = int(self._properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
         undelivered = writer.flush(limit_s, self._stopping)
         flushed = Flushed(
             sink=self._operator.name,

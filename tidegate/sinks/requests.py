@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
@@ -105,26 +105,26 @@ def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
     )
 
 
-def topic_setting_request(topic: str, setting: str) -> Any:
-    """DescribeConfigs for one setting of one topic."""
+def topic_settings_request(topic: str, settings: Sequence[str]) -> Any:
+    """DescribeConfigs for settings of one topic."""
     from kafka.admin import ConfigResourceType
 
-    return _setting_request(ConfigResourceType.TOPIC.value, topic, setting)
+    return _settings_request(ConfigResourceType.TOPIC.value, topic, settings)
 
 
 def broker_setting_request(node: int, setting: str) -> Any:
     """DescribeConfigs for one setting of one broker; only that broker answers."""
     from kafka.admin import ConfigResourceType
 
-    return _setting_request(ConfigResourceType.BROKER.value, str(node), setting)
+    return _settings_request(ConfigResourceType.BROKER.value, str(node), [setting])
 
 
-def _setting_request(kind: int, name: str, setting: str) -> Any:
+def _settings_request(kind: int, name: str, settings: Sequence[str]) -> Any:
     from kafka.protocol.admin.configs import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
     return DescribeConfigsRequest(
-        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=[setting])],
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(settings))],
         include_synonyms=False,
         include_documentation=False,
     )

@@ -19,6 +19,7 @@ from tidegate.sinks.transactions import TransactionClient
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
+    from tidegate.sinks.facts import TopicLimits
     from tidegate.sinks.writer import Writer
 
 _CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
@@ -50,11 +51,11 @@ class KafkaTools:
             message = f"{obstacle.text}; {obstacle.remedy}"
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str]) -> Writer:
+    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:
         """A producer of one transaction. Raises SinkRefused."""
         from tidegate.sinks.writer import Writer
 
-        return Writer(sink, topic, properties)
+        return Writer(sink, topic, properties, limits)
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
         """A thread for what blocks."""

@@ -32,6 +32,7 @@ from tidegate.sinks.facts import (
     PreparedView,
     ProducerProgress,
     TopicFacts,
+    TopicLimits,
     TransactionDescription,
     TransactionListing,
 )
@@ -45,8 +46,8 @@ from tidegate.sinks.requests import (
     marker_request,
     offsets_request,
     producers_request,
-    topic_setting_request,
 )
+from tidegate.sinks.topic_settings import read_topic_limits
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
@@ -56,7 +57,6 @@ FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
 
 _OUT_OF_RANGE: Final = 1
-_UNKNOWN_TOPIC: Final = 3
 _TOPIC_NOT_AUTHORIZED: Final = 29
 _ID_NOT_FOUND: Final = 105
 _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
@@ -78,7 +78,7 @@ class TransactionClient:
 
     def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         self._broker = BrokerConnection(kafka, connect_timeout_s)
-        self._largest_batches: dict[str, int | None] = {}
+        self._topic_limits: dict[str, TopicLimits] = {}
 
     def close(self) -> None:
         """Close the connections and end the client's thread."""
@@ -364,23 +364,11 @@ class TransactionClient:
                 self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
 
-    def largest_batch(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
-        """The topic's `max.message.bytes`, remembered; None when it is unknown or this user may not see it."""
-
-        def attempt(remaining_s: float) -> int | None:
-            answer = self._broker.send(topic_setting_request(topic, "max.message.bytes"), None, remaining_s)
-            result = answer.results[0]
-            if result.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
-                return None
-            if result.error_code:
-                raise AskAgain(error_name(result.error_code))
-            return int(result.configs[0].value)
-
-        if topic not in self._largest_batches:
-            self._largest_batches[topic] = self._broker.until(
-                attempt, timeout_s, f"reading max.message.bytes of topic {topic}"
-            )
-        return self._largest_batches[topic]
+    def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:
+        """What the topic takes of a record, remembered."""
+        if topic not in self._topic_limits:
+            self._topic_limits[topic] = read_topic_limits(self._broker, topic, timeout_s)
+        return self._topic_limits[topic]
 
     def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
         """So long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None

@@ -21,6 +21,7 @@ from tidegate.sinks.producer_properties import fit_batches, largest_record
 
 if TYPE_CHECKING:
     from tidegate.formats.records import Encoded
+    from tidegate.sinks.facts import TopicLimits
     from tidegate.sinks.transactions import TransactionClient
 
 T = TypeVar("T")
@@ -57,6 +58,9 @@ _REFUSED: Final = frozenset(
 )
 """Another attempt would meet the same."""
 
+_OF_TIMESTAMPS: Final = frozenset({KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD})
+"""What brokers say about a batch with such timestamps: the second when there are several of them in it."""
+
 _BECAUSE_OF_ANOTHER: Final = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD}
 )
@@ -65,10 +69,12 @@ _BECAUSE_OF_ANOTHER: Final = frozenset(
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
     "transaction.max.timeout.ms",
-    KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`",
+    KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`, "
+    "or grant DESCRIBE_CONFIGS on the topic: then they are bad records",
     KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
-    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, or "
-    "change the topic",
+    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, "
+    "change the topic, or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers "
+    "should agree",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
     "pipeline's name and a dot",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
@@ -86,7 +92,7 @@ def _is_told_elsewhere(line: str) -> bool:
 class Writer:
     """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
 
-    def __init__(self, sink: str, topic: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> None:
         self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
         self.producer_id = -1
         self.producer_epoch = -1
@@ -100,7 +106,8 @@ class Writer:
         self.partitions = 0
         self._sink = sink
         self._topic = topic
-        self._topic_bytes_max: int | None = None
+        self._limits = limits
+        self._at_edge = False
         self._properties = properties
         self._queue_max = int(properties["queue.buffering.max.messages"])
 
@@ -111,7 +118,6 @@ class Writer:
         Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
         """
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        self._topic_bytes_max = self._read_largest_batch(client)
         self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
@@ -136,21 +142,10 @@ class Writer:
         if client is not None:
             self._guard(self._producer.begin_transaction)
 
-    def _read_largest_batch(self, client: TransactionClient | None) -> int | None:
-        if client is not None:
-            return client.largest_batch(self._topic, OPEN_TIMEOUT_S)
-        from tidegate.sinks.tools import KAFKA_TOOLS
-
-        own = KAFKA_TOOLS.connect_again(self._properties, OPEN_TIMEOUT_S)
-        try:
-            return own.largest_batch(self._topic, OPEN_TIMEOUT_S)
-        finally:
-            own.close()
-
     def _make_producer(self) -> Producer:
         # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
         config: dict[str, Any] = {
-            **fit_batches(self._properties, self._topic_bytes_max),
+            **fit_batches(self._properties, self._limits.batch_bytes),
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
         }
@@ -190,6 +185,7 @@ class Writer:
             return start
         if self.first_record_at is None:
             self.first_record_at = time.monotonic()
+        self._at_edge |= rows.at_edge
         done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
         self.produced += done - start
         return done
@@ -282,8 +278,14 @@ class Writer:
             self._lacks_reason = error.code() in _BECAUSE_OF_ANOTHER
             remedy = self._size_remedy(error, message.key(), message.value()) or _REMEDIES.get(error.code(), "")
             self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
-            self.refused = error.code() in _REFUSED
+            self.refused = self._is_refused(error)
         self.delivery_errors += 1
+
+    def _is_refused(self, error: KafkaError) -> bool:
+        """Whether another attempt would meet the same. Not where a timestamp was near at a limit: by then the time has
+        gone on, and the record is inside, or is left out where it is encoded.
+        """
+        return error.code() in _REFUSED and not (self._at_edge and error.code() in _OF_TIMESTAMPS)
 
     def _await_reason(self) -> None:
         """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
@@ -308,7 +310,7 @@ class Writer:
                 self._lacks_reason = False
                 remedy = _REMEDIES.get(reason.code(), "")
                 self.first_error = f"{self._topic}: {reason.str()} ({reason.name()}){remedy}"
-                self.refused = reason.code() in _REFUSED
+                self.refused = self._is_refused(reason)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:
@@ -337,7 +339,7 @@ class Writer:
         """The record's size beside all limits, when it is too large for one of them."""
         if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return ""
-        topic = "not visible to this user" if self._topic_bytes_max is None else self._topic_bytes_max
+        topic = "not visible to this user" if self._limits.batch_bytes is None else self._limits.batch_bytes
         return (
             f": key and value have {len(key or b'') + len(value or b'')} bytes; max.message.bytes of topic "
             f"{self._topic} is {topic}, message.max.bytes of the producer (`kafka` of the sink) is "
@@ -357,7 +359,7 @@ class Writer:
         text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
         if self.first_error:
             text += f"; first delivery error: {self.first_error}"
-        kind = SinkRefused if isinstance(reason, KafkaError) and reason.code() in _REFUSED else SinkFailed
+        kind = SinkRefused if isinstance(reason, KafkaError) and self._is_refused(reason) else SinkFailed
         if isinstance(reason, KafkaError):
             remedy = remedy or _REMEDIES.get(reason.code(), "")
         return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)

@@ -314,7 +314,7 @@ class RealStage(Stage):
         return bounds[0][0], bounds[0][1], bounds[1][1]
 
     def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", topic, {**properties, **self._kafka})
+        return Writer("out", topic, {**properties, **self._kafka}, self.client.topic_limits(topic))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return ck.Consumer({**config, **self._kafka})

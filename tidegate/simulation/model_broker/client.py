@@ -24,6 +24,7 @@ from tidegate.sinks.facts import (
     PreparedView,
     ProducerProgress,
     TopicFacts,
+    TopicLimits,
     TransactionDescription,
     TransactionListing,
 )
@@ -62,6 +63,10 @@ class ModelClient:
             if refused.code is Code.TRANSACTIONAL_ID_NOT_FOUND:
                 return None
             raise _unavailable(f"describing transaction {transactional_id}", refused) from refused
+
+    def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:  # noqa: ARG002 - see TransactionClient
+        """The model's topics take every record."""
+        return TopicLimits()
 
     def end_transaction(
         self, committable: Committable, commit: bool = True, timeout_s: float = ANSWER_TIMEOUT_S

@@ -1,0 +1,135 @@
+"""Records that a topic would refuse: found where they are encoded, because Kafka refuses whole batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.failures import EncodeFailure
+
+BATCH_OVERHEAD_BYTES: Final = 61
+"""Of a batch in format 2, without its records."""
+RECORD_OVERHEAD_BYTES_MAX: Final = BATCH_OVERHEAD_BYTES + 21
+"""Of a batch with one record without headers: five numbers of one to five bytes each, and one byte twice."""
+EDGE_MS: Final = 60_000
+"""So near at a limit of timestamps a broker may judge otherwise: its clock, and the time until the record arrives."""
+COMPRESSED_MARGIN: Final = 1.1
+"""By so much the client's compression may be worse than the one that is tried here, which is of the same kind."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class RecordLimits(msgspec.Struct, frozen=True):
+    """What one record may be like; None: no limit, or none that is known."""
+
+    topic: str
+    record_bytes: int
+    """Of key and value: the client's own limit."""
+    batch_bytes: int | None = None
+    """Of a batch as it arrives at the broker, even if it holds one record."""
+    codec: str = ""
+    """With which batches are compressed before they are compared with that: gzip, snappy, lz4, zstd; empty for none."""
+    now_ms: int = 0
+    earliest_ms: int | None = None
+    latest_ms: int | None = None
+    needs_key: bool = False
+
+
+def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None) -> Iterator[EncodeFailure]:
+    """Rows of `value` and maybe `key` and `timestamp` that would be refused; a row may be found more than once.
+
+    :param timestamp: the column that the timestamps are of.
+    """
+    if timestamp is not None:
+        yield from _out_of_range(encoded["timestamp"], limits, timestamp)
+    if limits.needs_key:
+        keyless = encoded["key"].is_null() if "key" in encoded.columns else pl.repeat(True, encoded.height, eager=True)
+        reason = f"NO_KEY: topic {limits.topic} is compacted, and takes no record without a key"
+        yield from (EncodeFailure(row, reason) for row in keyless.arg_true())
+    yield from _too_large(encoded, limits)
+
+
+def is_at_edge(timestamps_ms: pl.Series, limits: RecordLimits) -> bool:
+    """Whether a record is so near at a limit of timestamps that the broker may judge otherwise."""
+    for limit_ms in (limits.earliest_ms, limits.latest_ms):
+        if limit_ms is not None and timestamps_ms.is_between(limit_ms - EDGE_MS, limit_ms + EDGE_MS).any():
+            return True
+    return False
+
+
+def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -> Iterator[EncodeFailure]:
+    for limit_ms, setting, later in (
+        (limits.earliest_ms, "before", False),
+        (limits.latest_ms, "after", True),
+    ):
+        if limit_ms is None:
+            continue
+        rows = ((timestamps_ms > limit_ms) if later else (timestamps_ms < limit_ms)).arg_true()
+        for row, at_ms in zip(rows, timestamps_ms.gather(rows), strict=True):
+            distance_s = abs(at_ms - limits.now_ms) / 1000
+            yield EncodeFailure(
+                row,
+                f"TIMESTAMP_OUT_OF_RANGE: `{column}` is {_moment(at_ms)}, {distance_s:.0f} s "
+                f"{'after' if later else 'before'} now; topic {limits.topic} takes at most "
+                f"{abs(limit_ms - limits.now_ms) / 1000:.0f} s (message.timestamp.{setting}.max.ms)",
+            )
+
+
+def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[EncodeFailure]:
+    least = limits.record_bytes
+    if limits.batch_bytes is not None:
+        least = min(least, limits.batch_bytes - RECORD_OVERHEAD_BYTES_MAX)
+    if encoded.estimated_size() <= least:  # of all records together: so no single one has more
+        return
+    parts = [pl.col(name).bin.size().cast(pl.Int64) for name in ("key", "value") if name in encoded.columns]
+    sizes = encoded.select(pl.sum_horizontal(parts)).to_series()
+    for row in (sizes > least).arg_true():
+        key, value = (encoded[name][row] if name in encoded.columns else None for name in ("key", "value"))
+        batch_bytes = batch_size(key, value)
+        if sizes[row] > limits.record_bytes or _exceeds(batch_bytes, key, value, limits):
+            topic = "not visible to this user" if limits.batch_bytes is None else limits.batch_bytes
+            yield EncodeFailure(
+                row,
+                f"RECORD_TOO_LARGE: key and value have {sizes[row]} bytes, {batch_bytes} in Kafka's format; "
+                f"max.message.bytes of topic {limits.topic} is {topic}, and message.max.bytes of the producer (`kafka` "
+                f"of the sink) leaves {limits.record_bytes} for them",
+            )
+
+
+def _exceeds(batch_bytes: int, key: bytes | None, value: bytes | None, limits: RecordLimits) -> bool:
+    if limits.batch_bytes is None or batch_bytes <= limits.batch_bytes:
+        return False
+    if not limits.codec:
+        return True
+    return compressed_size(limits.codec, (key or b"") + (value or b"")) * COMPRESSED_MARGIN > limits.batch_bytes
+
+
+def batch_size(key: bytes | None, value: bytes | None) -> int:
+    """Bytes of a batch (format 2) of one record without headers, before compression."""
+    record = 4 + sum(_varint_bytes(-1 if part is None else len(part)) + len(part or b"") for part in (key, value))
+    return BATCH_OVERHEAD_BYTES + _varint_bytes(record) + record
+
+
+def _varint_bytes(number: int) -> int:
+    zigzag = number * 2 if number >= 0 else -number * 2 - 1
+    return max(1, (zigzag.bit_length() + 6) // 7)
+
+
+def compressed_size(codec: str, data: bytes) -> int:
+    """About the bytes that the client makes of it. Polars brings all codecs of Kafka; the frame around it is small."""
+    buffer = io.BytesIO()
+    pl.DataFrame({"data": [data]}).write_parquet(buffer, compression=codec, statistics=False)  # type: ignore[arg-type]  # one of four names
+    return buffer.tell()
+
+
+def _moment(at_ms: int) -> str:
+    """For people; beyond the calendar the number."""
+    try:
+        return (_EPOCH + dt.timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return f"{at_ms} ms since 1970"

@@ -1,0 +1,48 @@
+"""What one record of a sink may be like, from the topic's settings and the producer's. Pure.
+
+The numbers were measured at a real broker, at the very byte: `tests/sinks/test_limits.py` measures them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.formats.record_limits import RecordLimits
+from tidegate.plan.graph import SinkOperator
+from tidegate.sinks.errors import SinkRefused
+from tidegate.sinks.facts import TopicLimits
+from tidegate.sinks.producer_properties import largest_record
+
+CLIENT_OVERHEAD_BYTES: Final = 36
+"""What librdkafka adds to key and value before it compares them with `message.max.bytes`."""
+ARRIVAL_MS: Final = 10_000
+"""A record must still be young enough when it arrives: it waits in the client, and for the broker."""
+_CODECS: Final = frozenset({"gzip", "snappy", "lz4", "zstd"})
+
+
+def refuse_keyless(operator: SinkOperator, limits: TopicLimits) -> None:
+    """Raises SinkRefused where no record at all could be written: to skip them all would be no answer."""
+    if limits.compacted and operator.key is None:
+        raise SinkRefused(
+            f"sink {operator.name} writes records without a key, and topic {operator.topic} is compacted: it takes "
+            "none of them; set `key` of the sink, or change the topic's cleanup.policy",
+            sink=operator.name,
+            topic=operator.topic,
+        )
+
+
+def derive_record_limits(topic: str, properties: Mapping[str, str], limits: TopicLimits, now_ms: int) -> RecordLimits:
+    """`properties` are the producer's; `now_ms` is the slot's clock, which should agree with the brokers'."""
+    codec = properties.get("compression.type", properties.get("compression.codec", "none"))
+    compressed = codec in _CODECS and limits.codec in ("producer", codec)
+    return RecordLimits(
+        topic=topic,
+        record_bytes=largest_record(properties) - CLIENT_OVERHEAD_BYTES,
+        batch_bytes=limits.batch_bytes,
+        codec=codec if compressed else "",
+        now_ms=now_ms,
+        earliest_ms=None if limits.before_ms is None else now_ms - limits.before_ms + ARRIVAL_MS,
+        latest_ms=None if limits.after_ms is None else now_ms + limits.after_ms,
+        needs_key=limits.compacted,
+    )
