@@ -327,7 +327,7 @@ def test_records_that_compaction_removed_are_missed_and_nothing_is_written(
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "100"}
     try:
         topic = cluster.topic(1, compacted)
-        driven = cluster.sink(topic)
+        driven = cluster.sink(topic, key="k")
         driven.write(rows(range(300)))
         (one,) = driven.prepared(4).committables
         lose(cluster, one)
