@@ -285,8 +285,7 @@ def _refuse_other_meaning(checkpoint: CompletedCheckpoint, old: Identity, new: I
                 f"the state of step {operator!r} was made by another definition; what has changed is "
                 f"{', '.join(changes)}. To go on would mix both: put the old definition back, `where` and `select` in "
                 "front of the step included; or add the changed step under a new name beside it (it begins with empty "
-                "state); or start with a new `checkpoints.directory` (all state is empty, and sources begin at their "
-                "`start`)",
+                f"state); or start with {BEGIN_ANEW} (all state is empty, and sources begin at their `start`)",
                 operator=operator,
                 changes=changes,
             )
