@@ -286,8 +286,8 @@ class SlotLoop:
         """Count a skipped record by reason, or stop the pipeline with its place and the remedy."""
         if policy != "skip":
             raise BadRecord(
-                f"{where}; nothing was lost: correct the record's producer or the expression, or set "
-                f"bad_records: skip to leave such records out (they are counted)"
+                f"{where}; nothing was lost: correct the record's producer, the expression or the topic's settings, or "
+                f"set bad_records: skip to leave such records out (they are counted)"
             )
         kind = reason.split(" ", 1)[0].rstrip(":")
         key = (str(operator), kind)

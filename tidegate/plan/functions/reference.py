@@ -23,7 +23,7 @@ This page is generated: `python -m tidegate.plan.functions.reference > docs/expr
   `struct<...>`. There is no DECIMAL: a literal such as `1.2` is a double where it meets a double, and is refused where
   Spark would compute with DECIMAL (write `1.2D`). Intervals exist inside expressions: `ts + interval 1 day 2 hours`.
 - A value that Spark would refuse in ANSI mode (overflow, division by zero, a text that is no number, an index outside
-  an array) fails its record only: `bad_records` of the step says what happens to it.
+  an array) fails its record only: `bad_records` of its source says what happens to it.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
   AND and OR once the left side decides, the arguments behind a NULL.
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
