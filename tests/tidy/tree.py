@@ -22,7 +22,7 @@ def python_files(*places: Path) -> list[Path]:
 
 def text_files() -> list[Path]:
     """All text files of the project: its folders and the files beside them, without what tools make."""
-    files = [file for file in ROOT.iterdir() if file.is_file()]
+    files = [file for file in ROOT.iterdir() if file.is_file() and file.name != ".git"]  # a linked work tree has one
     for folder in FOLDERS:
         files += [file for file in (ROOT / folder).rglob("*") if file.is_file()]
     made = {"__pycache__", "results"}
