@@ -108,6 +108,28 @@ def test_coroutines_run_on_the_virtual_loop(kernel: Kernel) -> None:
     assert seen == ["answer", 3.0]
 
 
+def test_tasks_that_are_made_on_the_way_out_are_closed_too(kernel: Kernel) -> None:
+    """Also after an event loop of asyncio's own has run and ended in this thread."""
+    asyncio.run(asyncio.sleep(0))
+    process = kernel.process("daemon", "d")
+    loop = VirtualLoop(process, lambda error, message: None)  # type: ignore[abstract]  # it has what is used
+    begun: list[str] = []
+
+    async def leave(name: str) -> None:
+        begun.append(name)
+
+    async def main() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.gather(leave("a"), leave("b"))
+
+    loop.create_task(main())
+    kernel.run(1.0)
+    loop.dispose()
+    assert not begun  # and no warning about a coroutine that was never awaited
+
+
 def test_what_a_virtual_thread_raises_ends_the_run(kernel: Kernel) -> None:
     def work() -> None:
         raise ValueError("a bug")

@@ -123,16 +123,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Nothing to do: the event finds its handle cancelled."""
 
     def dispose(self) -> None:
-        """Close every coroutine that was left behind; what they do on the way out has no effect any more."""
-        for task in self._tasks:
-            coroutine: Any = task.get_coro()
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is meant
-            for _ in range(CLOSE_TRIES):
-                try:
-                    coroutine.close()
-                    break
-                except (RuntimeError, SimKilled):
-                    continue  # it awaited something on its way out
+        """Close every coroutine that was left behind; what they do on the way out has no effect any more.
+
+        The loop counts as running meanwhile: a coroutine may make tasks on its way out, which are closed after it.
+        """
+        events._set_running_loop(self)  # noqa: SLF001 - what every loop does
+        try:
+            for task in self._tasks:  # it grows
+                _close(task)
+        finally:
+            events._set_running_loop(None)  # noqa: SLF001 - see above
         self._tasks.clear()
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -161,6 +161,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             del self._waiting[executor]
 
         self._kernel.spawn(self._process, "executor", serve)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    coroutine: Any = task.get_coro()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - it is meant
+    for _ in range(CLOSE_TRIES):
+        try:
+            coroutine.close()
+            return
+        except (RuntimeError, SimKilled):
+            continue  # it awaited something on its way out
 
 
 def _answer(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
