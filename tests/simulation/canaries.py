@@ -248,7 +248,7 @@ def increments_restored_before_what_they_build_on(patch: Patch) -> None:
 
 
 def lost_markers_not_written(patch: Patch) -> None:
-    patch.setattr(Mender, "mend", lambda self, topics, seen: MendReport(frozenset()))
+    patch.setattr(Mender, "mend", lambda self, topics: MendReport(frozenset()))
 
 
 def id_used_again_before_its_marker_is_there(patch: Patch) -> None:

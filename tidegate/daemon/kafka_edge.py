@@ -24,7 +24,7 @@ from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.sinks.facts import OpenTransaction, TopicFacts
+from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.mender import Mender
@@ -63,6 +63,7 @@ class KafkaEdge:
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
+        self._mender: Mender | None = None
         self.accept_gone = False
         """See Committer."""
         self.away = False
@@ -145,9 +146,15 @@ class KafkaEdge:
             lambda client: self._committer(client).fence_leftovers(pipeline, keep, current, journal, others, since)
         )
 
-    async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
-        """See Mender.mend."""
-        return await self._ask(lambda client: Mender(client, pipeline).mend(topics, seen))
+    async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
+        """See Mender.mend; one mender for all looks of the daemon."""
+
+        def look(client: TransactionClient) -> MendReport:
+            if self._mender is None:
+                self._mender = Mender(client, pipeline, self._tools.clock)
+            return self._mender.mend(topics)
+
+        return await self._ask(look)
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""

@@ -86,7 +86,7 @@ async def recover(
     state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, state.journal)
-        await hanging.look()
+        await hanging.look_twice()
     await _tidy(services)
     _log_restore(restore)
     subtasks = frozenset(
