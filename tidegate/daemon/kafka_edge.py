@@ -54,8 +54,14 @@ class TopicMissing(PipelineStopped):
 class KafkaEdge:
     """Three clients, three threads: `commit` things, all the rest, and the question whether anybody answers."""
 
-    def __init__(self, kafka: Mapping[str, str], tools: KafkaTools = KAFKA_TOOLS) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        tools: KafkaTools = KAFKA_TOOLS,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         self._kafka = dict(kafka)
+        self._connect_timeout_s = connect_timeout_s
         self._tools = tools
         self._commit_thread = ThreadPoolExecutor(1, "commit")
         self._other_thread = ThreadPoolExecutor(1, "kafka")
@@ -207,7 +213,7 @@ class KafkaEdge:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def _connect(self) -> TransactionClient:
-        return self._tools.connect(self._kafka, CONNECT_TIMEOUT_S)
+        return self._tools.connect(self._kafka, self._connect_timeout_s)
 
     def _committer(self, client: TransactionClient) -> Committer:
         return Committer(client, clock=self._tools.clock, accept_gone=self.accept_gone)
