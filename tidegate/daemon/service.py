@@ -23,7 +23,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
-from tidegate.daemon.broker_watch import BrokerWatch
+from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
@@ -217,9 +217,9 @@ class Daemon:
     async def _watch_brokers(self) -> None:
         kafka = self._services.kafka
 
-        def tell(away_s: float | None) -> None:
-            kafka.away = away_s is not None
-            self._metrics.brokers_away(away_s or 0.0)
+        def tell(sign: Sign) -> None:
+            kafka.away = sign.away_s is not None
+            self._metrics.brokers(sign)
 
         await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()
 
