@@ -29,7 +29,7 @@ from tidegate.config.load import read_pipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.connect_command import find_refusals
 from tidegate.daemon.expression_check import check_file, plan_file
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -374,6 +374,18 @@ def test_X22_a_path_that_is_no_directory_is_2(shop: Shop, place: str) -> None:
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (2, 2)
     assert "checkpoints.directory: " in problem
+
+
+def test_X22_a_savepoint_that_cannot_be_read_is_2_and_no_place_in_the_file(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop.directory / "a-file").write_text("in the way")
+    for name in ("a-file/below", "nothing-there"):
+        target = str(shop.directory / name)
+        assert shop.run(StartOptions(RestoreOption(target))) == 2
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        (message,) = [line["message"] for line in lines if line["level"] == "error"]
+        assert message.startswith(target)
 
 
 def test_X22_a_work_directory_that_cannot_be_made_is_2_and_a_full_one_1(

@@ -27,6 +27,11 @@ class Finding(msgspec.Struct, frozen=True):
         """It is no warning."""
         return self.problem.severity == "error"
 
+    @property
+    def text(self) -> str:
+        """With its place, if that is in the pipeline file."""
+        return str(self.problem) if self.problem.path else self.problem.message
+
 
 class StartRefused(TidegateError):
     """Nothing was started. `findings` are errors only; the start ends with `derive_exit_code` of them."""
@@ -36,7 +41,7 @@ class StartRefused(TidegateError):
 
     def __init__(self, findings: Collection[Finding]) -> None:
         self.findings = tuple(finding for finding in findings if finding.refuses)
-        super().__init__("\n".join(str(finding.problem) for finding in self.findings))
+        super().__init__("\n".join(finding.text for finding in self.findings))
 
 
 def derive_exit_code(findings: Collection[Finding]) -> int:

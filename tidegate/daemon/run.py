@@ -83,7 +83,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
         asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
     except StartRefused as refused:
         for finding in refused.findings:
-            logger.error("%s", finding.problem, extra={"error": finding.cause or refused})  # noqa: TRY400 - as below
+            logger.error("%s", finding.text, extra={"error": finding.cause or refused})  # noqa: TRY400 - as below
         return derive_exit_code(refused.findings)
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback

@@ -67,7 +67,7 @@ async def check_start(
     cluster = await _survey(loaded, plan, patience_s, findings)
     if cluster is None:
         return findings
-    findings += [Finding(problem) for problem in derive_findings(loaded, plan, cluster, _placed(state))]
+    findings += derive_findings(loaded, plan, cluster, _placed(state))
     findings += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
     known = all(seen.facts is not None for seen in cluster.topics.values())
     if stores is not None and state is not None and known:
@@ -160,13 +160,17 @@ def _journal_finding(loaded: LoadedPipeline, error: TidegateError) -> Finding:
         return _storage_finding(loaded, error)
     if isinstance(error, BrokerUnavailable | SinkRefused):
         return _broker_finding(loaded, error)
-    return Finding(loaded.problem(_DIRECTORY, error.message), error.exit_code, error)
+    return Finding(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
 
 
 def _storage_finding(loaded: LoadedPipeline, error: StorageError) -> Finding:
     """Its exit code is 2 where starting again would meet the same."""
-    location = str(error.fields.get("location", loaded.settings.checkpoints.directory))
-    own = location.startswith(str(loaded.settings.checkpoints.directory))
-    problem = loaded.problem(_DIRECTORY if own else (), error.message)
     lasting = error.exit_code == 1 and is_lasting(error)
+    problem = loaded.problem(_place(loaded, error), error.message)
     return Finding(problem, 2 if lasting else error.exit_code, error)
+
+
+def _place(loaded: LoadedPipeline, error: TidegateError) -> Path:
+    """The checkpoint directory, unless it is about another one: a savepoint that the command line names."""
+    directory = str(loaded.settings.checkpoints.directory)
+    return _DIRECTORY if str(error.fields.get("location", directory)) == directory else ()

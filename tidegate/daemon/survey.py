@@ -38,8 +38,6 @@ class SeenTopic(msgspec.Struct, frozen=True):
     operations: frozenset[str]
     """What this user may do: READ, WRITE, DESCRIBE ...; empty when the broker does not say."""
     leaderless: tuple[int, ...] = ()
-    passing: bool = False
-    """The error, by Kafka's own word."""
     copies: int = 0
     """Of the partition that has the fewest; 0 when unknown."""
     min_in_sync: int | None = None
@@ -130,14 +128,12 @@ def _seen(row: Any, settings: Mapping[str, str]) -> SeenTopic:
     from kafka.errors import for_code
 
     partitions, code = row["partitions"], row["error_code"]
-    error = for_code(code)
     unclean = settings.get(UNCLEAN)
     return SeenTopic(
-        error.__name__.removesuffix("Error") if code else "",
+        for_code(code).__name__.removesuffix("Error") if code else "",
         None if code else TopicFacts(str(row["topic_id"]), len(partitions)),
         frozenset(row["authorized_operations"] or ()),
         tuple(part["partition_index"] for part in partitions if part["leader_id"] < 0),
-        passing=bool(code) and bool(error.retriable),
         copies=min((len(part["replica_nodes"]) for part in partitions), default=0),
         min_in_sync=int(settings[MIN_IN_SYNC]) if MIN_IN_SYNC in settings else None,
         unclean=None if unclean is None else unclean == "true",
