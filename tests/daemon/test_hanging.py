@@ -160,6 +160,7 @@ def test_a_transaction_of_an_unknown_owner_is_looked_for_again_soon_and_told_whe
 
 
 WAITING = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.COMMIT), "leaders move"),))
+STRANGE = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.UNSEEN), "leaders move"),))
 MENDED = MendReport(frozenset({OPENED}), mended=(hanging(Verdict.COMMIT),))
 
 
@@ -180,7 +181,7 @@ def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_wh
     assert scene.state() is PipelineState.RUNNING
 
 
-@pytest.mark.parametrize(("answer", "looks"), [(WAITING, 2), (NOTHING, 1), (left(Verdict.UNSEEN), 1)])
+@pytest.mark.parametrize(("answer", "looks"), [(WAITING, 2), (NOTHING, 1), (left(Verdict.UNSEEN), 1), (STRANGE, 1)])
 def test_a_pipeline_that_ends_soon_looks_again_only_where_something_waits(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, answer: MendReport, looks: int
 ) -> None:

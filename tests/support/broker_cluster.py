@@ -14,6 +14,7 @@ from typing import Final, Self
 import kafka
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
@@ -117,6 +118,14 @@ class BrokerCluster:
         finally:
             client.close()
         wait_until(lambda: self.leader(partition) == node, f"broker {node} leads {partition}")
+
+    def configure(self, topic: str, setting: str, value: str) -> None:
+        """Change a setting of a topic."""
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        try:
+            client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: value})])
+        finally:
+            client.close()
 
     def roll(self) -> None:
         """Restart all brokers one by one in order: each hands over what it leads, and comes back in sync."""

@@ -68,9 +68,9 @@ class HangingCheck:
         return report
 
     async def look_twice(self) -> None:
-        """Once, and where a second look is needed, once more: whoever ends soon may not come to another one."""
+        """Once, and once more where that may write a marker: who ends soon may not come to another look."""
         report = await self.look()
-        if report is not None and report.waiting:
+        if report is not None and any(each.one.decided for each in report.waiting):
             await asyncio.sleep(RIPE_S)
             await self.look()
 
@@ -84,8 +84,8 @@ class HangingCheck:
             services.metrics.marker_written(mended.verdict.value)
         restless = [each for each in report.waiting if self._age(each.one, now) > RESTLESS_S]
         self._report([each for each in (*report.left, *restless) if self._is_sure(each.one, now)])
-        young = any(self._age(each.one, now) < LOADING_S for each in report.left)
-        self._unsettled = bool(report.waiting) or young
+        young = any(self._age(each.one, now) < LOADING_S for each in (*report.left, *report.waiting))
+        self._unsettled = young or any(each.one.decided for each in report.waiting)
 
     def _age(self, one: Hanging, now: float) -> float:
         return now - self._since[one.opened]

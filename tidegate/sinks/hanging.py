@@ -74,6 +74,11 @@ class Hanging(msgspec.Struct, frozen=True):
     """The broker that said so."""
 
     @property
+    def decided(self) -> bool:
+        """Its coordinator says how it ended: its marker may be written."""
+        return self.verdict in (Verdict.COMMIT, Verdict.ABORT)
+
+    @property
     def own(self) -> bool:
         """It is known to be of this pipeline."""
         return self.verdict in (Verdict.COMMIT, Verdict.ABORT, Verdict.UNSURE)

@@ -90,7 +90,7 @@ class Mender:
         for one in found:
             if not self._watch.is_ripe(one, now):
                 waiting.append(Left(one, UNRIPE))
-            elif one.verdict not in (Verdict.COMMIT, Verdict.ABORT):
+            elif not one.decided:
                 left.append(Left(one, NOT_TRIED))
             else:
                 try:
