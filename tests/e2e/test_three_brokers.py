@@ -12,7 +12,7 @@ from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
 from tidegate.daemon.connect_command import find_refusals
-from tidegate.plan.build import plan_file
+from tidegate.daemon.expression_check import plan_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -15,13 +15,7 @@ from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.sinks.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
 from tidegate.sinks.broker_settings import read_id_lifetime_ms
-from tidegate.sinks.connection import (
-    CONCURRENT_RETRY,
-    TOPIC_NOT_AUTHORIZED,
-    AskAgain,
-    BrokerConnection,
-    error_name,
-)
+from tidegate.sinks.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken
 from tidegate.sinks.facts import (
     TRANSACTION_LOG,
@@ -346,11 +340,8 @@ class TransactionClient:
 
     def cluster_id(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         """Identity of the cluster."""
-        return str(
-            self._broker.until(
-                lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id"
-            ).cluster_id
-        )
+        answer = self._broker.until(lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id")
+        return str(answer.cluster_id)
 
     def leaders(self, topics: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, Leader]:
         """Who leads the partitions of topics and of the transaction log; of the log only where this user may see it."""
