@@ -18,11 +18,11 @@ pytestmark = pytest.mark.slow
 
 
 def watch_until_the_end(daemon: DaemonProcess) -> set[int]:
-    """All processes that it has had."""
+    """All processes of Spark that it has had."""
     below: set[int] = set()
 
     def watch() -> bool:
-        below.update(process.pid for process in find_descendants(daemon.pid))
+        below.update(process.pid for process in find_descendants(daemon.pid) if "spark" in process.command)
         assert daemon.process is not None
         return daemon.process.poll() is not None
 
@@ -58,12 +58,14 @@ def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
 
 def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User, tmp_path: Path) -> None:
     user.numbers()
-    (tmp_path / "polars.py").write_text("""raise ModuleNotFoundError("No module named 'polars'", name="polars")""")
+    (tmp_path / "confluent_kafka.py").write_text(
+        """raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")"""
+    )
     user.environ["PYTHONPATH"] = str(tmp_path)
     ended = user.run()
     assert ended.text.count("is deployed") == 1, ended.text
     assert ended.code == 2, ended.text
-    assert "No module named 'polars'; install tidegate and its packages" in ended.text
+    assert "No module named 'confluent_kafka'; install tidegate and its packages" in ended.text
 
 
 def test_an_interpreter_without_tidegate_is_told_by_the_first_attempt_at_once_and_nothing_is_left(
