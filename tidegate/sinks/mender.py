@@ -77,13 +77,13 @@ class Mender:
         """Look at every partition of the topics. Raises BrokerUnavailable, SinkRefused when that is not possible."""
         leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
-        opened = frozenset(self._client.open_transactions(partitions, timeout_s=TIMEOUT_S))
+        opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
         found = self._judge(opened) if opened else []
         if found:  # behind the last answer: whoever has given one has not been replaced by then
             leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         now = self._clock.monotonic()
         self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
-        self._opened = opened
+        self._opened = frozenset(opened)
         mended: list[Hanging] = []
         left: list[Left] = []
         waiting: list[Left] = []
@@ -102,9 +102,9 @@ class Mender:
                     left.append(Left(one, error.message, forbidden=isinstance(error, SinkRefused)))
                 else:
                     mended.append(one)
-        return MendReport(opened, tuple(mended), tuple(left), tuple(waiting))
+        return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))
 
-    def _judge(self, opened: Collection[OpenTransaction]) -> Sequence[Hanging]:
+    def _judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
         suspects = find_suspects(opened, listed, self._opened)
         ids = {
