@@ -13,7 +13,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos sim soak canaries lock clean
+.PHONY: help setup demo test test-quick lint format bench chaos rolling sim soak canaries lock clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench: setup ## measure throughput, CPU, memory and latency; results are appende
 
 chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEED=1) and verify its output
 	$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)
+
+rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") and see that no marker is written
+	$(BIN)/python -m tests.rolling $(ARGS)
 
 sim: setup ## play SEEDS=2000 simulated schedules with faults, from seed FIRST=1
 	$(BIN)/tidegate simulate --seeds $(SEEDS) --first $(FIRST) --processes $(WORKERS) $(ARGS)

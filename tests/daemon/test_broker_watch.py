@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from tidegate.daemon.broker_watch import BrokerWatch
+from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.sinks.errors import BrokerUnavailable
 
 
@@ -18,7 +18,13 @@ class Brokers:
         self.now = 100.0
         self.there = True
         self.told: list[float | None] = []
+        self.why: list[str] = []
         self.cause = "connection refused"
+
+    def tell(self, sign: Sign) -> None:
+        self.told.append(sign.away_s)
+        self.why.append(sign.why)
+        assert sign.took_s == pytest.approx(0.01 if self.there else 2.5)
 
     async def ask(self, timeout_s: float) -> str:
         self.now += 0.01 if self.there else timeout_s
@@ -37,7 +43,7 @@ class Brokers:
 
 
 def watch(brokers: Brokers) -> BrokerWatch:
-    return BrokerWatch("b:9092", brokers.ask, brokers.told.append, brokers)
+    return BrokerWatch("b:9092", brokers.ask, brokers.tell, brokers)
 
 
 def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,6 +64,8 @@ def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixtu
     assert "last: connection refused; nothing is lost" in caplog.text
     assert "answer again, after 8 s" in caplog.text
     assert brokers.told == [None, None, 2.5, 5.0, 7.5, None, None]
+    assert set(brokers.why[2:5]) == {"no broker answers at b:9092: connection refused"}
+    assert set(brokers.why[:2] + brokers.why[5:]) == {""}
 
 
 def test_every_outage_is_told(caplog: pytest.LogCaptureFixture) -> None:

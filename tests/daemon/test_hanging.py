@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.daemon.hanging import LOADING_S, LOOK_S, UNSEEN_S, HangingCheck
+from tidegate.daemon.hanging import LOADING_S, LOOK_S, RESTLESS_S, UNSEEN_S, HangingCheck
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import OperatorName, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Node, Plan, SinkOperator, Vertex
 from tidegate.sinks.errors import SinkRefused
 from tidegate.sinks.facts import OpenTransaction
-from tidegate.sinks.hanging import Hanging, MendReport, Verdict
+from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict
 
 OPENED = OpenTransaction(TopicPartition("out", 3), 9, 5, 120, -1)
 OWN = TransactionalId("shop.out.0.1.2")
@@ -28,7 +28,7 @@ def hanging(verdict: Verdict) -> Hanging:
 
 
 def left(verdict: Verdict, why: str = "nothing was tried") -> MendReport:
-    return MendReport(frozenset({OPENED}), (), ((hanging(verdict), why),))
+    return MendReport(frozenset({OPENED}), (), (Left(hanging(verdict), why),))
 
 
 NOTHING = MendReport(frozenset())
@@ -42,8 +42,8 @@ class Scene:
         self.interruptions = 0
         self.bootstrap = "b:9092"
         self.away = False
-        self.answer: MendReport | SinkRefused = NOTHING
-        self.asked: list[tuple[str, list[str], set[OpenTransaction]]] = []
+        self.answer: MendReport | Exception = NOTHING
+        self.asked: list[tuple[str, list[str]]] = []
         self.metrics = PipelineMetrics("shop", "1")
         self.metrics.state(PipelineState.RUNNING)
         sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, "fail", {})
@@ -52,9 +52,9 @@ class Scene:
         services = SimpleNamespace(kafka=self, clock=clock, metrics=self.metrics)
         self.check = HangingCheck(plan, cast("Any", services))
 
-    async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
-        self.asked.append((pipeline, list(topics), set(seen)))
-        if isinstance(self.answer, SinkRefused):
+    async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
+        self.asked.append((pipeline, list(topics)))
+        if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
@@ -83,14 +83,7 @@ def test_outputs_are_looked_at_now_and_then_and_at_once_behind_an_outage(scene: 
     scene.interruptions = 3
     assert scene.turn(1) == 3
     assert scene.turn(1) == 3
-    assert {(pipeline, *topics) for pipeline, topics, _ in scene.asked} == {("shop", "out")}
-
-
-def test_what_was_open_before_is_named_at_the_next_look(scene: Scene) -> None:
-    scene.answer = MendReport(frozenset({OPENED}))
-    scene.turn(0)
-    scene.turn(LOOK_S)
-    assert [seen for _, _, seen in scene.asked] == [set(), {OPENED}]
+    assert {(pipeline, *topics) for pipeline, topics in scene.asked} == {("shop", "out")}
 
 
 def test_a_look_that_is_not_possible_is_told_once_and_tried_again_soon(
@@ -164,3 +157,41 @@ def test_a_transaction_of_an_unknown_owner_is_looked_for_again_soon_and_told_whe
     scene.turn(LOOK_S)
     assert "no transactional id that this user may see owns it" in caplog.text
     assert scene.state() is PipelineState.DEGRADED
+
+
+WAITING = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.COMMIT), "leaders move"),))
+STRANGE = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.UNSEEN), "leaders move"),))
+MENDED = MendReport(frozenset({OPENED}), mended=(hanging(Verdict.COMMIT),))
+
+
+def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_when_the_cluster_does_not_rest(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.answer = WAITING
+    assert scene.turn(0) == 1
+    assert scene.turn(2) == 2
+    scene.turn(RESTLESS_S - 2)
+    assert not caplog.records
+    assert scene.state() is PipelineState.RUNNING
+    scene.turn(1)
+    assert "could not be written: leaders move. It is tried again at every look" in caplog.text
+    assert scene.state() is PipelineState.DEGRADED
+    scene.answer = MENDED
+    scene.turn(2)
+    assert scene.state() is PipelineState.RUNNING
+
+
+@pytest.mark.parametrize(("answer", "looks"), [(WAITING, 2), (NOTHING, 1), (left(Verdict.UNSEEN), 1), (STRANGE, 1)])
+def test_a_pipeline_that_ends_soon_looks_again_only_where_something_waits(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, answer: MendReport, looks: int
+) -> None:
+    waited: list[float] = []
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr("tidegate.daemon.hanging.asyncio.sleep", wait)
+    scene.answer = answer
+    asyncio.run(scene.check.look_twice())
+    assert len(scene.asked) == looks
+    assert waited == [RIPE_S] * (looks - 1)

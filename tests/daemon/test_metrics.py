@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, StateHandle, WrittenRange
+from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import derive_committed
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
@@ -154,8 +155,6 @@ def test_gauges_of_slots_do_not_survive_their_attempt() -> None:
     fill(metrics)
     metrics.attempt_started(SECOND)
     assert value(metrics, "state_keys", step="totals", subtask="0") is None
-    assert value(metrics, "source_lag_records", topic="orders", partition="0") is None
-    assert metrics.snapshot().lag_records is None
 
 
 def test_lag_is_summed_over_partitions() -> None:
@@ -326,3 +325,83 @@ def test_promtool_has_no_complaint() -> None:
     if promtool is not None:  # Debian package prometheus; the checks above and in this file do not depend on it
         result = subprocess.run([promtool, "check", "metrics"], input=exposition, capture_output=True, check=False)
         assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+# -- no broker answers -------------------------------------------------------------------------------------------------
+
+
+ANSWER = Sign(None, "", 0.0)
+
+
+def look(metrics: PipelineMetrics) -> tuple[int, float]:
+    """The checkpoint that is shown, and its age."""
+    last = metrics.snapshot().last_checkpoint
+    assert last is not None
+    return last.id, last.age_seconds
+
+
+def test_X18_a_checkpoint_of_an_outage_is_not_fresh_and_the_age_grows_until_the_brokers_are_back() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    for second in range(1, 11):  # a checkpoint and a look each second; from the 6th on no broker answers
+        clock.now += 1
+        metrics.checkpoint_completed(completed(second), {})
+        metrics.brokers(Sign(None if second <= 5 else second - 5.0, "away", 0.5))
+        if second <= 5:
+            assert look(metrics) == (second, 0)
+    shown, age = look(metrics)
+    assert shown == 4, "the newest that was triggered before an answered question; the 5th was not"
+    assert age == 6
+    clock.now += 1
+    metrics.brokers(ANSWER)
+    assert look(metrics)[0] == shown, "that brokers are back is no checkpoint"
+    metrics.checkpoint_completed(completed(11), {})
+    assert look(metrics)[0] == shown, "it was triggered while none answered"
+    clock.now += 1
+    metrics.checkpoint_completed(completed(12), {})
+    assert look(metrics) == (12, 0)
+    assert value(metrics, "checkpoints_total", result="completed") == 12, "all are counted"
+
+
+def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    metrics.checkpoint_completed(completed(1), {})
+    assert value(metrics, "checkpoint_last_success_timestamp_seconds") == pytest.approx(500.25)
+    metrics.brokers(Sign(2.5, "away", 2.5))
+    assert value(metrics, "checkpoint_last_success_timestamp_seconds") == 0
+    assert metrics.snapshot().last_checkpoint is None
+
+
+def test_X18_while_no_broker_answers_a_running_pipeline_waits_and_says_why() -> None:
+    metrics = make_metrics()
+    metrics.state(PipelineState.RUNNING)
+    metrics.degraded("readers stand still")
+    metrics.brokers(Sign(12.5, "no broker answers at b:9092: refused", 2.5))
+    assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 12.5 s)")
+    assert value(metrics, "pipeline_state", state="waiting") == 1
+    assert value(metrics, "pipeline_state", state="running") == 0
+    assert metrics.snapshot().brokers_away_seconds == 12.5
+    metrics.state(PipelineState.RESTARTING, "a slot is gone")
+    assert metrics.current_state == (PipelineState.RESTARTING, "a slot is gone")
+    metrics.state(PipelineState.RUNNING)
+    assert metrics.current_state[0] is PipelineState.WAITING
+    metrics.brokers(ANSWER)
+    assert metrics.current_state == (PipelineState.DEGRADED, "readers stand still")
+    metrics.degraded("")
+    assert metrics.current_state == (PipelineState.RUNNING, "")
+    assert value(metrics, "brokers_away_seconds") == 0
+
+
+def test_X18_the_last_known_lag_stays_with_its_age() -> None:
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (None, None)
+    assert value(metrics, "source_lag_age_seconds") is None
+    metrics.lags({TopicPartition("orders", 0): (5, 10)})
+    clock.now += 90
+    metrics.attempt_started(SECOND)
+    assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (5, 90)
+    assert value(metrics, "source_lag_age_seconds") == 90
+    metrics.lags({TopicPartition("orders", 0): (9, 10)})
+    assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (9, 0)

@@ -28,6 +28,7 @@ STATUS = Status(
     records_committed=890_000,
     bad_records=0,
     lag_records=12_000,
+    lag_age_seconds=1.5,
     last_checkpoint=CheckpointStatus(CheckpointId(42), 0.4, 0.123, 12_595, 4512),
     failed_checkpoints=0,
     restarts=2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -29,14 +30,17 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     broker = own_broker()
     rig = make_rig(broker=broker, seed=71)
     daemon = rig.running()
+    wait_until(lambda: daemon.status()["lag_records"] is not None, "the lag is known")
     began = wait_answered(daemon)
     broker.kill()
     killed = time.monotonic()
     wait_told(daemon, began)
     wait_until(lambda: AWAY.search(daemon.http("/metrics")[1]) is not None, "the metrics say that brokers are away")
     wait_out(killed + OUTAGE_S)
+    check_not_green(daemon, broker, time.monotonic() - killed)
     ended = len(daemon.text())
     broker.start()
+    wait_until(lambda: daemon.http("/readyz") == (200, "running\n"), "ready again")
     told, away_s = warnings_behind_an_outage(daemon, broker, began, ended)
     assert len(told) < 10 * max(1.0, away_s / OUTAGE_S), told
     finish_in_the_first_attempt(rig, daemon)
@@ -58,6 +62,24 @@ def test_F02_a_broker_that_hangs_is_told_and_waited_for_without_a_new_attempt(
     broker.resume()
     warnings_behind_an_outage(daemon, broker, began, ended)
     finish_in_the_first_attempt(rig, daemon)
+
+
+def check_not_green(daemon: DaemonProcess, broker: DevelopmentBroker, away_s: float) -> None:
+    """X18: in an outage nothing says that all is well, but that the process lives."""
+    assert daemon.http("/livez")[0] == 200
+    code, text = daemon.http("/readyz")
+    assert code == 503
+    assert text.startswith(f"waiting: no broker answers at {broker.bootstrap}: ")
+    status: Any = daemon.status()
+    assert status["state"] == "waiting"
+    last = status["last_checkpoint"]  # there may have been none between the first look and the outage
+    assert last is None or last["age_seconds"] > away_s - 8, "empty ones do not count"
+    assert status["lag_records"] is not None
+    assert status["lag_age_seconds"] > away_s - 8
+    metrics = daemon.http("/metrics")[1]
+    stamp = re.search(r"tidegate_checkpoint_last_success_timestamp_seconds\{.*\} (\S+)", metrics)
+    assert stamp is not None
+    assert time.time() - float(stamp[1]) > away_s - 8
 
 
 def wait_out(until: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
+from tidegate.daemon.connect_command import find_refusals
+from tidegate.daemon.expression_check import plan_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -21,10 +24,20 @@ def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
 
 
 def test_F02_the_death_of_a_leader_coordinator_and_controller_is_waited_for_without_a_new_attempt(
-    make_rig: RigMaker, cluster: BrokerCluster
+    make_rig: RigMaker, cluster: BrokerCluster, tmp_path: Path
 ) -> None:
+    """Before it: X21, what the cluster's acknowledgements are worth, as long as one topic is set carelessly."""
     rig = make_rig(broker=cluster, seed=72, rate=500)
+    path = rig.pipeline.write(tmp_path / "pipeline.yaml")
+    for copies in ("1", "2"):
+        cluster.configure(rig.topic["paid"], "min.insync.replicas", copies)
+        problems, code = find_refusals(*plan_file(path, os.environ))
+        assert code == 0
+        told = [str(problem) for problem in problems if "can be lost" in problem.message]
+        assert len(told) == (copies == "1"), told
+        assert all(f"--entity-name {rig.topic['paid']} --add-config min.insync.replicas=2" in text for text in told)
     daemon = rig.running()
+    assert "can be lost" not in daemon.text()
     node = cluster.controller()
     assert node in cluster.leaders(rig.topic["paid"]), "a planned fault did not happen"
     assert node in cluster.leaders("__transaction_state"), "a planned fault did not happen"

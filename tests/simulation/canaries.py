@@ -248,7 +248,7 @@ def increments_restored_before_what_they_build_on(patch: Patch) -> None:
 
 
 def lost_markers_not_written(patch: Patch) -> None:
-    patch.setattr(Mender, "mend", lambda self, topics, seen: MendReport(frozenset()))
+    patch.setattr(Mender, "mend", lambda self, topics: MendReport(frozenset()))
 
 
 def id_used_again_before_its_marker_is_there(patch: Patch) -> None:
@@ -296,6 +296,18 @@ FAILED_UPLOADS: Final = (
 """Checkpoints that fail between others that do not, and reasons to restore them."""
 
 
+LOST_MARKERS: Final = (
+    *(Fault(kind="leader-away", at_s=0.5 + 0.25 * turn, target="paid/0", seconds=0.1) for turn in range(16)),
+    *(Fault(kind="kill", at_s=at_s, target="slot 0") for at_s in (1.4, 2.4, 3.4, 4.4)),
+)
+"""Markers that coordinators leave out, and transactions of the same ids that are aborted soon after."""
+
+
+def with_few_partitions(workload: Workload) -> Workload:
+    """One partition that every transaction writes to, and ids that come back soon."""
+    return msgspec.structs.replace(workload, topology="stateless", partitions=1, interval_ms=50, exactly_once=True)
+
+
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
     """An attempt without a checkpoint asks anew what `start: latest` means."""
 
@@ -332,7 +344,7 @@ CANARIES: Final = (
     Canary(increments_restored_before_what_they_build_on, with_many_keys),
     Canary(lost_markers_not_written),
     Canary(begin_looked_up_by_every_attempt, from_latest),
-    Canary(id_used_again_before_its_marker_is_there),
+    Canary(id_used_again_before_its_marker_is_there, with_few_partitions, more=LOST_MARKERS),
 )
 
 

@@ -94,8 +94,20 @@ def coordinated_by(node: int, code: int = 0) -> Any:
     return SimpleNamespace(coordinators=[SimpleNamespace(node_id=node, error_code=code, key=PREPARED.transactional_id)])
 
 
-def led_by(node: int) -> Any:
-    partition = SimpleNamespace(partition_index=0, leader_id=node)
+def led_by(node: int, epoch: int = 0) -> Any:
+    partition = SimpleNamespace(partition_index=0, leader_id=node, leader_epoch=epoch)
+    return SimpleNamespace(topics=[SimpleNamespace(name="out", error_code=0, partitions=[partition])])
+
+
+def open_since(*offsets: int) -> Any:
+    """An answer to DescribeProducers."""
+    producers = [
+        SimpleNamespace(
+            producer_id=9, producer_epoch=5, last_sequence=0, coordinator_epoch=-1, current_txn_start_offset=offset
+        )
+        for offset in offsets
+    ]
+    partition = SimpleNamespace(partition_index=0, error_code=0, active_producers=producers)
     return SimpleNamespace(topics=[SimpleNamespace(name="out", partitions=[partition])])
 
 
@@ -172,6 +184,27 @@ def test_a_leader_that_has_moved_is_looked_up_again(scripted: Maker, trouble: An
     client, manager = scripted(in_turn(Metadata=[led_by(1), led_by(2)], ListOffsets=[trouble, stable_at(9)]))
     assert client.stable_offsets([PARTITION]) == {PARTITION: 9}
     assert [node for name, node in manager.asked if name == "ListOffsets"] == [1, 2]
+
+
+@pytest.mark.parametrize("code", [6, 74, 75])
+def test_X08_open_transactions_of_a_broker_that_does_not_lead_are_thrown_away(scripted: Maker, code: int) -> None:
+    """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH."""
+    epochs: list[int] = []
+    answers = in_turn(
+        Metadata=[led_by(1, 4), led_by(2, 5)],
+        DescribeProducers=[open_since(120), open_since()],
+        ListOffsets=[stable_at(-1, code), stable_at(130)],
+    )
+
+    def answer(request: Any, node: int | None) -> Any:
+        if type(request).__name__ == "ListOffsetsRequest":
+            epochs.append(request.topics[0].partitions[0].current_leader_epoch)
+        return answers(request, node)
+
+    client, manager = scripted(answer)
+    assert client.open_transactions([PARTITION]) == [], "the leader has its marker already"
+    assert epochs == [4, 5]
+    assert [node for name, node in manager.asked if name == "DescribeProducers"] == [1, 2]
 
 
 def test_a_partition_without_a_leader_is_waited_for_and_named(scripted: Maker) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
 import pytest
 
 from tests.coordinator.values import committable
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.facts import CoordinatorState, OpenTransaction, TransactionDescription, TransactionListing
+from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
+    CoordinatorState,
+    Leader,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from tidegate.sinks.hanging import (
+    RIPE_S,
     Blocked,
     Hanging,
+    Left,
     Verdict,
+    Watch,
     decide_verdict,
     derive_blocked,
+    derive_watch,
     find_suspects,
     find_unended,
     tell_left,
@@ -110,7 +124,7 @@ ABORT = "kafka-transactions.sh --bootstrap-server b:9092 abort --topic out --par
 @pytest.mark.parametrize("found", set(Verdict) - {Verdict.LIVE})
 def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> None:
     known = None if found is Verdict.UNSEEN else OWN
-    text = tell_left(Hanging(OPENED, found, known, EPOCH), "not authorized", "b:9092")
+    text = tell_left(Left(Hanging(OPENED, found, known, EPOCH), "not authorized", forbidden=True), "b:9092")
     assert "readers of committed records stand still at offset 120 of out[3]" in text
     assert "producer id 9 epoch 5" in text
     if found is Verdict.COMMIT:
@@ -125,3 +139,80 @@ def test_an_id_waits_for_its_markers_from_its_first_try_or_from_the_last_outage_
     first = derive_blocked(None, 10.0, 2)
     assert derive_blocked(first, 25.0, 2) == first == Blocked(10.0, 2)
     assert derive_blocked(first, 25.0, 3) == Blocked(25.0, 3)
+
+
+# -- several looks: nothing is done while anything moves ---------------------------------------------------------------
+
+OUT, LOG = TopicPartition("out", 3), TopicPartition(TRANSACTION_LOG, 7)
+SEATS = {OUT: Leader(1, 4), LOG: Leader(2, 9)}
+FOUND = Hanging(OPENED, Verdict.COMMIT, OWN, EPOCH, coordinator=2)
+
+
+def ripe_after(*looks: Watch | None, seconds: float = RIPE_S) -> bool:
+    """Whether the marker is written at the last look; each look comes `seconds` after the one before."""
+    watch, now = None, 100.0
+    for look in looks:
+        assert look is not None
+        watch = derive_watch(watch, look.leaders, look.interruptions, look.since.keys(), now)
+        now += seconds
+    assert watch is not None
+    return watch.is_ripe(FOUND, now - seconds)
+
+
+def look(
+    leaders: Mapping[TopicPartition, Leader] = SEATS, interruptions: int = 0, found: Hanging | None = FOUND
+) -> Watch:
+    return Watch(leaders, interruptions, {} if found is None else {found: 0.0})
+
+
+def test_X08_one_look_is_never_enough_and_a_second_one_comes_seconds_later() -> None:
+    assert not ripe_after(look())
+    assert not ripe_after(look(), look(), seconds=RIPE_S - 0.1)
+    assert ripe_after(look(), look())
+    assert ripe_after(look(), look(), look(), seconds=RIPE_S / 2)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        {**SEATS, OUT: Leader(1, 5)},
+        {**SEATS, OUT: Leader(2, 5)},
+        {**SEATS, OUT: Leader(-1, 4)},
+        {**SEATS, LOG: Leader(2, 10)},
+        {**SEATS, TopicPartition("out", 4): Leader(1, 0)},
+        {OUT: SEATS[OUT]},
+    ],
+)
+def test_X08_any_change_of_a_leader_or_coordinator_between_two_looks_begins_anew(
+    moved: dict[TopicPartition, Leader],
+) -> None:
+    assert not ripe_after(look(), look(moved))
+    assert not ripe_after(look(moved), look())
+    assert not ripe_after(look(), look(moved), look())
+    assert ripe_after(look(), look(moved), look(moved))
+
+
+def test_X08_a_look_at_which_it_was_not_found_or_was_another_one_begins_anew() -> None:
+    others = [
+        None,
+        msgspec.structs.replace(FOUND, coordinator=1),
+        msgspec.structs.replace(FOUND, verdict=Verdict.UNSURE),
+        msgspec.structs.replace(FOUND, opened=msgspec.structs.replace(OPENED, producer_epoch=EPOCH + 1)),
+    ]
+    for other in others:
+        assert not ripe_after(look(), look(found=other), look())
+
+
+def test_X08_where_the_transaction_log_is_hidden_interrupted_requests_are_what_there_is_to_see_of_a_coordinator() -> (
+    None
+):
+    hidden = {OUT: SEATS[OUT]}
+    assert ripe_after(look(hidden, 3), look(hidden, 3))
+    assert not ripe_after(look(hidden, 3), look(hidden, 4))
+    assert ripe_after(look(SEATS, 3), look(SEATS, 4)), "leaders of the log tell more"
+
+
+def test_X08_a_refusal_because_of_something_newer_is_no_reason_to_grant_anything() -> None:
+    text = tell_left(Left(FOUND, "out[3] has refused the marker: TransactionCoordinatorFencedError (52)"), "b:9092")
+    assert "CLUSTER_ACTION" not in text
+    assert "tried again at every look" in text

@@ -14,7 +14,7 @@ from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.config.load import parse_pipeline
-from tidegate.daemon.connect_check import check_connected
+from tidegate.daemon.connect_command import find_refusals
 from tidegate.plan.build import build_plan
 from tidegate.sinks.connecting import connect
 from tidegate.sinks.diagnosis import diagnose
@@ -180,7 +180,7 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
         """Only the wrong login has to fail soon."""
         return connect(kafka, 0.5 if "security.protocol" in kafka else 60)
 
-    monkeypatch.setattr("tidegate.daemon.connect_check.connect", connect_in_time)
+    monkeypatch.setattr("tidegate.daemon.start_check.connect", connect_in_time)
     secured.create_topics({"in": 1, "own": 1})
     document = {
         "version": 1,
@@ -192,7 +192,9 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
     }
     loaded = parse_pipeline(json.dumps(document), "p.yaml", {})
     assert loaded.problems == ()
-    (problem,) = check_connected(loaded, build_plan(loaded), 1000).problems
+    problems, code = find_refusals(loaded, build_plan(loaded))
+    (problem,) = [each for each in problems if each.severity == "error"]
+    assert code == 1
     assert problem.path == "sinks.out.kafka.security.protocol"
     assert "no TLS handshake" in problem.message
 

@@ -22,7 +22,7 @@ from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.errors import BrokerUnavailable, TransactionLost
 from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction
-from tidegate.sinks.hanging import MendReport, Verdict
+from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.transactions import TransactionClient
@@ -50,9 +50,16 @@ class Stage(NamedTuple):
     cases: dict[str, Case]
 
     def mend(self, name: str, pipeline: str | None = None) -> MendReport:
-        """One look at one topic."""
-        client = self.cluster.client
-        return Mender(client, pipeline or self.cluster.pipeline).mend([self.cases[name].topic], ())
+        """Two looks at one topic; the second one, of which nothing happens at the first."""
+        clock = LeapingClock()
+        mender = Mender(self.cluster.client, pipeline or self.cluster.pipeline, clock)
+        first = mender.mend([self.cases[name].topic])
+        assert not first.mended
+        assert not first.left
+        clock.sleep(RIPE_S)
+        second = mender.mend([self.cases[name].topic])
+        assert {each.one for each in first.waiting} == {*second.mended, *(each.one for each in second.left)}
+        return second
 
     def opened(self, name: str) -> list[OpenTransaction]:
         """What is open in the case's topic."""
@@ -159,13 +166,17 @@ def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_on
     }
     client = TransactionClient(login)
     try:
-        mender = Mender(client, pipeline)
-        report = mender.mend([topic], ())
-        assert [one.verdict for one, _ in report.left] == [Verdict.COMMIT] * 2
-        assert all("not authorized (ClusterAuthorizationFailedError (31))" in why for _, why in report.left)
+        clock = LeapingClock()
+        mender = Mender(client, pipeline, clock)
+        assert len(mender.mend([topic]).waiting) == 2
+        clock.sleep(RIPE_S)
+        report = mender.mend([topic])
+        assert [each.one.verdict for each in report.left] == [Verdict.COMMIT] * 2
+        assert all("not authorized (ClusterAuthorizationFailedError (31))" in each.why for each in report.left)
+        assert all(each.forbidden for each in report.left)
         assert stage.seen("not allowed") == []
         stage.broker.grant(USER, [Right("BROKER", "kafka-cluster", "CLUSTER_ACTION")])
-        wait_until(lambda: not mender.mend([topic], ()).left, "the right has arrived")
+        wait_until(lambda: not mender.mend([topic]).left, "the right has arrived")
     finally:
         client.close()
     assert stage.seen("not allowed") == list(range(COUNT))
@@ -173,7 +184,7 @@ def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_on
 
 def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> None:
     report = stage.mend("foreign", pipeline="somebody-else")
-    assert [each.verdict for each, _ in report.left] == [Verdict.FOREIGN] * 2
+    assert [each.one.verdict for each in report.left] == [Verdict.FOREIGN] * 2
     assert not report.mended
     assert len(stage.opened("foreign")) == 2
 
@@ -182,9 +193,11 @@ def test_an_open_transaction_is_no_hanging_one(stage: Stage) -> None:
     client = stage.cluster.client
     opened = stage.opened("stays")
     assert len(opened) == 2
-    mender = Mender(client, stage.cluster.pipeline)
-    for seen in ([], opened):
-        assert mender.mend([stage.cases["stays"].topic], seen) == MendReport(frozenset(opened))
+    clock = LeapingClock()
+    mender = Mender(client, stage.cluster.pipeline, clock)
+    for _ in range(2):
+        assert mender.mend([stage.cases["stays"].topic]) == MendReport(frozenset(opened))
+        clock.sleep(RIPE_S)
     assert client.end_transaction(stage.cases["stays"].one) is EndAnswer.ENDED
 
 

@@ -11,12 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import kafka
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
+from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.daemon.broker.ports import reserve_ports
 from tidegate.daemon.broker.server import create_topics, make_cluster_id
+from tidegate.ids import TopicPartition
 
 SIZE: Final = 3
 _COPIES: Final = {
@@ -102,6 +106,39 @@ class BrokerCluster:
             return int(client.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"])
         finally:
             client.close()
+
+    def move_leader(self, partition: TopicPartition, node: int) -> None:
+        """Let another broker lead a partition, as an operator does: no connection breaks."""
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        place = kafka.TopicPartition(partition.topic, partition.partition)
+        try:
+            client.alter_partition_reassignments({place: [node, *sorted(self.brokers.keys() - {node})]})
+            wait_until(lambda: not client.list_partition_reassignments([place]), "the copies are in their new order")
+            client.elect_leaders(0, {place.topic: [place.partition]})  # to the first of the new order
+        finally:
+            client.close()
+        wait_until(lambda: self.leader(partition) == node, f"broker {node} leads {partition}")
+
+    def configure(self, topic: str, setting: str, value: str) -> None:
+        """Change a setting of a topic."""
+        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        try:
+            client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: value})])
+        finally:
+            client.close()
+
+    def roll(self) -> None:
+        """Restart all brokers one by one in order: each hands over what it leads, and comes back in sync."""
+        for node, broker in self.brokers.items():
+            broker.stop(START_S)
+            broker.start(START_S)
+            for topic in self._admin().list_topics(timeout=ADMIN_S).topics:
+                wait_until(lambda topic=topic: self.in_sync(topic) == SIZE, f"broker {node} has all of {topic}")  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+
+    def leader(self, partition: TopicPartition) -> int:
+        """The broker that leads a partition."""
+        known = self._admin().list_topics(partition.topic, timeout=ADMIN_S).topics[partition.topic].partitions
+        return int(known[partition.partition].leader)
 
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

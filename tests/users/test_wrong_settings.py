@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 from pathlib import Path
@@ -10,55 +9,45 @@ from typing import Any
 
 import pytest
 
+from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import find_descendants
-from tests.users.user import User, numbers
+from tests.users.user import Ended, User, log_lines, numbers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 
-def test_an_unknown_topic_is_told_by_run_and_by_validate_with_its_place(user: User) -> None:
+def watch_until_the_end(daemon: DaemonProcess) -> set[int]:
+    """All processes of Spark that it has had."""
+    below: set[int] = set()
+
+    def watch() -> bool:
+        below.update(process.pid for process in find_descendants(daemon.pid) if "spark" in process.command)
+        assert daemon.process is not None
+        return daemon.process.poll() is not None
+
+    wait_until(watch, "the daemon has ended")
+    return below
+
+
+def test_X17_an_unknown_topic_is_told_by_both_with_its_place_and_nothing_is_started(user: User) -> None:
+    """What else is decided so, without a process of its own: tests/daemon/test_start_check.py."""
     source, _ = user.numbers()
     user.document["sources"]["numbers"]["topic"] = source + "-typo"
     ended = user.command("validate", "--connect", str(user.write()))
-    ended.says(2, "sources.numbers.topic", source + "-typo")
-    user.run().says(2, source + "-typo", "does not exist", "create it")
+    ended.says(2, "sources.numbers.topic", source + "-typo", "the cluster has one broker")
+    daemon = user.start()
+    assert not watch_until_the_end(daemon), "no JVM was started"
+    told = Ended(daemon.wait(), daemon.text())
+    told.says(2, "sources.numbers.topic", source + "-typo", "does not exist", "create it", "the cluster has one broker")
+    log_lines(told.text)
 
 
-def test_a_wrong_broker_address_is_told_with_the_time_that_was_waited(user: User) -> None:
+def test_X22_a_checkpoint_directory_where_not_even_root_makes_one_is_told_by_both(user: User) -> None:
     user.numbers()
-    with socket.socket() as reserved:  # bound and not listening: nobody else gets the port
-        reserved.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{reserved.getsockname()[1]}"
-        user.document["kafka"]["bootstrap.servers"] = address
-        ended = user.command("validate", "--connect", str(user.write()))
-        ended.says(2, "kafka.bootstrap.servers", address)
-        ended = user.run()
-    assert ended.code in {1, 2}
-    ended.says(ended.code, f"no connection to {address} in 30 s")
-
-
-@pytest.mark.parametrize("place", ["below a file", "refused to everybody"])
-def test_a_checkpoint_directory_that_cannot_be_written_is_told(user: User, place: str) -> None:
-    user.numbers()
-    file = Path("/sys")  # not even root makes directories there
-    if place == "below a file":
-        file = user.directory / "a-file"
-        file.write_text("in the way")
-    user.document["checkpoints"]["directory"] = f"file://{file}/checkpoints"
-    ended = user.command("validate", "--connect", str(user.write()))
-    ended.says(2, "checkpoints.directory", str(file))
-    ended = user.run()
-    assert ended.code != 0
-    ended.says(ended.code, str(file))
-
-
-def test_a_taken_http_port_is_told_before_anything_starts(user: User) -> None:
-    user.numbers()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        user.document["http"]["port"] = port
-        user.run().says(2, str(port), "http.port")
+    user.document["checkpoints"]["directory"] = "file:///sys/checkpoints"
+    user.command("validate", "--connect", str(user.write())).says(2, "checkpoints.directory", "/sys")
+    user.run().says(2, "checkpoints.directory", "/sys")
 
 
 def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
@@ -69,24 +58,32 @@ def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:
 
 def test_a_package_that_only_the_slots_need_is_missed_once_and_named(user: User, tmp_path: Path) -> None:
     user.numbers()
-    (tmp_path / "polars.py").write_text("""raise ModuleNotFoundError("No module named 'polars'", name="polars")""")
+    (tmp_path / "confluent_kafka.py").write_text(
+        """raise ModuleNotFoundError("No module named 'confluent_kafka'", name="confluent_kafka")"""
+    )
     user.environ["PYTHONPATH"] = str(tmp_path)
     ended = user.run()
     assert ended.text.count("is deployed") == 1, ended.text
     assert ended.code == 2, ended.text
-    assert "No module named 'polars'; install tidegate and its packages" in ended.text
+    assert "No module named 'confluent_kafka'; install tidegate and its packages" in ended.text
 
 
-def test_an_interpreter_without_tidegate_is_told_by_the_first_attempt_at_once(user: User, tmp_path: Path) -> None:
+def test_an_interpreter_without_tidegate_is_told_by_the_first_attempt_at_once_and_nothing_is_left(
+    user: User, tmp_path: Path
+) -> None:
     user.numbers()
     bare = tmp_path / "bare-python"
     bare.write_text(f'#!/bin/sh\nexec "{sys.base_prefix}/bin/python3" "$@"\n')
     bare.chmod(0o755)
     user.document["spark"]["spark.pyspark.python"] = str(bare)
-    ended = user.run()
+    daemon = user.start()
+    below = watch_until_the_end(daemon)
+    assert below, "a JVM was started"
+    ended = Ended(daemon.wait(), daemon.text())
     ended.says(2, "ModuleNotFoundError: No module named", str(bare), "spark.pyspark.python", "install tidegate")
     assert "another one in" not in ended.text, "no second attempt"
     assert "slots run after" not in ended.text, "no wait for runtime.start_timeout"
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone", 60)
 
 
 def test_an_unreachable_spark_master_is_told(user: User) -> None:
@@ -120,38 +117,6 @@ def delete_before(user: User, topic: str, offset: int) -> None:
         future.result(60)
 
 
-def test_a_transaction_timeout_above_the_brokers_maximum_is_told(user: User) -> None:
-    source, _ = user.numbers()
-    user.produce(source, numbers((1, 1)))
-    user.document["checkpoints"]["transaction_timeout"] = "20h"
-    ended = user.command("validate", "--connect", str(user.write()))
-    ended.says(2, "checkpoints.transaction_timeout", "transaction.max.timeout.ms")
-    user.run().says(4, "shown_out", "lower checkpoints.transaction_timeout", "transaction.max.timeout.ms")
-
-
 def test_a_file_that_is_not_there_is_told(user: User) -> None:
     missing = user.directory / "missing.yaml"
     user.command("run", str(missing)).says(2, str(missing))
-
-
-def test_nothing_is_left_when_a_start_fails(user: User) -> None:
-    source, _ = user.numbers()
-    user.document["sources"]["numbers"]["topic"] = source + "-typo"
-    daemon = user.start()
-    below: set[int] = set()
-
-    def watch() -> bool:
-        below.update(process.pid for process in find_descendants(daemon.pid))
-        assert daemon.process is not None
-        return daemon.process.poll() is not None
-
-    wait_until(watch, "the daemon has ended")
-    assert below, "a JVM was started"
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "its processes are gone", 60)
-
-
-def test_a_json_log_of_a_failed_start_is_json(user: User) -> None:
-    source, _ = user.numbers()
-    user.document["sources"]["numbers"]["topic"] = source + "-typo"
-    for line in user.run().text.splitlines():
-        json.loads(line)

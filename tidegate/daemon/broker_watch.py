@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.errors import TidegateError
 
@@ -23,17 +25,24 @@ RETELL_S: Final = 10.0
 """So long after the last word another cause is told: brokers that are back, but refuse the password, say."""
 
 
-class BrokerWatch:
-    """`ask` returns when a broker has answered within so many seconds, else raises; `tell` gets the seconds away.
+class Sign(msgspec.Struct, frozen=True):
+    """What one question says."""
 
-    `tell` is called at every look: None means that the brokers answer.
-    """
+    away_s: float | None
+    """So long no broker has answered; None: one has."""
+    why: str
+    took_s: float
+    """From the question to now."""
+
+
+class BrokerWatch:
+    """`ask` returns when a broker has answered within so many seconds, else raises. `tell` is called at every look."""
 
     def __init__(
         self,
         bootstrap: str,
         ask: Callable[[float], Awaitable[object]],
-        tell: Callable[[float | None], None],
+        tell: Callable[[Sign], None],
         clock: Clock,
     ) -> None:
         self._bootstrap = bootstrap
@@ -58,7 +67,7 @@ class BrokerWatch:
         except TidegateError as error:
             self._on_silence(asked, error)
         else:
-            self._on_answer()
+            self._on_answer(asked)
 
     def _on_silence(self, asked: float, error: TidegateError) -> None:
         cause, now = str(error.fields.get("text", "")), self._clock.monotonic()
@@ -73,11 +82,12 @@ class BrokerWatch:
                 self._bootstrap,
                 error.message,
             )
-        self._tell(now - self._since)
+        why = f"no broker answers at {self._bootstrap}: {cause or error.message}"
+        self._tell(Sign(now - self._since, why, now - asked))
 
-    def _on_answer(self) -> None:
+    def _on_answer(self, asked: float) -> None:
         if self._since is not None:
             away_s = self._clock.monotonic() - self._since
             logger.warning("the brokers at %s answer again, after %.0f s", self._bootstrap, away_s)
             self._since = None
-        self._tell(None)
+        self._tell(Sign(None, "", self._clock.monotonic() - asked))

@@ -30,7 +30,7 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
 from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states, read_savepoint
 from tidegate.coordinator.stored_state import find_damage
-from tidegate.daemon.decisions import Services
+from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.storage.base import Storage
@@ -64,7 +64,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 class Choosing:
     """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
 
-    def __init__(self, services: Services, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
+    def __init__(self, services: Stores, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
         self._services = services
         self.facts = facts
         self._option = option

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from pathlib import Path
 
@@ -25,14 +24,19 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 )
 @click.option("--connect", is_flag=True, help="Ask the broker and the checkpoint directory as well.")
 def validate(file: Path, style: str, connect: bool) -> int:
-    """Check a pipeline file: all findings at once, each with its place. Exit code 2 if there are errors."""
-    problems = check_file(file, os.environ)
-    if connect and not any(problem.severity == "error" for problem in problems):
-        from tidegate.daemon.connect_check import check_connected
+    """Check a pipeline file: all findings at once, each with its place. Exit code 2 if there are errors.
 
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
+    With --connect it ends with the exit code of a `run` that is refused before anything is started. Nothing is changed,
+    and a daemon that runs is not disturbed.
+    """
+    problems = check_file(file, os.environ)
+    code = 2 if any(problem.severity == "error" for problem in problems) else 0
+    if connect and not code:
+        from tidegate.daemon.connect_command import find_refusals
+
         loaded = read_pipeline(file, os.environ)
-        problems = tuple(sorted((*problems, *check_connected(loaded, build_plan(loaded)).problems)))
+        found, code = find_refusals(loaded, build_plan(loaded))
+        problems = tuple(sorted((*problems, *found)))
     if problems or style == "json":
         click.echo(render_problems(problems, style))
     errors = sum(problem.severity == "error" for problem in problems)
@@ -40,7 +44,7 @@ def validate(file: Path, style: str, connect: bool) -> int:
         click.echo(
             f"{file}: {errors} error{'s' if errors != 1 else ''}" if errors else f"{file}: valid", err=bool(errors)
         )
-    return 2 if errors else 0
+    return code
 
 
 @click.command()

@@ -41,6 +41,7 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
 from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.stores import Stores
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId
 from tidegate.sinks.errors import TransactionLost, TransactionToSalvage
@@ -70,7 +71,7 @@ class CoordinatorStopped(PipelineStopped):
     code = "coordinator-stopped"
 
 
-class Services:
+class Services(Stores):
     """What an attempt uses and the daemon owns."""
 
     def __init__(
@@ -88,22 +89,12 @@ class Services:
         open_storage: StorageOpener = open_storage,
         make_token: Callable[[], str] = secrets.token_hex,
     ) -> None:
-        self.storage = storage
-        self.journal = journal
-        self.journal_thread = journal_thread
-        self.kafka = kafka
+        super().__init__(storage, journal, journal_thread, kafka, clock, open_storage, make_token)
         self.spark = spark
         self.metrics = metrics
         self.control_host = control_host
         self.on_running = on_running
         self.on_completed = on_completed
-        self.clock = clock
-        self.open_storage = open_storage
-        self.make_token = make_token
-
-    async def in_journal_thread(self, call: Callable[[], T]) -> T:
-        """Run a call that touches the journal or the state files; raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self.journal_thread, call)
 
 
 class Decisions:

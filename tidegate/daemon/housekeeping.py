@@ -70,10 +70,12 @@ class Housekeeping:
         self._tasks = []
 
     async def close(self) -> None:
-        """Mirror the last positions and end."""
+        """Mirror the last positions, leave no committed transaction without its marker, and end."""
         self.pause()
         if self._positions:
             await self._quietly(self._mirror)
+        if self._plan.exactly_once:
+            await self._quietly(self._hanging.look_twice)
 
     async def _every(self, period_s: float, job: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -95,7 +95,7 @@ class HttpServer:
             self._port = self._bound.result(START_TIMEOUT_S)
         except OSError as error:
             self._renderer.shutdown(wait=False)
-            raise self._unavailable(error) from error
+            raise explain_unavailable(self._host, self._port, error) from error
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.beat()
         return self._port
@@ -122,18 +122,6 @@ class HttpServer:
         thread.join(STOP_TIMEOUT_S)
         sys.setswitchinterval(self._switch_interval_s)
         self._renderer.shutdown(wait=False)
-
-    def _unavailable(self, error: OSError) -> HttpUnavailable:
-        remedy = {
-            errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 takes any)",
-            errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
-            errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
-        }.get(error.errno or 0, "set http.host to an address of this machine")
-        # asyncio wraps the system's words into a sentence with the address, which is here already.
-        known = error.errno is not None and error.errno in errno.errorcode
-        cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
-        text = f"cannot listen on {self._host}:{self._port} (http.host, http.port): {cause}; {remedy}"
-        return HttpUnavailable(text, host=self._host, port=self._port)
 
     # -- on the server's thread ------------------------------------------------------------------------------------
 
@@ -227,6 +215,20 @@ class HttpServer:
             return body, exposition.CONTENT_TYPE_LATEST
         text = prometheus_client.exposition
         return text.generate_latest(self._metrics.registry), text.CONTENT_TYPE_LATEST
+
+
+def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
+    """Why nobody can listen there, and what to do."""
+    remedy = {
+        errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 takes any)",
+        errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
+        errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
+    }.get(error.errno or 0, "set http.host to an address of this machine")
+    # asyncio wraps the system's words into a sentence with the address, which is here already.
+    known = error.errno is not None and error.errno in errno.errorcode
+    cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
+    text = f"cannot listen on {host}:{port} (http.host, http.port): {cause}; {remedy}"
+    return HttpUnavailable(text, host=host, port=port)
 
 
 def _probe(*, ok: bool, text: str) -> web.Response:

@@ -24,7 +24,7 @@ from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.sinks.facts import OpenTransaction, TopicFacts
+from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.mender import Mender
@@ -54,8 +54,14 @@ class TopicMissing(PipelineStopped):
 class KafkaEdge:
     """Three clients, three threads: `commit` things, all the rest, and the question whether anybody answers."""
 
-    def __init__(self, kafka: Mapping[str, str], tools: KafkaTools = KAFKA_TOOLS) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        tools: KafkaTools = KAFKA_TOOLS,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         self._kafka = dict(kafka)
+        self._connect_timeout_s = connect_timeout_s
         self._tools = tools
         self._commit_thread = ThreadPoolExecutor(1, "commit")
         self._other_thread = ThreadPoolExecutor(1, "kafka")
@@ -63,6 +69,7 @@ class KafkaEdge:
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
+        self._mender: Mender | None = None
         self.accept_gone = False
         """See Committer."""
         self.away = False
@@ -145,9 +152,15 @@ class KafkaEdge:
             lambda client: self._committer(client).fence_leftovers(pipeline, keep, current, journal, others, since)
         )
 
-    async def mend(self, pipeline: str, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
-        """See Mender.mend."""
-        return await self._ask(lambda client: Mender(client, pipeline).mend(topics, seen))
+    async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
+        """See Mender.mend; one mender for all looks of the daemon."""
+
+        def look(client: TransactionClient) -> MendReport:
+            if self._mender is None:
+                self._mender = Mender(client, pipeline, self._tools.clock)
+            return self._mender.mend(topics)
+
+        return await self._ask(look)
 
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""
@@ -200,7 +213,7 @@ class KafkaEdge:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def _connect(self) -> TransactionClient:
-        return self._tools.connect(self._kafka, CONNECT_TIMEOUT_S)
+        return self._tools.connect(self._kafka, self._connect_timeout_s)
 
     def _committer(self, client: TransactionClient) -> Committer:
         return Committer(client, clock=self._tools.clock, accept_gone=self.accept_gone)

@@ -74,6 +74,11 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("topic", "partition"),
         ),
         MetricSpec(
+            "tidegate_source_lag_age_seconds",
+            _G,
+            "Time since lag and positions were measured: more than a few seconds while no broker answers.",
+        ),
+        MetricSpec(
             "tidegate_time_seconds_total",
             _C,
             "Time a slot's loop spent busy, backpressured or idle; the rates are the three ratios.",
@@ -107,7 +112,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_last_success_timestamp_seconds",
             _G,
-            "Unix time of the newest completed checkpoint, 0 before the first.",
+            "Unix time of the newest completed checkpoint that was triggered while brokers answered; 0 without one.",
         ),
         MetricSpec(
             "tidegate_transactions_total",

@@ -18,7 +18,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
-from tidegate.daemon.checkpoint_summary import PHASES, derive_committed
+from tidegate.daemon.broker_watch import Sign
+from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, render_duration
+from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
@@ -64,12 +66,17 @@ class PipelineMetrics:
         self._attempt = Attempt(0)
         self.current_state = (PipelineState.STARTING, "")
         """State and reason; replaced as a whole, so probes read it without waiting for anybody."""
+        self._told_state = self.current_state
+        self._silence = self._hanging = ""
         self._reports: dict[int, ReportCounts] = {}
         self._windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
         self._bad_records = self._committed = self._failed = self._restarts = 0
         self._lags: dict[TopicPartition, int] = {}
+        self._lags_at: float | None = None
+        self._away_s = 0.0
         self._exported: set[TopicPartition] = set()
-        self._last: tuple[CompletedCheckpoint, int, float] | None = None
+        self._last: CompletedCheckpoint | None = None
+        self._freshness = Freshness()
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
         self._register()
 
@@ -104,7 +111,7 @@ class PipelineMetrics:
         for end in MARKER_ENDS:
             self._counter("tidegate_missing_markers_written_total", end).inc(0)
         self.hanging_transactions(0, 0)
-        self.brokers_away(0.0)
+        self._gauge("tidegate_brokers_away_seconds").set(0)
         self.state(PipelineState.STARTING)
 
     # -- what slots report -----------------------------------------------------------------------------------------
@@ -162,6 +169,9 @@ class PipelineMetrics:
         All at once: the sum of some of them would be told as the lag.
         """
         with self._lock:
+            if self._lags_at is None:
+                self._gauge("tidegate_source_lag_age_seconds").set_function(lambda: self._lag_age() or 0.0)
+            self._lags_at = self._elapsed()
             self._lags.update({part: records for part, (records, _) in found.items()})
             for part, (records, position) in found.items():
                 if part not in self._exported:
@@ -183,26 +193,46 @@ class PipelineMetrics:
     def _begin_attempt(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._reports.clear()
-        self._lags.clear()
-        self._exported.clear()
-        for name in ("state_keys", "queue_batches", "source_lag_records", "source_position_offset"):
+        for name in ("state_keys", "queue_batches"):
             self._gauges[f"tidegate_{name}"].clear()
         self._gauge("tidegate_attempt").set(attempt)
 
     def state(self, state: PipelineState, reason: str = "") -> None:
         """The pipeline is in `state` now; `reason` is for people and goes to the status and the readiness probe."""
         with self._lock:
-            self.current_state = (state, reason)
-            for each in PipelineState:
-                self._gauge("tidegate_pipeline_state", each.value).set(each is state)
+            self._told_state = (state, reason)
+            self._settle_state()
 
     def degraded(self, reason: str) -> None:
         """While records flow: readers of an output do not see them, or (without a reason) do again."""
-        state, _ = self.current_state
-        if state is PipelineState.RUNNING and reason:
-            self.state(PipelineState.DEGRADED, reason)
-        elif state is PipelineState.DEGRADED:
-            self.state(PipelineState.DEGRADED if reason else PipelineState.RUNNING, reason)
+        with self._lock:
+            self._hanging = reason
+            self._settle_state()
+
+    def brokers(self, sign: Sign) -> None:
+        """What the watch says, about once a second."""
+        away_s = sign.away_s
+        with self._lock:
+            self._away_s = away_s or 0.0
+            self._gauge("tidegate_brokers_away_seconds").set(self._away_s)
+            self._silence = "" if away_s is None else f"{sign.why} (for {render_duration(away_s)})"
+            if away_s is None:
+                self._freshness.answered(self._elapsed() - sign.took_s)
+            else:
+                self._freshness.silent()
+                self._show_checkpoint()
+            self._settle_state()
+
+    def _settle_state(self) -> None:
+        """What keeps records from flowing, or readers from seeing them, is a state of its own while an attempt runs."""
+        self.current_state = self._told_state
+        if self._told_state[0] is PipelineState.RUNNING:
+            if self._silence:
+                self.current_state = (PipelineState.WAITING, self._silence)
+            elif self._hanging:
+                self.current_state = (PipelineState.DEGRADED, self._hanging)
+        for each in PipelineState:
+            self._gauge("tidegate_pipeline_state", each.value).set(each is self.current_state[0])
 
     def restarted(self, cause: str) -> None:
         """An attempt has failed and another follows; `cause` is the code of the error."""
@@ -215,16 +245,17 @@ class PipelineMetrics:
         unknown = phases.keys() - set(PHASES)
         if unknown:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
-        duration = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
+        duration = _duration_s(checkpoint)
         state_bytes: dict[str, int] = {}
         for handle in checkpoint.states:
             if handle.kind is not StateKind.OPERATOR:
                 continue
             state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
         with self._lock:
-            committed = derive_committed(checkpoint, self._last[0] if self._last is not None else None)
-            self._last = (checkpoint, sum(committed.values()), self._elapsed())
-            self._committed += sum(committed.values())
+            committed = derive_committed(checkpoint, self._last)
+            self._last, records, now = checkpoint, sum(committed.values()), self._elapsed()
+            self._freshness.completed(TimedCheckpoint(checkpoint, records, now - duration, now))
+            self._committed += records
             self._counter("tidegate_checkpoints_total", "completed").inc()
             for phase, seconds in {"total": duration, **phases}.items():
                 self._histogram("tidegate_checkpoint_duration_seconds", phase).observe(seconds)
@@ -232,7 +263,7 @@ class PipelineMetrics:
             self._gauge("tidegate_checkpoint_last_duration_seconds").set(duration)
             self._gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
             self._gauge("tidegate_checkpoint_size_bytes", "in_flight").set(checkpoint.inflight_bytes)
-            self._gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(checkpoint.completed_at_ms / 1000)
+            self._show_checkpoint()
             for sink, records in committed.items():
                 self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
             for step, size in state_bytes.items():
@@ -261,11 +292,6 @@ class PipelineMetrics:
     def marker_written(self, end: str) -> None:
         """A lost marker was written; `end` is one of MARKER_ENDS."""
         self._counter("tidegate_missing_markers_written_total", end).inc()
-
-    def brokers_away(self, seconds: float) -> None:
-        """No broker has answered for so long; 0 while they do."""
-        self._away_s = seconds
-        self._gauge("tidegate_brokers_away_seconds").set(seconds)
 
     def oldest_transaction(self, age_s: float | None) -> None:
         """How old the oldest transaction is that is not ended; None when there is none. It grows older from now on."""
@@ -297,6 +323,7 @@ class PipelineMetrics:
                 records_committed=self._committed,
                 bad_records=self._bad_records,
                 lag_records=sum(self._lags.values()) if self._lags else None,
+                lag_age_seconds=self._lag_age(),
                 last_checkpoint=self._checkpoint_status(now),
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
@@ -304,16 +331,24 @@ class PipelineMetrics:
             )
 
     def _checkpoint_status(self, now: float) -> CheckpointStatus | None:
-        if self._last is None:
+        newest = self._freshness.newest
+        if newest is None:
             return None
-        checkpoint, records, seen_at = self._last
         return CheckpointStatus(
-            id=checkpoint.id,
-            age_seconds=now - seen_at,
-            duration_seconds=(checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000,
-            size_bytes=checkpoint.size_bytes,
-            records_committed=records,
+            id=newest.checkpoint.id,
+            age_seconds=now - newest.completed_at,
+            duration_seconds=_duration_s(newest.checkpoint),
+            size_bytes=newest.checkpoint.size_bytes,
+            records_committed=newest.records,
         )
+
+    def _show_checkpoint(self) -> None:
+        newest = self._freshness.newest
+        at_s = 0.0 if newest is None else newest.checkpoint.completed_at_ms / 1000
+        self._gauge("tidegate_checkpoint_last_success_timestamp_seconds").set(at_s)
+
+    def _lag_age(self) -> float | None:
+        return None if self._lags_at is None else self._elapsed() - self._lags_at
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return self._counters[name].labels(self._pipeline, *labels)
@@ -323,3 +358,7 @@ class PipelineMetrics:
 
     def _histogram(self, name: str, *labels: str) -> Histogram:
         return self._histograms[name].labels(self._pipeline, *labels)
+
+
+def _duration_s(checkpoint: CompletedCheckpoint) -> float:
+    return (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000

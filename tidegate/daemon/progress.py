@@ -22,10 +22,13 @@ from tidegate.daemon.status import PipelineState, Status
 
 REFRESH_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 2.0
+STALE_S: Final = 10.0
+"""A lag that was measured longer ago is shown with its age."""
 STATE_STYLES: Final = {
     PipelineState.STARTING: "cyan",
     PipelineState.RESTORING: "cyan",
     PipelineState.RUNNING: "green",
+    PipelineState.WAITING: "red",
     PipelineState.DEGRADED: "red",
     PipelineState.RESTARTING: "yellow",
     PipelineState.STOPPING: "cyan",
@@ -95,13 +98,15 @@ def render_status(status: Status) -> Table:
     grid.add_column(no_wrap=True, overflow="ellipsis")
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
-    if status.brokers_away_seconds:
+    if status.brokers_away_seconds and status.state is not PipelineState.WAITING:  # which says so itself
         away = render_duration(status.brokers_away_seconds)
         state.append(f"  no broker answers for {away}", style="bold red")
     if status.reason:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)
     lag = "unknown" if status.lag_records is None else f"{status.lag_records:,}"
+    if status.lag_age_seconds is not None and status.lag_age_seconds > STALE_S:
+        lag += f" ({render_duration(status.lag_age_seconds)} ago)"
     bad = f"   bad {status.bad_records:,}" if status.bad_records else ""
     grid.add_row(
         "records",

@@ -25,6 +25,7 @@ from tidegate.daemon.decisions import Services
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.owning import Ownership
+from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
 from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
@@ -62,7 +63,7 @@ async def recover(
     BrokerUnavailable, StorageError ...
     """
     journal = services.journal
-    look = await _look_first(plan, services, options, first=first)
+    look = await look_first(plan, services, options, first=first, verify=first)
     choosing, identity = look.choosing, look.facts.identity
     state: JournalState = await services.in_journal_thread(
         lambda: journal.take_over(identity, services.clock.now_ms(), look.used, look.replaced)
@@ -86,7 +87,7 @@ async def recover(
     state = journal.state
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, state.journal)
-        await hanging.look()
+        await hanging.look_twice()
     await _tidy(services)
     _log_restore(restore)
     subtasks = frozenset(
@@ -104,7 +105,7 @@ async def recover(
     return Recovered(restore, job)
 
 
-class _Look(msgspec.Struct, frozen=True):
+class Look(msgspec.Struct, frozen=True):
     """What was found before the takeover."""
 
     before: JournalState
@@ -116,20 +117,24 @@ class _Look(msgspec.Struct, frozen=True):
     """Numbers that other histories of the pipeline have used."""
 
 
-async def _look_first(plan: Plan, services: Services, options: StartOptions, *, first: bool) -> _Look:
+async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
     """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
+
+    `start_check.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
+    `options` holds. `verify`: read the newest checkpoint's state. A refusal that is repeated does not come from a
+    journal that moves.
 
     The facts are newer than the journal that they are compared with, and the journal is newer than what Kafka says
     about the pipeline, which follows it. Raises what `recover` raises.
     """
-    journal = services.journal
+    journal, said = services.journal, ""
     tries_left = LOOK_TRIES
     while True:
         tries_left -= 1
         known = await services.kafka.read_known(plan.pipeline)
         before = await services.in_journal_thread(journal.read)
         facts = await read_facts(plan, services)
-        choosing = Choosing(services, facts, options.restore, verify=first)
+        choosing = Choosing(services, facts, options.restore, verify=verify)
         replaced: tuple[str, ...] = ()
         try:
             decide_restore(before, facts)
@@ -139,18 +144,20 @@ async def _look_first(plan: Plan, services: Services, options: StartOptions, *, 
             )
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
-            if refusal.retriable or not moved or (options.restore is not None and not tries_left):
+            last = options.restore is not None and not tries_left
+            if refusal.retriable or not moved or last or refusal.message == said:
                 raise
+            said = refusal.message
             logger.info("the journal has moved on while it was looked at: %s", refusal.message)
             if tries_left:
                 continue
         used = choosing.used
         if replaced and known.record is not None:
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
-        return _Look(before, facts, choosing, replaced, used)
+        return Look(before, facts, choosing, replaced, used)
 
 
-async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
+async def read_facts(plan: Plan, services: Stores) -> RestoreFacts:
     """The pipeline and the cluster as they are now."""
     sources = plan.operators(SourceOperator)
     wanted = {topic for source in sources for topic in source.topics}

@@ -51,6 +51,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
     """Exit code of the daemon. Errors are told once, without a traceback."""
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.expression_check import plan_file
+    from tidegate.daemon.findings import StartRefused, derive_exit_code
     from tidegate.daemon.http import HttpServer
     from tidegate.daemon.logs import configure_logging, set_secrets
     from tidegate.daemon.metrics import PipelineMetrics
@@ -80,6 +81,10 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
 
         display.start()
         asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
+    except StartRefused as refused:
+        for finding in refused.findings:
+            logger.error("%s", finding.text, extra={"error": finding.cause or refused})  # noqa: TRY400 - as below
+        return derive_exit_code(refused.findings)
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code

@@ -68,7 +68,9 @@ def savepoint(file: Path, directory: str | None, address: str | None) -> None:
     settings = read_pipeline(file, os.environ).settings
     target = directory if directory is None or "://" in directory else str(Path(directory).absolute())
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COPY_S
-    answer = _ask(_address(settings, address), "POST", "/savepoints", Order(settings.name, target), timeout_s)
+    answer = ask_daemon(
+        derive_address(settings, address), "POST", "/savepoints", Order(settings.name, target), timeout_s
+    )
     click.echo(msgspec.json.decode(answer, type=SavepointDone).path)
 
 
@@ -78,12 +80,12 @@ def savepoint(file: Path, directory: str | None, address: str | None) -> None:
 def stop(file: Path, address: str | None) -> int:
     """End the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has gone."""
     settings = read_pipeline(file, os.environ).settings
-    base = _address(settings, address)
-    _ask(base, "POST", "/stop", Order(settings.name), ANSWER_S)
+    base = derive_address(settings, address)
+    ask_daemon(base, "POST", "/stop", Order(settings.name), ANSWER_S)
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            state = json.loads(_ask(base, "GET", "/status", None, ANSWER_S))["state"]
+            state = json.loads(ask_daemon(base, "GET", "/status", None, ANSWER_S))["state"]
         except DaemonUnreachable:
             click.echo("stopped")
             return 0
@@ -163,7 +165,8 @@ def _row(state: JournalState, entry: CheckpointEntry) -> Row:
     return Row(one.id, one.completed_at_ms, one.size_bytes, kind, output)
 
 
-def _address(settings: PipelineSettings, given: str | None) -> str:
+def derive_address(settings: PipelineSettings, given: str | None) -> str:
+    """Where the daemon of a pipeline file listens, as seen from its own machine."""
     if given is not None:
         return given.rstrip("/")
     if settings.http.port == 0:
@@ -172,7 +175,7 @@ def _address(settings: PipelineSettings, given: str | None) -> str:
     return f"http://[{host}]:{settings.http.port}" if ":" in host else f"http://{host}:{settings.http.port}"
 
 
-def _ask(base: str, method: str, path: str, order: Order | None, timeout_s: float) -> bytes:
+def ask_daemon(base: str, method: str, path: str, order: Order | None, timeout_s: float) -> bytes:
     """Raises OrderFailed with the daemon's own words, DaemonUnreachable. No proxy is asked: it is our own machine."""
     host, port = _host_and_port(base)
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)

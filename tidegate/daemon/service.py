@@ -23,23 +23,25 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
-from tidegate.daemon.broker_watch import BrokerWatch
+from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
+from tidegate.daemon.findings import StartRefused
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
 from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.start_check import check_start, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import make_work_directory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
-from tidegate.storage.open import open_storage
+from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ BEAT_S: Final = 0.2
 SPARK_STOP_TIMEOUT_S: Final = 15.0
 HURRY_S: Final = 3.0
 """At a second signal: time to abort what is open. A third one ends at once."""
+BROKERS_S: Final = 30.0
+"""For brokers to answer at a start: they may be starting, too."""
 CLOSE_LIMIT_S: Final = 5.0
 """After the grace of a stop is over: time to close what can be closed."""
 
@@ -63,15 +67,18 @@ class Daemon:
         log_context: LogContext,
         options: StartOptions,
     ) -> None:
+        self._loaded = loaded
+        self._options = options
         self._settings = loaded.settings
         self.pipeline = plan.pipeline
         self._plan = plan
         self._metrics = metrics
         self._http = http
         self._log_context = log_context
+        storage = open_checkpoints(loaded)
         self._work_dir = make_work_directory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
-        self._services = self._make_services(loaded, may_repeat=options.repeats_output)
+        self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         runtime = self._settings.runtime
         self._server = ControlServer(
             _control_bind(self._services.control_host),
@@ -181,17 +188,15 @@ class Daemon:
     # -- open and close --------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Spark takes seconds, everything else is ready long before."""
+        """Spark takes seconds, so whatever can refuse the start is asked before."""
         await self._server.start()
-        spark = asyncio.create_task(asyncio.to_thread(self._services.spark.start, self._plan.parallelism))
-        try:
-            await self._services.in_journal_thread(self._services.storage.probe)
-            await self._services.kafka.open()
-        except BaseException:
-            with contextlib.suppress(TidegateError):
-                await spark
-            raise
-        await spark
+        found = await check_start(self._loaded, self._plan, self._services, self._options, BROKERS_S)
+        for finding in found:
+            if not finding.refuses:
+                logger.warning("%s", finding.problem)
+        if any(finding.refuses for finding in found):
+            raise StartRefused(found)
+        await asyncio.to_thread(self._services.spark.start, self._plan.parallelism)
 
     async def _close(self) -> None:
         self._attempts.housekeeping.pause()
@@ -212,18 +217,17 @@ class Daemon:
     async def _watch_brokers(self) -> None:
         kafka = self._services.kafka
 
-        def tell(away_s: float | None) -> None:
-            kafka.away = away_s is not None
-            self._metrics.brokers_away(away_s or 0.0)
+        def tell(sign: Sign) -> None:
+            kafka.away = sign.away_s is not None
+            self._metrics.brokers(sign)
 
         await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()
 
-    def _make_services(self, loaded: LoadedPipeline, *, may_repeat: bool) -> Services:
+    def _make_services(self, loaded: LoadedPipeline, storage: Storage, *, may_repeat: bool) -> Services:
         settings = loaded.settings
         spark = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
         kafka = reveal(settings.kafka)
-        storage = open_storage(str(settings.checkpoints.directory))
         checkpoints = self._attempt_settings.checkpoints
         writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
         start_timeout_s = self._attempt_settings.start_timeout_s

@@ -21,6 +21,8 @@ class PipelineState(StrEnum):
     """Transactions of the past are ended, state and positions are restored, slots are deployed."""
     RUNNING = "running"
     """Records flow."""
+    WAITING = "waiting"
+    """No broker answers: records and checkpoints wait and go on when they are back."""
     DEGRADED = "degraded"
     """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them."""
     RESTARTING = "restarting"
@@ -34,7 +36,7 @@ class PipelineState(StrEnum):
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True):
-    """The newest completed checkpoint of this daemon."""
+    """The newest completed checkpoint of this daemon that was triggered while brokers answered."""
 
     id: CheckpointId
     age_seconds: float
@@ -60,7 +62,9 @@ class Status(msgspec.Struct, frozen=True):
     records_committed: int
     bad_records: int
     lag_records: int | None
-    """Sum over all partitions; None until the first report."""
+    """Sum over all partitions when it was measured last; None until then."""
+    lag_age_seconds: float | None
+    """How long ago: it is measured every 2 s, but not while no broker answers or no attempt runs."""
     last_checkpoint: CheckpointStatus | None
     failed_checkpoints: int
     restarts: int

@@ -18,14 +18,13 @@ from tidegate.formats.columns import polars_type
 from tidegate.operators.base import system_columns
 from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
+from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
 from tidegate.plan.graph import AggregateOperator
 from tidegate.plan.growth import BATCH_BYTES_MAX
-from tidegate.plan.keygroups import KEY_HASH, key_groups_of_keys
+from tidegate.plan.keygroups import key_groups_of_keys
 from tidegate.state.backends import OpenState
-from tidegate.state.snapshot import StateField, StateShape
 from tidegate.task.ports import BatchTooLarge, OperatorState
 
-STATE_NAME = "totals"
 OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"
 _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
@@ -43,16 +42,7 @@ class AggregateRuntime:
         self._parts = [itemgetter(part) for part in range(len(self._initial))]
         self._failures: list[RecordFailure] = []
         key_types = [kinds[key] for key in self._keys]
-        shape = StateShape(
-            keys=tuple(StateField(key, kind) for key, kind in zip(self._keys, key_types, strict=True)),
-            values=tuple(
-                StateField(f"{aggregate.name}.{part}", kind, nullable)
-                for aggregate in self._aggregates
-                for part, kind, nullable in aggregate.parts
-            ),
-            key_hash=KEY_HASH,
-            max_parallelism=max_parallelism,
-        )
+        shape = derive_state_shape(operator, max_parallelism)
 
         def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
             return key_groups_of_keys(keys, key_types, max_parallelism)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from tidegate.ids import TopicPartition
 from tidegate.sinks.connecting import REQUEST_TIMEOUT_S, connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
+from tidegate.sinks.facts import TRANSACTION_LOG, Leader
 
 T = TypeVar("T")
 
@@ -24,8 +25,9 @@ CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
 """REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
 CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
+TOPIC_NOT_AUTHORIZED: Final = 29
 _NOT_AUTHORIZED: Final[Mapping[int, str]] = {
-    29: "grant READ on the topic to this user, and WRITE on a sink's",
+    TOPIC_NOT_AUTHORIZED: "grant READ on the topic to this user, and WRITE on a sink's",
     30: "grant READ on that group to this user: lag tools look there",
     31: "grant it to this user on the cluster",
     53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
@@ -48,7 +50,7 @@ class BrokerConnection:
         self._admin = connect(kafka, connect_timeout_s)
         self._manager: Any = self._admin._manager
         self._coordinators: dict[tuple[str, bool], int] = {}
-        self._leaders: dict[TopicPartition, int] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
         self._closed = False
         self.interruptions = 0
         """Requests without a final answer: connections that broke, brokers and leaders that were away."""
@@ -199,21 +201,33 @@ class BrokerConnection:
         request = MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=False)
         return self.send(request, None, timeout_s)
 
-    def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, list[TopicPartition]]:
-        """Partitions by leader, from the cache where possible. Raises AskAgain while one has no leader."""
+    def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, dict[TopicPartition, int]]:
+        """Partitions by leader, each with the leader's epoch; from the cache where possible, so it may have moved.
+
+        Raises AskAgain while one has no leader.
+        """
         wanted = list(partitions)
         missing = {partition.topic for partition in wanted if partition not in self._leaders}
         if missing:
-            for topic in self.metadata(sorted(missing), timeout_s).topics:
-                for found in topic.partitions:
-                    if found.leader_id >= 0:
-                        self._leaders[TopicPartition(topic.name, found.partition_index)] = found.leader_id
-        groups: dict[int, list[TopicPartition]] = defaultdict(list)
+            self.leaders(missing, timeout_s)
+        groups: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for partition in wanted:
-            if partition not in self._leaders:
+            leader = self._leaders.get(partition)
+            if leader is None:
                 raise AskAgain(f"{partition} has no leader or does not exist")
-            groups[self._leaders[partition]].append(partition)
+            groups[leader.node][partition] = leader.epoch
         return groups
+
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
+        """Who leads the partitions of topics now, those without a leader included."""
+        found: dict[TopicPartition, Leader] = {}
+        for topic in self.metadata(sorted(set(topics)), timeout_s).topics:
+            if topic.error_code == TOPIC_NOT_AUTHORIZED and topic.name != TRANSACTION_LOG:
+                self.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
+            for part in topic.partitions:
+                found[TopicPartition(topic.name, part.partition_index)] = Leader(part.leader_id, part.leader_epoch)
+        self._leaders.update({part: leader for part, leader in found.items() if leader.node >= 0})
+        return found
 
     def check_leader(self, code: int, partition: TopicPartition, what: str) -> None:
         """Raise for an error of a partition; AskAgain when it will pass."""

@@ -17,6 +17,12 @@ class BrokerUnavailable(AttemptFailed):
     code = "broker-unavailable"
 
 
+class MarkerOvertaken(BrokerUnavailable):
+    """A partition has refused a marker, because it knows a newer end, or a newer coordinator, of that producer."""
+
+    code = "marker-overtaken"
+
+
 class SinkRefused(PipelineStopped):
     """The broker refuses what another attempt would try again: permission, settings, a record that is too large."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -39,6 +40,19 @@ class EndAnswer(Enum):
     """Any other final error."""
     NO_ANSWER = "no answer"
     """Nothing final before the deadline."""
+
+
+TRANSACTION_LOG: Final = "__transaction_state"
+"""Kafka's own topic: who leads a partition of it coordinates the transactional ids in it."""
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """Who leads a partition."""
+
+    node: int
+    """-1: nobody."""
+    epoch: int
+    """Grows with every change."""
 
 
 class Marker(Enum):

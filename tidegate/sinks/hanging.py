@@ -4,7 +4,8 @@ A coordinator that has ended a transaction everywhere says so, but it may have l
 partition without a leader for a deleted one when it writes markers (seen with 4.3.1 behind a crash). There the
 transaction stays open for ever. The rule that everything hangs on: *the coordinator's decision is completed, never made
 here*. A marker is written only for a transaction of our own, with the end that the coordinator has recorded for exactly
-this producer id and epoch. See ADR 15.
+this producer id and epoch. And only while nothing moves: a cluster whose leaders and coordinators change may still be
+writing the marker itself. See ADR 15.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.facts import CoordinatorState, OpenTransaction, TransactionDescription, TransactionListing
+from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
+    CoordinatorState,
+    Leader,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from tidegate.sinks.naming import derive_name
 
 _LIVE: Final = frozenset(
@@ -31,6 +39,10 @@ _LIVE: Final = frozenset(
 
 FENCE_RAISES: Final = 2
 """At least: one whose answer is lost is repeated, and what is held back by a lost transaction every start fences."""
+
+
+RIPE_S: Final = 5.0
+"""So long a transaction must have been found unended, with nothing moving, before anything is done or told."""
 
 
 class Verdict(Enum):
@@ -58,6 +70,13 @@ class Hanging(msgspec.Struct, frozen=True):
     transactional_id: TransactionalId | None
     epoch: int
     """At its coordinator: what a marker has to carry."""
+    coordinator: int | None = None
+    """The broker that said so."""
+
+    @property
+    def decided(self) -> bool:
+        """Its coordinator says how it ended: its marker may be written."""
+        return self.verdict in (Verdict.COMMIT, Verdict.ABORT)
 
     @property
     def own(self) -> bool:
@@ -111,6 +130,49 @@ def decide_verdict(
             return Verdict.UNSURE
 
 
+class Watch(msgspec.Struct, frozen=True):
+    """Transactions that hang, over several looks."""
+
+    leaders: Mapping[TopicPartition, Leader]
+    """Of the outputs and, where it may be seen, of the transaction log, whose leaders are the coordinators."""
+    interruptions: int
+    """Of the connection: what there is to see of a coordinator's restart where the transaction log is hidden."""
+    since: Mapping[Hanging, float]
+    """Seconds of a monotonic clock: from when on every look has found it, with the same coordinator and leaders."""
+
+    @property
+    def _visible(self) -> bool:
+        return any(partition.topic == TRANSACTION_LOG for partition in self.leaders)
+
+    def is_quiet(self, later: Watch) -> bool:
+        """Nothing has moved up to a later look."""
+        if self.leaders != later.leaders:
+            return False
+        return self._visible or self.interruptions == later.interruptions
+
+    def is_ripe(self, one: Hanging, now: float) -> bool:
+        """Nobody else will end it: it is no marker under way, and no view of a leader that is being replaced."""
+        return now - self.since[one] >= RIPE_S
+
+    def without(self, one: Hanging) -> Watch:
+        """Its time begins anew."""
+        return msgspec.structs.replace(self, since={each: at for each, at in self.since.items() if each != one})
+
+
+def derive_watch(
+    before: Watch | None,
+    leaders: Mapping[TopicPartition, Leader],
+    interruptions: int,
+    found: Collection[Hanging],
+    now: float,
+) -> Watch:
+    """After one more look. Whenever anything has moved, all of them begin anew."""
+    fresh = Watch(leaders, interruptions, dict.fromkeys(found, now))
+    if before is None or not before.is_quiet(fresh):
+        return fresh
+    return msgspec.structs.replace(fresh, since={one: before.since.get(one, now) for one in fresh.since})
+
+
 class Blocked(msgspec.Struct, frozen=True):
     """A transactional id waits for the markers of its last transaction."""
 
@@ -144,9 +206,19 @@ def tell_mended(mended: Sequence[Hanging]) -> list[str]:
     ]
 
 
-def tell_left(one: Hanging, why: str, bootstrap: str) -> str:
+class Left(msgspec.Struct, frozen=True):
+    """A transaction that hangs still."""
+
+    one: Hanging
+    why: str
+    """Why nothing was done, or what was of no use."""
+    forbidden: bool = False
+    """This user may not write its marker."""
+
+
+def tell_left(left: Left, bootstrap: str) -> str:
     """What was found, why nothing was done, and what a person can do."""
-    found = one.opened
+    one, found = left.one, left.one.opened
     stuck = f"readers of committed records stand still at offset {found.start_offset} of {found.partition}"
     abort = (
         f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {found.partition.topic} --partition "
@@ -155,16 +227,19 @@ def tell_left(one: Hanging, why: str, bootstrap: str) -> str:
     listing = f"kafka-transactions.sh --bootstrap-server {bootstrap}"
     match one.verdict:
         case Verdict.COMMIT:
-            return (
-                f"{stuck}: {_place(one)} is committed, but its marker is missing and could not be written: {why}. "
+            grant = (
                 f"Grant this user CLUSTER_ACTION (kafka-acls.sh --bootstrap-server {bootstrap} --add "
-                f"--allow-principal User:NAME --operation ClusterAction --cluster), then it is written at the next "
-                f"look. Do not use `kafka-transactions.sh abort`: it would take committed records away"
+                f"--allow-principal User:NAME --operation ClusterAction --cluster), then it is written at the next look"
+            )
+            return (
+                f"{stuck}: {_place(one)} is committed, but its marker is missing and could not be written: "
+                f"{left.why}. {grant if left.forbidden else 'It is tried again at every look'}. Do not use "
+                f"`kafka-transactions.sh abort`: it would take committed records away"
             )
         case Verdict.ABORT:
             return (
-                f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {why}. Write "
-                f"it by: {abort}"
+                f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {left.why}. "
+                f"{'' if left.forbidden else 'It is tried again at every look. '}Write it by: {abort}"
             )
         case Verdict.UNSURE:
             return (
@@ -208,8 +283,9 @@ class MendReport(msgspec.Struct, frozen=True):
     opened: frozenset[OpenTransaction]
     """Everything that was open."""
     mended: tuple[Hanging, ...] = ()
-    left: tuple[tuple[Hanging, str], ...] = ()
-    """Those that hang still, and why nothing was done."""
+    left: tuple[Left, ...] = ()
+    waiting: tuple[Left, ...] = ()
+    """Those that may be ended by the cluster itself, or by the next look."""
 
 
 def derive_listed(listings: Sequence[TransactionListing]) -> dict[int, TransactionListing]:

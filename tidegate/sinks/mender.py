@@ -1,7 +1,8 @@
 """Looks for hanging transactions in the outputs and writes the markers that are missing. Decided in `hanging.py`.
 
 The order of the questions makes the answer sure: first the coordinator, then the partition once more. What was complete
-at the first and is open at the second will never be ended by anybody.
+at the first and is open at the second will be ended by nobody, unless one of those who answer is about to be replaced.
+So it is found by two looks some seconds apart, and no leader may have changed in between.
 """
 
 from __future__ import annotations
@@ -9,20 +10,45 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
+from tidegate.clock import Clock
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
-from tidegate.sinks.facts import OpenTransaction, TopicFacts, TransactionDescription, TransactionListing
-from tidegate.sinks.hanging import Hanging, MendReport, Verdict, decide_verdict, derive_listed, find_suspects
+from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
+    Leader,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
+from tidegate.sinks.hanging import (
+    Hanging,
+    Left,
+    MendReport,
+    Verdict,
+    Watch,
+    decide_verdict,
+    derive_listed,
+    derive_watch,
+    find_suspects,
+)
 
 TIMEOUT_S: Final = 10.0
 NOT_TRIED: Final = "nothing was tried"
+UNRIPE: Final = "leaders or coordinators of the cluster keep changing"
 
 
 class Client(Protocol):
     """What is used of TransactionClient."""
 
-    def topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicFacts]:
-        """Partition counts."""
+    @property
+    def interruptions(self) -> int:
+        """Requests without a final answer so far."""
+
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
+        """Who leads what, in the transaction log, too."""
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
+        """Who has described it."""
 
     def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
         """Ask the leaders."""
@@ -38,35 +64,49 @@ class Client(Protocol):
 
 
 class Mender:
-    """For one pipeline; keeps nothing between calls. Raises BrokerUnavailable, SinkRefused when it cannot look."""
+    """For one pipeline; remembers what earlier looks have found. Used by one thread at a time."""
 
-    def __init__(self, client: Client, pipeline: str) -> None:
+    def __init__(self, client: Client, pipeline: str, clock: Clock) -> None:
         self._client = client
         self._pipeline = pipeline
+        self._clock = clock
+        self._opened: frozenset[OpenTransaction] = frozenset()
+        self._watch: Watch | None = None
 
-    def mend(self, topics: Collection[str], seen: Collection[OpenTransaction]) -> MendReport:
-        """Look at every partition of the topics; `seen` is what an earlier look found open."""
-        facts = self._client.topics(topics, timeout_s=TIMEOUT_S)
-        partitions = [TopicPartition(name, index) for name in sorted(facts) for index in range(facts[name].partitions)]
+    def mend(self, topics: Collection[str]) -> MendReport:
+        """Look at every partition of the topics. Raises BrokerUnavailable, SinkRefused when that is not possible."""
+        leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
+        partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
         opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
-        hanging = self._judge(opened, seen) if opened else []
+        found = self._judge(opened) if opened else []
+        if found:  # behind the last answer: whoever has given one has not been replaced by then
+            leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
+        now = self._clock.monotonic()
+        self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
+        self._opened = frozenset(opened)
         mended: list[Hanging] = []
-        left: list[tuple[Hanging, str]] = []
-        for one in hanging:
-            if one.verdict not in (Verdict.COMMIT, Verdict.ABORT):
-                left.append((one, NOT_TRIED))
-                continue
-            try:
-                self._write(one)
-            except (SinkRefused, BrokerUnavailable) as error:
-                left.append((one, error.message))
+        left: list[Left] = []
+        waiting: list[Left] = []
+        for one in found:
+            if not self._watch.is_ripe(one, now):
+                waiting.append(Left(one, UNRIPE))
+            elif not one.decided:
+                left.append(Left(one, NOT_TRIED))
             else:
-                mended.append(one)
-        return MendReport(frozenset(opened), tuple(mended), tuple(left))
+                try:
+                    self._write(one)
+                except MarkerOvertaken as overtaken:
+                    self._watch = self._watch.without(one)
+                    waiting.append(Left(one, overtaken.message))
+                except (SinkRefused, BrokerUnavailable) as error:
+                    left.append(Left(one, error.message, forbidden=isinstance(error, SinkRefused)))
+                else:
+                    mended.append(one)
+        return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))
 
-    def _judge(self, opened: Collection[OpenTransaction], seen: Collection[OpenTransaction]) -> Sequence[Hanging]:
+    def _judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
-        suspects = find_suspects(opened, listed, seen)
+        suspects = find_suspects(opened, listed, self._opened)
         ids = {
             one.producer_id: listed[one.producer_id].transactional_id for one in suspects if one.producer_id in listed
         }
@@ -80,7 +120,8 @@ class Mender:
             verdict = decide_verdict(one, known, description, self._pipeline)
             if verdict is not Verdict.LIVE:
                 epoch = one.producer_epoch if description is None else description.producer_epoch
-                found.append(Hanging(one, verdict, known, epoch))
+                coordinator = None if known is None else self._client.known_coordinator(known)
+                found.append(Hanging(one, verdict, known, epoch, coordinator))
         return found
 
     def _write(self, one: Hanging) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
@@ -32,7 +33,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def producers_request(partitions: Iterable[TopicPartition]) -> Any:
-    """DescribeProducers for partitions of one leader."""
+    """DescribeProducers for partitions of one leader; a follower answers, too, with what it has by then."""
     from kafka.protocol.admin.transactions import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest
@@ -130,13 +131,21 @@ def _settings_request(kind: int, name: str, settings: Sequence[str]) -> Any:
     )
 
 
+ANY_EPOCH: Final = -1
 LATEST_OFFSET: Final = -1
 FIRST_OFFSET: Final = -2
 
 
-def offsets_request(partitions: Iterable[TopicPartition], committed: bool, moment: int = LATEST_OFFSET) -> Any:
+def offsets_request(
+    partitions: Iterable[TopicPartition],
+    committed: bool,
+    moment: int = LATEST_OFFSET,
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> Any:
     """ListOffsets: of the latest offset (the last stable one, or the high watermark), of the first one, or of the
     first record that is not older than `moment`, ms since 1970 (-1 where there is none).
+
+    Only the leader answers; where `epochs` names one, only the leader of that epoch.
     """
     from kafka.protocol.consumer import ListOffsetsRequest
 
@@ -145,15 +154,28 @@ def offsets_request(partitions: Iterable[TopicPartition], committed: bool, momen
     return ListOffsetsRequest(
         isolation_level=int(committed),
         topics=[
-            topic(name=name, partitions=[part(partition_index=index, timestamp=moment) for index in parts])
+            topic(
+                name=name,
+                partitions=[
+                    part(
+                        partition_index=index,
+                        current_leader_epoch=epochs.get(TopicPartition(name, index), ANY_EPOCH),
+                        timestamp=moment,
+                    )
+                    for index in parts
+                ],
+            )
             for name, parts in _by_topic(partitions).items()
         ],
-        min_version=2,
+        min_version=4,
     )
 
 
 def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
-    """A read-uncommitted fetch of one partition that does not wait; version 12 at most, because 13 wants topic ids."""
+    """A read-uncommitted fetch of one partition that does not wait; version 10 at most, which only the leader answers.
+
+    A newer one is answered by followers, too, and a high watermark of theirs may be 0 (seen with 4.3.1).
+    """
     from kafka.protocol.consumer.fetch import FetchRequest
 
     topic = FetchRequest.FetchTopic
@@ -183,5 +205,5 @@ def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any
             )
         ],
         min_version=4,
-        max_version=12,
+        max_version=10,
     )

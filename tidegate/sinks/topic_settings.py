@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.sinks.connection import AskAgain, BrokerConnection, error_name
+from tidegate.sinks.connection import TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.requests import topic_settings_request
 
 _UNKNOWN_TOPIC: Final = 3
-_TOPIC_NOT_AUTHORIZED: Final = 29
 _UNLIMITED_MS: Final = (1 << 63) - 1
 _NAMES: Final = (
     "max.message.bytes",
@@ -27,7 +26,7 @@ def read_topic_limits(broker: BrokerConnection, topic: str, timeout_s: float) ->
 
     def attempt(remaining_s: float) -> TopicLimits:
         result = broker.send(topic_settings_request(topic, _NAMES), None, remaining_s).results[0]
-        if result.error_code in (_UNKNOWN_TOPIC, _TOPIC_NOT_AUTHORIZED):
+        if result.error_code in (_UNKNOWN_TOPIC, TOPIC_NOT_AUTHORIZED):
             return TopicLimits()
         if result.error_code:
             raise AskAgain(error_name(result.error_code))

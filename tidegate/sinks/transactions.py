@@ -13,19 +13,15 @@ from typing import Any, Final
 
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.batches import (
-    BatchHeader,
-    derive_first_sequence,
-    derive_headers,
-    derive_marker,
-    derive_ranges,
-)
+from tidegate.sinks.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
 from tidegate.sinks.broker_settings import read_id_lifetime_ms
-from tidegate.sinks.connection import CONCURRENT_RETRY, AskAgain, BrokerConnection, error_name
-from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.sinks.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
+from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken
 from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
     CoordinatorState,
     EndAnswer,
+    Leader,
     LoggedRange,
     Marker,
     OpenTransaction,
@@ -57,7 +53,8 @@ FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
 
 _OUT_OF_RANGE: Final = 1
-_TOPIC_NOT_AUTHORIZED: Final = 29
+_OVERTAKEN: Final = frozenset({47, 52})
+"""INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker, or a newer producer, was there first."""
 _ID_NOT_FOUND: Final = 105
 _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
     0: EndAnswer.ENDED,
@@ -212,20 +209,13 @@ class TransactionClient:
         wanted = list(partitions)
 
         def attempt(remaining_s: float) -> list[OpenTransaction]:
-            groups = self._broker.by_leader(wanted, remaining_s)
-            requests = [(producers_request(group), node) for node, group in groups.items()]
-            with self._fresh_leaders(wanted):
-                found = [
-                    OpenTransaction(
-                        partition,
-                        one.producer_id,
-                        one.producer_epoch,
-                        one.current_txn_start_offset,
-                        one.coordinator_epoch,
-                    )
-                    for partition, one in self._producers(self._broker.send_all(requests, remaining_s))
-                    if one.current_txn_start_offset >= 0
-                ]
+            found = [
+                OpenTransaction(
+                    partition, one.producer_id, one.producer_epoch, one.current_txn_start_offset, one.coordinator_epoch
+                )
+                for partition, one in self._producers_and_ends(wanted, remaining_s)[0]
+                if one.current_txn_start_offset >= 0
+            ]
             return sorted(found, key=lambda one: (one.partition, one.start_offset))
 
         return self._broker.until(attempt, timeout_s, "reading open transactions")
@@ -235,7 +225,7 @@ class TransactionClient:
     ) -> None:
         """End a transaction in one partition, behind its coordinator's back: only what the coordinator has decided.
 
-        `epoch` is the coordinator's. Idempotent; BrokerUnavailable when the producer has gone on with a newer epoch.
+        `epoch` is the coordinator's. Idempotent; MarkerOvertaken when the partition knows something newer.
         """
         partition = opened.partition
 
@@ -244,6 +234,8 @@ class TransactionClient:
             with self._fresh_leaders([partition]):
                 answer = self._broker.send(marker_request(opened, epoch, commit), node, remaining_s)
             code = answer.markers[0].topics[0].partitions[0].error_code
+            if code in _OVERTAKEN:
+                raise MarkerOvertaken(f"{partition} has refused the marker: {error_name(code)}")
             self._broker.check_leader(code, partition, "writing the missing marker of a transaction")
 
         self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
@@ -348,11 +340,17 @@ class TransactionClient:
 
     def cluster_id(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
         """Identity of the cluster."""
-        return str(
-            self._broker.until(
-                lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id"
-            ).cluster_id
-        )
+        answer = self._broker.until(lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id")
+        return str(answer.cluster_id)
+
+    def leaders(self, topics: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, Leader]:
+        """Who leads the partitions of topics and of the transaction log; of the log only where this user may see it."""
+        wanted = [*topics, TRANSACTION_LOG]
+        return self._broker.until(lambda left: self._broker.leaders(wanted, left), timeout_s, "reading the leaders")
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
+        """The broker that has answered last for an id."""
+        return self._broker.known_coordinator(transactional_id)
 
     def topics(self, names: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, TopicFacts]:
         """Id and partition count of the topics that exist; others are left out."""
@@ -360,7 +358,7 @@ class TransactionClient:
             lambda left: self._broker.metadata(sorted(set(names)), left), timeout_s, "reading the topics' metadata"
         )
         for topic in answer.topics:
-            if topic.error_code == _TOPIC_NOT_AUTHORIZED:
+            if topic.error_code == TOPIC_NOT_AUTHORIZED:
                 self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
 
@@ -394,12 +392,29 @@ class TransactionClient:
     def _progress_and_ends(
         self, partitions: Sequence[TopicPartition], producer_id: int, epoch: int, timeout_s: float
     ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
+        producers, ends = self._producers_and_ends(partitions, timeout_s)
+        progress = {
+            partition: ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
+            for partition, producer in producers
+            if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch)
+        }
+        return progress, ends
+
+    def _producers_and_ends(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
+        """What the leaders know about producers, and the high watermarks, in one round trip.
+
+        A follower tells its producers, too, without the newest batches and markers (seen with 4.3.1 in a rolling
+        restart). Only the leader tells ends, so the second answer of a broker shows that the first one counts.
+        """
         groups = self._broker.by_leader(partitions, timeout_s)
         requests = [(producers_request(group), node) for node, group in groups.items()]
-        requests += [(offsets_request(group, committed=False), node) for node, group in groups.items()]
+        requests += [(offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()]
         with self._fresh_leaders(partitions):
             answers = self._broker.send_all(requests, timeout_s)
-            return self._progress(answers[: len(groups)], producer_id, epoch), self._offsets(answers[len(groups) :])
+            ends = self._offsets(answers[len(groups) :])
+            return list(self._producers(answers[: len(groups)])), ends
 
     @contextmanager
     def _fresh_leaders(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
@@ -409,13 +424,6 @@ class TransactionClient:
         except BaseException:
             self._broker.forget_leaders(partitions)
             raise
-
-    def _progress(self, answers: list[Any], producer_id: int, epoch: int) -> dict[TopicPartition, ProducerProgress]:
-        return {
-            partition: ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
-            for partition, producer in self._producers(answers)
-            if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch)
-        }
 
     def _producers(self, answers: list[Any]) -> Iterator[tuple[TopicPartition, Any]]:
         for topic, entry in self._entries(answers):

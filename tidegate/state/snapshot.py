@@ -125,7 +125,7 @@ def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
 def read_entries(data: bytes, key_groups: range, operator: str, state: str, shape: StateShape) -> Iterator[list[Entry]]:
     """The entries of the wanted key groups, one list per group. Raises StateUnreadable for damage and other shapes."""
     header, start = read_header(data)
-    _check(header, operator, state, shape)
+    refuse_other_shape(header, operator, state, shape)
     decoder = msgspec.msgpack.Decoder(list[_entry_type(shape)])  # type: ignore[misc]  # built at run time for msgspec
     view = memoryview(data)
     for part in header.groups:
@@ -143,7 +143,8 @@ def read_entries(data: bytes, key_groups: range, operator: str, state: str, shap
         yield entries
 
 
-def _check(header: SnapshotHeader, operator: str, state: str, shape: StateShape) -> None:
+def refuse_other_shape(header: SnapshotHeader, operator: str, state: str, shape: StateShape) -> None:
+    """Raises StateUnreadable when the file is of another state, or of one that was defined otherwise."""
     if (header.operator, header.state) != (operator, state):
         raise StateUnreadable(f"a state file of {header.operator}.{header.state} was given to {operator}.{state}")
     if header.shape != shape:

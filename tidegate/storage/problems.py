@@ -26,6 +26,35 @@ _REMEDIES: Final = {
 }
 _OTHER: Final = "check the directory and the kernel log"
 
+_LASTING: Final = frozenset({
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOTDIR,
+    errno.ENOTSUP,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EXDEV,
+})  # fmt: skip
+"""What only somebody who changes the file, the directory or the mount can end; all else (a full or failing disk, a
+network file system that is away) may pass."""
+
+
+def is_lasting_errno(number: int | None) -> bool:
+    """Whether starting again would meet the same error of the operating system."""
+    return number in _LASTING
+
+
+def is_lasting(error: StorageError) -> bool:
+    """Whether starting again would meet the same. What is no error of the operating system is: it cannot be used."""
+    if isinstance(error, ObjectMissing):
+        return False
+    label = error.fields.get("errno")
+    return label is None or label in {errno.errorcode[number] for number in _LASTING}
+
 
 def describe_failure(location: str, operation: str, name: str, failure: OSError) -> StorageError:
     """The StorageError for a failed system call; `operation` is a verb such as `write`."""

@@ -125,6 +125,7 @@ def read_inflight(
     `name` is told in errors. Raises InflightUnreadable for damage and for an edge that has changed.
     """
     header, start = _read_header(name, data)
+    _refuse_changed(name, header, shapes)
     wanted = {shape.name: (index, shape) for index, shape in shapes.items()}
     taken: list[tuple[int, Batch]] = []
     view = memoryview(data)
@@ -134,16 +135,27 @@ def read_inflight(
         if written.name not in wanted:
             continue
         index, shape = wanted[written.name]
+        batch = _decode(name, body, shape, key_groups)
+        if batch is not None:
+            taken.append((index, batch))
+    return taken
+
+
+def refuse_other_edges(name: str, data: bytes, shapes: Mapping[int, EdgeShape]) -> None:
+    """Look at the header only. Raises InflightUnreadable for damage and for an edge that has changed."""
+    _refuse_changed(name, _read_header(name, data)[0], shapes)
+
+
+def _refuse_changed(name: str, header: InflightHeader, shapes: Mapping[int, EdgeShape]) -> None:
+    wanted = {shape.name: shape for shape in shapes.values()}
+    for written in header.edges:
+        shape = wanted.get(written.name, written)
         if written != shape:
             raise InflightUnreadable(
                 f"{name} holds rows in flight on {shape.name} with columns {_describe(written)}, the pipeline now "
                 f"sends {_describe(shape)}: put the old definition back, end the pipeline once with SIGTERM (its final "
                 "checkpoint leaves nothing in flight), then change it"
             )
-        batch = _decode(name, body, shape, key_groups)
-        if batch is not None:
-            taken.append((index, batch))
-    return taken
 
 
 def _read_header(name: str, data: bytes) -> tuple[InflightHeader, int]:

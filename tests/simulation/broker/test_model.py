@@ -16,7 +16,7 @@ from tidegate.simulation.model_broker.coordinator import EPOCH_MAX
 from tidegate.simulation.model_broker.log import PartitionLog, Record, Stamp
 from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.sinks.errors import BrokerUnavailable, SinkFailed
-from tidegate.sinks.facts import EndAnswer, Marker
+from tidegate.sinks.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
 from tidegate.sources.errors import SourceFailed
 from tidegate.task.elements import ROWS_MAX
 
@@ -258,3 +258,17 @@ def test_a_reader_stops_at_records_that_are_gone(stage: ModelStage) -> None:
     reader = _reader(stage, topic, {part: 3}, "never")
     with pytest.raises(SourceFailed, match="offset 3 is gone"):
         _drain(stage, reader)
+
+
+def test_X08_whoever_was_away_leads_in_a_new_epoch(stage: ModelStage) -> None:
+    topic = stage.topic()
+    part, log = TopicPartition(topic, 0), TopicPartition(TRANSACTION_LOG, 0)
+    before = stage.client.leaders([topic])
+    assert {part, log} <= before.keys()
+    stage.broker.leader_away(part, stage.clock.now_ms() + 1000)
+    assert stage.client.leaders([topic])[part] == Leader(-1, before[part].epoch + 1)
+    stage.clock.sleep(2)
+    stage.broker.coordinator_away(stage.clock.now_ms())
+    after = stage.client.leaders([topic])
+    assert after[part] == Leader(before[part].node, before[part].epoch + 1)
+    assert after[log].epoch == before[log].epoch + 1

@@ -6,6 +6,7 @@ request, in the order in which it was due. Faults are settings: `marker_delay_ms
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,7 +18,9 @@ from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
 from tidegate.simulation.model_broker.log import Fetched, PartitionLog, Record, Stamp
 from tidegate.sinks.batches import BatchHeader
 from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
     CoordinatorState,
+    Leader,
     OpenTransaction,
     ProducerProgress,
     TopicFacts,
@@ -26,6 +29,8 @@ from tidegate.sinks.facts import (
 )
 
 ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
+NODE: Final = 1
+"""The one broker's number."""
 
 
 class Offsets(msgspec.Struct, frozen=True):
@@ -58,6 +63,7 @@ class ModelBroker:
         """Before it nothing is due."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self._leaders_away: dict[TopicPartition, int] = {}
+        self._elections: Counter[TopicPartition] = Counter()
         self.markers_lost = 0
         self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
@@ -94,10 +100,12 @@ class ModelBroker:
     def coordinator_away(self, until_ms: int, code: Code = Code.NOT_COORDINATOR) -> None:
         """The transaction coordinator moves or loads: every question to it is answered by `code` until then."""
         self._coordinator_away = (until_ms, code)
+        self._elections[TopicPartition(TRANSACTION_LOG, 0)] += 1
 
     def leader_away(self, partition: TopicPartition, until_ms: int) -> None:
         """The partition has no leader: NOT_LEADER_OR_FOLLOWER until then, and no markers are written."""
         self._leaders_away[partition] = until_ms
+        self._elections[partition] += 1
 
     # -- the transaction coordinator -----------------------------------------------------------------------------------
 
@@ -168,6 +176,14 @@ class ModelBroker:
             if entry is None or entry.epoch != stamp.epoch or entry.open_since is None:
                 self._verify(log, partition, stamp, transactional_id)
         return log.append(stamp, records)
+
+    def leaders(self, now_ms: int, names: Iterable[str]) -> dict[TopicPartition, Leader]:
+        """Who leads the partitions of topics and of the transaction log (Metadata)."""
+        log = TopicPartition(TRANSACTION_LOG, 0)
+        known = {name: self._topics[name].facts.partitions for name in names if name in self._topics}
+        wanted = [TopicPartition(name, number) for name, count in known.items() for number in range(count)]
+        away = {part for part in wanted if now_ms < self._leaders_away.get(part, 0)}
+        return {part: Leader(-1 if part in away else NODE, self._elections[part]) for part in [*wanted, log]}
 
     def producer_progress(
         self, now_ms: int, partition: TopicPartition, producer_id: int, epoch: int

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.simulation.model_broker.broker import ModelBroker
+from tidegate.simulation.model_broker.broker import NODE, ModelBroker
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, LEADER_RETRY, Code, RequestRefused
 from tidegate.simulation.model_broker.link import Link, LinkLost
 from tidegate.sinks.batches import BatchHeader, derive_first_sequence, derive_marker, derive_ranges
@@ -18,6 +18,7 @@ from tidegate.sinks.connection import BACKOFF_S, BACKOFF_S_MAX
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import (
     EndAnswer,
+    Leader,
     LoggedRange,
     Marker,
     OpenTransaction,
@@ -205,6 +206,15 @@ class ModelClient:
         return self._ask(
             "first", lambda now_ms: {part: self._broker.offsets(now_ms, part).start for part in wanted}, timeout_s
         )
+
+    def leaders(self, topics: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, Leader]:
+        """See TransactionClient."""
+        wanted = sorted(set(topics))
+        return self._ask("leaders", lambda now_ms: self._broker.leaders(now_ms, wanted), timeout_s)
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int | None:  # noqa: ARG002  # there is one broker
+        """See TransactionClient."""
+        return NODE
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,87 @@
+"""What is judged of a cluster: every finding with its place; what may pass by itself is a warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.daemon.small_pipeline import TEXT, pipeline
+from tidegate.config.errors import Problem
+from tidegate.config.load import LoadedPipeline, parse_pipeline
+from tidegate.daemon.findings import derive_exit_code
+from tidegate.daemon.survey import Cluster, SeenTopic
+from tidegate.daemon.survey_findings import derive_findings
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.plan.build import build_plan
+from tidegate.sinks.facts import TopicFacts
+
+
+def judged(loaded: LoadedPipeline, cluster: Cluster) -> list[Problem]:
+    return [finding.problem for finding in derive_findings(loaded, build_plan(loaded), cluster)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "words", "code"),
+    [
+        (SeenTopic("UnknownTopicOrPartition", None, frozenset()), "does not exist", 2),
+        (SeenTopic("TopicAuthorizationFailed", None, frozenset()), "may not see", 2),
+        (SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE"])), "may not read", 2),
+        (SeenTopic("", TopicFacts("id", 2), frozenset(["DESCRIBE", "READ"]), (1,)), "no leader for partition 1", 0),
+        (SeenTopic("LeaderNotAvailable", None, frozenset()), "the broker says LeaderNotAvailable", 1),
+    ],
+)
+def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str, code: int) -> None:
+    loaded = pipeline()
+    good = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ", "WRITE"]))
+    found = derive_findings(loaded, build_plan(loaded), Cluster("c", {"in": seen, "out": good}, None, brokers=3))
+    (problem,) = [each.problem for each in found]
+    assert words in problem.message
+    assert problem.path == "sources.orders.topic"
+    assert derive_exit_code(found) == code
+
+
+def test_X17_the_start_of_a_source_whose_positions_are_fixed_says_nothing_any_more() -> None:
+    loaded = pipeline(start="{0: 9}")
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    cluster = Cluster("c", {"in": seen, "out": seen}, None, {TopicPartition("in", 0): (3, 8)}, brokers=3)
+    assert len(derive_findings(loaded, build_plan(loaded), cluster)) == 1
+    assert derive_findings(loaded, build_plan(loaded), cluster, [OperatorName("orders")]) == []
+
+
+def test_more_slots_than_partitions_are_warned_of() -> None:
+    loaded = parse_pipeline(
+        TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
+        + "parallelism: 2\n",
+        "p.yaml",
+        {},
+    )
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    (warning,) = judged(loaded, Cluster("c", {"in": seen, "out": seen}, 900_000, brokers=3))
+    assert (warning.severity, warning.path) == ("warning", "parallelism")
+
+
+def test_a_sink_needs_the_right_to_write_and_an_offset_must_exist() -> None:
+    loaded = pipeline(start="{0: 9}")
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))
+    cluster = Cluster("c", {"in": seen, "out": seen}, 900_000, {TopicPartition("in", 0): (3, 8)}, brokers=3)
+    sink, start = judged(loaded, cluster)
+    assert start.message == "offset 9 is not in partition 0 of `in`"
+    assert start.remedy == "use 3 to 8"
+    assert "may not write" in sink.message
+
+
+def test_an_exactly_once_sink_needs_the_right_to_read_its_topic_as_well() -> None:
+    loaded = pipeline()
+    may_read = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))
+    may_write = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "WRITE"]))
+    (problem,) = judged(loaded, Cluster("c", {"in": may_read, "out": may_write}, None, brokers=3))
+    assert (problem.path, problem.remedy) == ("sinks.out.topic", "grant READ on it")
+
+
+def test_rights_on_what_bears_the_pipelines_name_are_told_at_the_name() -> None:
+    loaded = pipeline()
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    cluster = Cluster("c", {"in": seen, "out": seen}, None, may_transact=False, may_mirror=False, brokers=3)
+    transact, mirror = judged(loaded, cluster)
+    assert (transact.path, transact.severity) == ("name", "error")
+    assert transact.remedy == "grant WRITE on transactional ids with the prefix `check.`"
+    assert (mirror.path, mirror.severity, mirror.remedy) == ("name", "warning", "grant READ on that group")

@@ -1,0 +1,104 @@
+"""`python -m tests.rolling --rounds 3`: restart the three brokers of a loaded pipeline in order, again and again.
+
+Each broker hands over what it leads before it ends (controlled shutdown). Nothing is lost, doubled or out of order, all
+in one attempt, and no marker is written but by the coordinators (X08): neither by the daemon, which looks seldom, nor
+by a mender beside it that looks all the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tests.support.broker_cluster import BrokerCluster
+from tests.support.rig import Rig
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.errors import TidegateError
+from tidegate.sinks.hanging import tell_mended
+from tidegate.sinks.mender import Mender
+from tidegate.sinks.transactions import TransactionClient
+
+MARKERS = re.compile(r"tidegate_missing_markers_written_total\{.*\} [^0]")
+ALARM = re.compile(r"stand still at offset|attempt failed")
+
+
+class Looks(threading.Thread):
+    """Looks without a pause."""
+
+    def __init__(self, bootstrap: str, pipeline: str, topics: Sequence[str]) -> None:
+        super().__init__(name="looks", daemon=True)
+        self.count = self.waits = 0
+        self.wrong: list[str] = []
+        self._address, self._pipeline, self._topics = bootstrap, pipeline, topics
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        with closing(TransactionClient({"bootstrap.servers": self._address})) as client:
+            mender = Mender(client, self._pipeline, SYSTEM_CLOCK)
+            while not self._ended.is_set():
+                try:
+                    report = mender.mend(self._topics)
+                except TidegateError as error:
+                    print(f"  no look: {error.message[:150]}", flush=True)
+                    continue
+                self.count += 1
+                self.waits += len(report.waiting)
+                self.wrong += [*tell_mended(report.mended), *(str(left) for left in report.left)]
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self.join(60)
+
+
+def main() -> int:
+    """Exit code 0 when it was so."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rate", type=float, default=1000.0)
+    options = parser.parse_args()
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    print(f"rolling restarts: {options.rounds} rounds, seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="tidegate-rolling-") as name:
+        directory = Path(name)
+        with (
+            BrokerCluster(directory / "cluster", {"broker.session.timeout.ms": "3000"}) as cluster,
+            Rig(cluster, directory, seed=options.seed, rate=options.rate) as rig,
+        ):
+            failures = _play(rig, cluster, options.rounds)
+    for failure in failures:
+        print(failure[:600])
+    return len(failures) != 0
+
+
+def _play(rig: Rig, cluster: BrokerCluster, rounds: int) -> list[str]:
+    daemon = rig.running()
+    looks = Looks(cluster.bootstrap, rig.pipeline.name, [rig.topic["paid"], rig.topic["totals"]])
+    looks.start()
+    try:
+        for number in range(1, rounds + 1):
+            cluster.roll()
+            daemon.wait_checkpoints(2)
+            print(f"round {number}: attempt {daemon.attempt}, {looks.count} looks, {looks.waits} put off", flush=True)
+    finally:
+        looks.stop()
+    failures = [*looks.wrong, *(line for line in daemon.text().splitlines() if ALARM.search(line))]
+    if MARKERS.search(daemon.http("/metrics")[1]):
+        failures.append("the daemon has written markers")
+    if not looks.count:
+        failures.append("nobody has looked")
+    rig.finish(daemon)
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""The mender's two looks, over answers that are given: what is asked in which order, and what is done with refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.sinks.facts import (
+    TRANSACTION_LOG,
+    CoordinatorState,
+    Leader,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
+from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
+from tidegate.sinks.mender import Mender
+
+PART, LOG = TopicPartition("out", 0), TopicPartition(TRANSACTION_LOG, 0)
+OWN = TransactionalId("shop.out.0.1.2")
+OPENED = OpenTransaction(PART, 9, 5, 120, -1)
+
+
+class Cluster:
+    """A committed transaction without its marker. Everything that is asked is noted; time passes when it is said."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.interruptions = 0
+        self.seats = {PART: Leader(1, 4), LOG: Leader(2, 7)}
+        self.opened = [OPENED]
+        self.refusal: Exception | None = None
+        self.asked: list[str] = []
+        self.mender = Mender(self, "shop", self)
+
+    def after(self, seconds: float) -> MendReport:
+        """A look so much later."""
+        self.now += seconds
+        self.asked.clear()
+        return self.mender.mend(["out"])
+
+    # -- the clock ---------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        raise AssertionError("the wall clock decides nothing here")
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError(f"nothing waits here ({seconds} s)")
+
+    # -- the client --------------------------------------------------------------------------------------------------
+
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
+        self.asked.append("leaders")
+        assert list(topics) == ["out"]
+        return dict(self.seats)
+
+    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
+        self.asked.append("partition")
+        wanted = list(partitions)
+        return [one for one in self.opened if one.partition in wanted]
+
+    def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
+        return [TransactionListing(OWN, 9, CoordinatorState.COMPLETE_COMMIT)]
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription:
+        self.asked.append("coordinator")
+        return TransactionDescription(CoordinatorState.COMPLETE_COMMIT, 9, 5, 60_000, -1, frozenset())
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int:
+        return 2
+
+    def write_marker(self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
+        self.asked.append("marker")
+        if self.refusal is not None:
+            raise self.refusal
+        self.opened.remove(opened)
+
+
+def test_X08_the_second_quiet_look_writes_the_marker_and_the_first_does_not() -> None:
+    cluster = Cluster()
+    first = cluster.after(0)
+    assert [each.one.opened for each in first.waiting] == [OPENED]
+    assert "marker" not in cluster.asked
+    second = cluster.after(RIPE_S)
+    assert [one.verdict for one in second.mended] == [Verdict.COMMIT]
+    assert not second.waiting
+    assert cluster.asked == ["leaders", "partition", "coordinator", "partition", "leaders", "marker", "partition"]
+
+
+def test_X08_a_leader_that_moves_while_it_is_looked_puts_the_marker_off() -> None:
+    cluster = Cluster()
+    cluster.after(0)
+    describe = cluster.describe
+
+    def move(transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription:
+        cluster.seats[PART] = Leader(2, 5)
+        return describe(transactional_id, timeout_s)
+
+    cluster.describe = move  # type: ignore[method-assign]  # what happens in the middle of a look
+    assert len(cluster.after(RIPE_S).waiting) == 1
+    assert "marker" not in cluster.asked
+    assert len(cluster.after(RIPE_S - 0.1).waiting) == 1
+    assert len(cluster.after(0.2).mended) == 1
+
+
+def test_X08_a_partition_that_knows_something_newer_is_looked_at_anew() -> None:
+    cluster = Cluster()
+    cluster.after(0)
+    cluster.refusal = MarkerOvertaken("out[0] has refused the marker: TransactionCoordinatorFencedError (52)")
+    report = cluster.after(RIPE_S)
+    assert "marker" in cluster.asked
+    assert (len(report.waiting), report.left, report.mended) == (1, (), ())
+    cluster.refusal = None
+    assert len(cluster.after(RIPE_S - 0.1).waiting) == 1
+    assert "marker" not in cluster.asked, "its time began anew"
+    cluster.opened.clear()
+    assert cluster.after(RIPE_S) == MendReport(frozenset()), "it was a marker under way"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "forbidden"), [(SinkRefused("no right"), True), (BrokerUnavailable("away"), False)]
+)
+def test_a_marker_that_cannot_be_written_is_left_with_the_reason(refusal: Exception, forbidden: bool) -> None:
+    cluster = Cluster()
+    cluster.after(0)
+    cluster.refusal = refusal
+    (left,) = cluster.after(RIPE_S).left
+    assert (left.why, left.forbidden) == (str(refusal), forbidden)
+
+
+def test_where_nothing_is_open_two_questions_are_enough() -> None:
+    cluster = Cluster()
+    cluster.opened.clear()
+    assert cluster.after(0) == MendReport(frozenset())
+    assert cluster.asked == ["leaders", "partition"]

@@ -1,0 +1,50 @@
+"""What stands against a start, as values: findings with their places, and the exit code that they make together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from tidegate.config.errors import Problem
+from tidegate.errors import TidegateError
+
+_RANKS: Final = (2, 4, 5, 1)
+"""Exit codes of a start that is refused for several reasons: what a person has to mend before what may pass."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong, or worth a warning."""
+
+    problem: Problem
+    exit_code: int = 2
+    """Of a start, if it is an error."""
+    cause: TidegateError | None = None
+
+    @property
+    def refuses(self) -> bool:
+        """It is no warning."""
+        return self.problem.severity == "error"
+
+    @property
+    def text(self) -> str:
+        """With its place, if that is in the pipeline file."""
+        return str(self.problem) if self.problem.path else self.problem.message
+
+
+class StartRefused(TidegateError):
+    """Nothing was started. `findings` are errors only; the start ends with `derive_exit_code` of them."""
+
+    code = "start-refused"
+    exit_code = 2
+
+    def __init__(self, findings: Collection[Finding]) -> None:
+        self.findings = tuple(finding for finding in findings if finding.refuses)
+        super().__init__("\n".join(finding.text for finding in self.findings))
+
+
+def derive_exit_code(findings: Collection[Finding]) -> int:
+    """Of a start with these findings; 0: nothing stands against it."""
+    codes = {finding.exit_code for finding in findings if finding.refuses}
+    return next((code for code in _RANKS if code in codes), max(codes, default=0))

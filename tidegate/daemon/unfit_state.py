@@ -1,0 +1,44 @@
+"""State that the pipeline, as it is now, could not read: seen from the headers of a few files, before anything runs.
+
+The slots compare every file that they restore. Here one of each step is enough, the smallest: all have the shape of the
+definition that wrote them. Damage is passed over: the recovery looks for it, and for a way around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
+from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
+from tidegate.plan.graph import AggregateOperator, Plan
+from tidegate.state.snapshot import read_header, refuse_other_shape
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.checksum import unseal
+from tidegate.task.inflight import derive_shapes, refuse_other_edges
+
+
+def refuse_unfit_state(storage: Storage, plan: Plan, checkpoint: CompletedCheckpoint) -> None:
+    """Raises StateUnreadable, InflightUnreadable; StorageError when the storage fails."""
+    edges = derive_shapes(plan)
+    for handle in _samples(checkpoint.states):
+        try:
+            data = unseal(handle.path, storage.get(handle.path))
+        except (ObjectCorrupt, ObjectMissing):
+            continue
+        if handle.kind is not StateKind.OPERATOR:
+            refuse_other_edges(handle.path, data, edges)
+            continue
+        for operator in plan.operators(AggregateOperator):
+            if operator.name == handle.operator:
+                shape = derive_state_shape(operator, plan.max_parallelism)
+                refuse_other_shape(read_header(data)[0], operator.name, STATE_NAME, shape)
+
+
+def _samples(handles: Iterable[StateHandle]) -> list[StateHandle]:
+    """The smallest file of each step, and of each set of edges."""
+    smallest: dict[tuple[object, ...], StateHandle] = {}
+    for handle in handles:
+        owner = (handle.kind, handle.operator, handle.edges)
+        if owner not in smallest or handle.size_bytes < smallest[owner].size_bytes:
+            smallest[owner] = handle
+    return list(smallest.values())
