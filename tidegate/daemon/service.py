@@ -11,10 +11,10 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, NoReturn
 
 from tidegate.config.load import LoadedPipeline
@@ -32,10 +32,11 @@ from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
+from tidegate.daemon.order_token import provide_token
+from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.status import PipelineState
-from tidegate.daemon.work_directory import make_work_directory
+from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -69,7 +70,7 @@ class Daemon:
         self._metrics = metrics
         self._http = http
         self._log_context = log_context
-        self._work_dir = make_work_directory()
+        self._work_dir = WorkDirectory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, may_repeat=options.repeats_output)
         runtime = self._settings.runtime
@@ -89,7 +90,9 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [loop.create_task(self._beat())]
-        self._http.commands.serve(self, loop)
+        named = self._settings.http.token_file
+        token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
+        self._http.commands.serve(self, loop, token)
         try:
             self._metrics.state(PipelineState.STARTING)
             await self._open()
@@ -144,13 +147,18 @@ class Daemon:
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
-        """Into `directory`, else into `savepoints` of the checkpoint directory. Raises SavepointUnavailable."""
+        """Into `directory`, else into `savepoints` of the checkpoint directory.
+
+        Raises SavepointUnavailable, DirectoryRefused.
+        """
+        own = str(self._settings.checkpoints.directory)
+        chosen = directory or f"{own.rstrip('/')}/{SAVEPOINTS}"
+        await asyncio.to_thread(check_directory, chosen, [own, *self._settings.savepoints.roots])
         runner = self._attempts.runner
         if runner is None or not runner.is_running or self._attempts.stopping:
             state, reason = self._metrics.current_state
             detail = f": {reason}" if reason else ""
             raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {state.value}{detail}")
-        chosen = directory or f"{str(self._settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
         return await runner.take_savepoint(chosen)
 
     def _on_grace_over(self, grace_s: float) -> None:
@@ -174,7 +182,7 @@ class Daemon:
 
     def _end_now(self, code: int) -> NoReturn:
         """Slots, executors and the JVM end with this process; what is decided is in the journal."""
-        shutil.rmtree(self._work_dir, ignore_errors=True)
+        self._work_dir.remove()
         logging.shutdown()
         os._exit(code)
 
@@ -200,7 +208,7 @@ class Daemon:
         self._services.journal_thread.shutdown(wait=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._services.spark.stop), SPARK_STOP_TIMEOUT_S)
-        shutil.rmtree(self._work_dir, ignore_errors=True)
+        self._work_dir.remove()
 
     async def _beat(self) -> None:
         clocks = ClockWatch(self._services.clock)
@@ -233,7 +241,7 @@ class Daemon:
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir, start_timeout_s),
+            spark=SparkHost(settings.name, master, spark, self._work_dir.path, start_timeout_s),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

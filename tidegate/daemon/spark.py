@@ -134,12 +134,15 @@ class SparkHost:
         conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
         log4j = self._work_dir / "log4j2.properties"
         log4j.write_text(QUIET_LOG4J, encoding="utf-8")
-        for name, archived in (
-            ("spark.driver.extraJavaOptions", archive),
+        temporary = self._work_dir / "tmp"
+        temporary.mkdir()
+        here = [f"-Djava.io.tmpdir={temporary}", *archive]
+        for name, more in (
+            ("spark.driver.extraJavaOptions", here),
             # Others' executors run where our files are not.
-            ("spark.executor.extraJavaOptions", archive if self._is_local else []),
+            ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
-            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, archived)
+            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
         for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
             conf.set(name, value)
         output = self._output
@@ -280,13 +283,13 @@ class SparkJob:
         self._ended(error)
 
 
-def derive_java_options(given: str, log4j: Path, archive: Sequence[str] = ()) -> str:
+def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> str:
     """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours.
 
-    `archive`: see ClassArchive.options.
+    `more`: what holds only on this machine, the directory for temporary files and the class archive.
     """
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
-    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *archive, given]).strip()
+    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *more, given]).strip()
 
 
 def derive_job_error(text: str | None) -> TidegateError:

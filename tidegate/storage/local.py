@@ -37,7 +37,7 @@ class LocalStorage:
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         self.location: str = url
-        self._root = _directory_of(url)
+        self._root = directory_of(url)
         if create:
             self._guard("create", "the directory", self._prepare)
 
@@ -187,13 +187,17 @@ class LocalStorage:
             raise describe_failure(self.location, operation, name, failure) from failure
 
 
-def _directory_of(url: str) -> Path:
+def directory_of(url: str) -> Path:
+    """The directory that `file:///directory` or a path means. Raises StorageError."""
+    path = url
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
             raise StorageError(f"{url}: a file address has three slashes and an absolute path: file:///directory")
-        return Path(unquote(parts.path))
-    return Path(url).absolute()
+        path = unquote(parts.path)
+    if "\0" in path:
+        raise StorageError(f"{path!r}: no path has a NUL byte: name another directory")
+    return Path(path).absolute()
 
 
 def _write_synced(path: Path, data: bytes) -> None:
