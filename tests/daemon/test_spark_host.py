@@ -57,3 +57,22 @@ def test_a_jvm_that_dies_while_its_session_is_closed_is_told(
 def test_a_session_that_did_not_start_may_be_started_again_by_a_supervisor() -> None:
     """The JVM was killed, the master is away: a new start meets something else."""
     assert SparkUnavailable.exit_code == 1
+
+
+def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on a machine can read command lines."""
+    launched: dict[str, str] = {}
+
+    def launch(conf: Any, _streams: Any) -> None:
+        launched.update(conf.getAll())
+        raise RuntimeError("not here")
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    given = {"spark.hadoop.fs.s3a.access.key": "s3-key", "spark.driver.memory": "600m"}
+    made = SparkHost("shop", "local-cluster[2,1,512]", given, tmp_path, encrypted=True)
+    with pytest.raises(SparkUnavailable, match="not here"):
+        made.start(2)
+    assert launched["spark.driver.memory"] == "600m"
+    assert launched["spark.authenticate"] == "true"
+    assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret"}

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.secrets import reveal
 from tidegate.coordinator.entries import Writer
@@ -24,6 +25,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch
+from tidegate.daemon.channel_key import accepting_context
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
@@ -78,6 +80,7 @@ class Daemon:
             _control_bind(self._services.control_host),
             runtime.heartbeat_interval_ms / 1000,
             runtime.heartbeat_timeout_ms / 1000,
+            strangers_max=2 * plan.parallelism + 8,
         )
         self._hurrying: asyncio.Task[None] | None = None
         self._attempts = Attempts(
@@ -200,6 +203,8 @@ class Daemon:
                 await spark
             raise
         await spark
+        if key := self._services.spark.channel_key:
+            self._server.encrypt(accepting_context(key))
 
     async def _close(self) -> None:
         self._attempts.housekeeping.pause()
@@ -241,7 +246,14 @@ class Daemon:
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir.path, start_timeout_s),
+            spark=SparkHost(
+                settings.name,
+                master,
+                spark,
+                self._work_dir.path,
+                start_timeout_s,
+                encrypted=decide_encryption(settings.runtime.encryption, master),
+            ),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
+from tidegate.config.secrets import is_secret_key
+from tidegate.daemon.channel_key import make_key
 from tidegate.daemon.class_archive import spark_archive
 from tidegate.daemon.faults import lacking_module
 from tidegate.daemon.java import find_java, java_home
@@ -80,6 +84,12 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 """
 
 
+_OF_THE_CLUSTER: Final = (
+    "; a standalone cluster needs the same spark.authenticate.secret and settings as the pipeline (docs/operations.md, "
+    "Encryption)"
+)
+
+
 class NotEnoughSlots(PipelineStopped):
     """The Spark master offers fewer task slots than the pipeline's parallelism."""
 
@@ -101,6 +111,8 @@ class SlotBootstrap(msgspec.Struct, frozen=True):
     attempt: Attempt
     token: str
     connect_timeout_s: float = 30.0
+    key: str = ""
+    """See channel_key.py; empty: connections are not encrypted."""
 
 
 class SparkHost:
@@ -113,7 +125,12 @@ class SparkHost:
         properties: Mapping[str, str],
         work_dir: Path,
         start_timeout_s: float = START_TIMEOUT_S,
+        *,
+        encrypted: bool = False,
     ) -> None:
+        self.channel_key = ""
+        """See channel_key.py. Once the session is open; empty when nothing is encrypted."""
+        self._encrypted = encrypted
         self._start_timeout_s = start_timeout_s
         self._application = application
         self._master = master
@@ -131,7 +148,6 @@ class SparkHost:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
         log4j = self._work_dir / "log4j2.properties"
         log4j.write_text(QUIET_LOG4J, encoding="utf-8")
         temporary = self._work_dir / "tmp"
@@ -143,28 +159,37 @@ class SparkHost:
             ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
-        for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
-            conf.set(name, value)
+        settings = derive_settings(self._application, self._master, self._properties, encrypted=self._encrypted)
+        launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
+        launched.setAll([(name, value) for name, value in settings.items() if not is_secret_key(name)])
+        conf.setAll(list(settings.items()))
         output = self._output
         try:
             with output.writer() as descriptor:
                 streams = {"stdout": descriptor, "stderr": descriptor}
-                gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]  # pyspark leaves it untyped
+                # Its command line is there for everybody to read.
+                gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
+            if self._encrypted:
+                self.channel_key = make_key(java, gateway.jvm, self._work_dir)
+                logger.info("what daemon, slots and Spark say to one another is encrypted")
             self._context = SparkContext(conf=conf, gateway=gateway)
+        except SparkUnavailable:
+            raise
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             output.wait_end(OUTPUT_TIMEOUT_S)
             said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
                 f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
-                f"Java installation"
+                f"Java installation{_OF_THE_CLUSTER if self._encrypted else ''}"
             ) from error
         self._wait_for_slots(parallelism)
 
     def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
         """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
         assert self._context is not None
-        return SparkJob(self._context, bootstrap, parallelism, ended)
+        keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
+        return SparkJob(self._context, keyed, parallelism, ended)
 
     def rehearse(self, parallelism: int) -> None:
         """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
@@ -281,6 +306,16 @@ class SparkJob:
         except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text tells the cause
             error = describe_failure(str(failure))
         self._ended(error)
+
+
+def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
+    """All of a session; what the pipeline file says wins."""
+    own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
+    if encrypted:
+        own |= ENCRYPTED_SPARK
+        if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
+            own[SECRET] = secrets.token_hex(32)
+    return {**own, **given}
 
 
 def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> str:
