@@ -68,11 +68,11 @@ class Door:
             try:
                 sock, address = await loop.sock_accept(self._listening)
             except OSError as error:
-                self._complaints.tell(f"the control port cannot accept connections: {error.strerror}")
+                self._complaints.report(f"the control port cannot accept connections: {error.strerror}")
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
             if len(self._strangers) >= self._strangers_max:
-                self._complaints.tell("too many connections to the control port say no hello: ending the oldest")
+                self._complaints.report("too many connections to the control port say no hello: ending the oldest")
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
                 oldest.cancel()
@@ -86,7 +86,7 @@ class Door:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 hello, reader, writer = await _introduce(sock, self._tls)
         except TROUBLE as error:
-            self._complaints.tell(f"a connection to the control port said no hello ({type(error).__name__})", who)
+            self._complaints.report(f"a connection to the control port said no hello ({type(error).__name__})", who)
             sock.close()
             return
         except asyncio.CancelledError:

@@ -167,7 +167,7 @@ class ControlServer:
     def _admits(self, hello: Hello) -> bool:
         right = hmac.compare_digest(hello.token.encode(), self._token.encode())
         if self._attempt is None or hello.attempt != self._attempt or not right:
-            self._complaints.tell(
+            self._complaints.report(
                 "a slot of another attempt was turned away", f"{hello.attempt}; the running one is {self._attempt}"
             )
             return False

@@ -46,7 +46,7 @@ class Places:
         """Whether there is room for a new connection, if need be that of another one."""
         if len(self._taken) >= self.connections_max:
             leaving = next((one for one in self._taken.values() if not one.holds), None)
-            self.complaints.tell(
+            self.complaints.report(
                 f"all {self.connections_max} places for HTTP connections are taken: closing the oldest"
             )
             if leaving is None:
@@ -108,7 +108,7 @@ class Place(asyncio.Protocol):
         if self._waits:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
-                self._places.complaints.tell(
+                self._places.complaints.report(
                     f"an HTTP request with more than {HEAD_BYTES_MAX} bytes of head was cut off"
                 )
                 self.close()
@@ -156,7 +156,7 @@ def make_client_logger(complaints: Complaints) -> Any:
             error = record.exc_info[1] if record.exc_info else None
             if isinstance(error, HttpProcessingError):
                 who = record.args[0] if isinstance(record.args, tuple) and record.args else "?"
-                complaints.tell(f"no HTTP request: {type(error).__name__}", f"from {who}")
+                complaints.report(f"no HTTP request: {type(error).__name__}", f"from {who}")
             else:
                 logger.handle(record)
 

@@ -225,16 +225,16 @@ class RepeatFilter:
         with self._lock:
             overdue = self._repeats.overdue()
             passes = self._repeats.may_say(line)
-        self._tell(overdue)
+        self._write(overdue)
         return passes
 
     def flush(self) -> None:
         """Write what was counted so far."""
         with self._lock:
             overdue = self._repeats.overdue(everything=True)
-        self._tell(overdue)
+        self._write(overdue)
 
-    def _tell(self, overdue: Iterable[Withheld[_Line]]) -> None:
+    def _write(self, overdue: Iterable[Withheld[_Line]]) -> None:
         for line, times, seconds in overdue:
             attributes = {
                 "name": line.logger,

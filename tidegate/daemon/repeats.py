@@ -84,7 +84,7 @@ class Complaints:
         self._logger = logger
         self._repeats: Repeats[str] = Repeats(elapsed=elapsed)
 
-    def tell(self, reason: str, detail: str = "") -> None:
+    def report(self, reason: str, detail: str = "") -> None:
         """`reason` is one of few texts; `detail` says who this one was."""
         for withheld in self._repeats.overdue():
             self._logger.warning("%s: %d times more in %.0f s", *withheld)

@@ -93,11 +93,11 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [loop.create_task(self._beat())]
-        named = self._settings.http.token_file
-        token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
-        self._http.commands.serve(self, loop, token)
         try:
             self._metrics.state(PipelineState.STARTING)
+            named = self._settings.http.token_file
+            token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
+            self._http.commands.serve(self, loop, token)
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._attempts.run()

@@ -307,7 +307,7 @@ class DataTransport:
         """Close a connection that is not ours."""
         if self._strangers.pop(connection, None) is None:
             return  # its last event was on the way when it was closed
-        self._complaints.tell("a data connection was refused", why)
+        self._complaints.report("a data connection was refused", why)
         connection.close()
 
     def pump(self) -> bool:
@@ -332,7 +332,7 @@ class DataTransport:
         except BlockingIOError:
             return
         except OSError as error:  # of one connection, or no descriptors are left: neither ends the slot
-            self._complaints.tell("a data connection cannot be accepted", error.strerror or type(error).__name__)
+            self._complaints.report("a data connection cannot be accepted", error.strerror or type(error).__name__)
             self._stop_accepting()
             self._accepts_at = self._elapsed() + ACCEPT_PAUSE_S
             return
