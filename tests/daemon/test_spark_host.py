@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.spark import NotEnoughSlots, SparkHost
 from tidegate.daemon.spark_master import SparkUnavailable
 
 
@@ -76,3 +77,16 @@ def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monk
     assert launched["spark.driver.memory"] == "600m"
     assert launched["spark.authenticate"] == "true"
     assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret"}
+
+
+@pytest.mark.parametrize(("master", "named"), [("spark://master:7077", True), ("yarn", False)])
+def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Path, master: str, named: bool) -> None:
+    made = SparkHost("shop", master, {}, tmp_path, 0.0, encrypted=True)
+    scala = SimpleNamespace(
+        resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
+        maxNumConcurrentTasks=lambda _profile: 0,
+    )
+    made._context = cast("Any", SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala)))
+    with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
+        made._wait_for_slots(2)
+    assert ("spark.authenticate.secret" in told.value.message) is named

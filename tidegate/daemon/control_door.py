@@ -46,6 +46,8 @@ class Door:
         self._tls: ssl.SSLContext | None = None
         self._strangers: dict[asyncio.Task[None], None] = {}
         """In the order in which they came."""
+        self._greeted: set[asyncio.Task[None]] = set()
+        """The loop itself holds tasks by weak references only."""
         self._complaints = Complaints(logger)
         self._listening = socket.create_server((host, 0), backlog=BACKLOG)
         self._listening.setblocking(False)
@@ -94,6 +96,8 @@ class Door:
             raise
         finally:
             self._strangers.pop(task, None)
+        self._greeted.add(task)
+        task.add_done_callback(self._greeted.discard)
         await self._serve(hello, reader, writer)
 
 

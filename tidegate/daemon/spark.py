@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
 from tidegate.config.secrets import is_secret_key
 from tidegate.daemon.channel_key import make_key
 from tidegate.daemon.class_archive import spark_archive
@@ -85,8 +85,8 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 
 
 _OF_THE_CLUSTER: Final = (
-    "; a standalone cluster needs the same spark.authenticate.secret and settings as the pipeline (docs/operations.md, "
-    "Encryption)"
+    "; when nothing of the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
+    "in docs/operations.md, Encryption"
 )
 
 
@@ -181,7 +181,7 @@ class SparkHost:
             said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
                 f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
-                f"Java installation{_OF_THE_CLUSTER if self._encrypted else ''}"
+                f"Java installation{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
 
@@ -241,6 +241,11 @@ class SparkHost:
         os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property
+    def _cause_of_the_cluster(self) -> str:
+        """What may be in the way of a driver that nobody answers, for the end of a message."""
+        return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
+
+    @property
     def _is_local(self) -> bool:
         return self._master.startswith("local")
 
@@ -258,9 +263,10 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
+        silent = "" if offered else self._cause_of_the_cluster
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
-            f"the master or of the executors, or lower `parallelism`",
+            f"the master or of the executors, or lower `parallelism`{silent}",
             offered=offered,
             needed=parallelism,
         )
