@@ -9,13 +9,14 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.http_places import CONNECTIONS_MAX, HEAD_BYTES_MAX, Place, Places
 from tidegate.daemon.limits import raise_descriptor_limit
@@ -108,12 +109,19 @@ def test_X30_a_flood_of_half_open_requests_neither_stops_probes_nor_takes_files_
     assert len(messages) <= 5, messages
 
 
-def test_X30_a_request_that_does_not_come_is_not_waited_for_long(server: HttpServer) -> None:
-    server.places.head_s = 0.05
-    port = server.start()
-    silent, slow, kept = dial(port), dial(port, HALF_A_REQUEST), dial(port, HALF_A_REQUEST + b"x\r\n\r\n")
+def test_X30_a_request_that_does_not_come_is_not_waited_for_long(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+        """From this answer on."""
+        server.places.head_s = 0.05
+        return b"", "text/plain"
+
+    monkeypatch.setattr(server, "_render", hurry)
+    server.places.head_s = PATIENCE_S
+    kept = dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert kept.recv(4096).startswith(b"HTTP/1.1 200")
-    for connection in (silent, slow, kept):
+    for connection in (kept, dial(server.port), dial(server.port, HALF_A_REQUEST)):
         with connection:
             assert is_closed(connection)
     wait_until(lambda: len(server.places) == 0, "all places are free")
@@ -143,7 +151,7 @@ def test_X30_the_head_of_a_request_is_bounded(server: HttpServer) -> None:
 
 
 def test_X30_the_connection_that_has_waited_longest_makes_room(server: HttpServer) -> None:
-    server.places.connections_max = 3
+    server.places.connections_max, server.places.head_s = 3, PATIENCE_S
     port = server.start()
     connections = [dial(port, HALF_A_REQUEST) for _ in range(3)]
     wait_until(lambda: len(server.places) == 3, "three places are taken")
@@ -159,18 +167,29 @@ def test_X30_the_connection_that_has_waited_longest_makes_room(server: HttpServe
 def test_X30_an_answer_that_nobody_reads_holds_no_place_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.daemon.http_places.ANSWER_S", 0.1)
-    monkeypatch.setattr(server, "_render", lambda _: (b"x" * (64 << 20), "text/plain"))
-    server.places.head_s = 0.05
+    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+        """From this answer on."""
+        server.places.head_s = 0.05
+        monkeypatch.setattr("tidegate.daemon.http_places.ANSWER_S", 0.1)
+        asked.set()
+        return b"x" * (64 << 20), "text/plain"
+
+    asked = threading.Event()
+    monkeypatch.setattr(server, "_render", hurry)
     with dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
-        wait_until(lambda: len(server.places) == 1, "it is there")
+        assert asked.wait(PATIENCE_S)
         wait_until(lambda: len(server.places) == 0, "it is given up")
 
 
 def test_an_answer_that_is_read_slowly_arrives_whole(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+        """From this answer on."""
+        server.places.head_s = 0.05
+        return b"x" * size, "text/plain"
+
     size = 16 << 20
-    monkeypatch.setattr(server, "_render", lambda _: (b"x" * size, "text/plain"))
-    server.places.head_s = 0.05
+    monkeypatch.setattr(server, "_render", hurry)
+    monkeypatch.setattr("tidegate.daemon.http_places.ANSWER_S", PATIENCE_S)
     with dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as connection:
         wait_until(lambda: any(place._drains for place in list(server.places._taken.values())), "more time is given")
         received = 0
