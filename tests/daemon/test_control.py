@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.certificates import make_channel_key
 from tidegate import __version__
-from tidegate.daemon.control_link import LEASE_EXIT_CODE
+from tidegate.daemon.channel_key import accepting_context, dialling_context
+from tidegate.daemon.control_link import LEASE_EXIT_CODE, ControlLink, ControlLost
 from tidegate.daemon.control_server import LOOP_STUCK_MS, ControlServer, Listener, SlotConnection, SlotLost
-from tidegate.ids import Attempt, SlotIndex
+from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.task.messages import (
     LENGTH,
+    Completed,
     DriverMessage,
     Heartbeat,
     Hello,
@@ -186,6 +189,38 @@ def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
         assert "has not turned" in heard.lost[0].message
 
     serve(scenario)
+
+
+def test_X34_with_a_key_of_the_daemon_control_connections_are_encrypted_and_others_turned_away() -> None:
+    """Several orders may come in one record, of which the system's readiness tells nothing."""
+    key, orders = make_channel_key(), [Completed(ATTEMPT, CheckpointId(n), frozenset()) for n in range(1, 6)]
+
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        server.encrypt(accepting_context(key))
+        reader, _ = await connect(server, heard, hello())
+        await asyncio.wait_for(reader.read(), DEADLINE_S)  # in clear: until it is closed
+        with pytest.raises(ControlLost, match=r"cannot be reached|no deployment|closed"):
+            other = await asyncio.to_thread(dial, server.port, make_channel_key("another"))
+            await asyncio.to_thread(other.exchange, hello(), 60)
+        assert not heard.slots
+        link = await asyncio.to_thread(dial, server.port, key)
+        exchanged = asyncio.create_task(asyncio.to_thread(link.exchange, hello(), 60))
+        await heard.until(lambda: bool(heard.slots))
+        heard.slots[0].send(Stop())
+        for order in orders:
+            heard.slots[0].send(order)
+        assert await exchanged == Stop()
+        link.start(lambda: Heartbeat(0, SlotReport(), {}), 0.02, 60)
+        got = [await asyncio.to_thread(link.orders.get, True, DEADLINE_S) for _ in orders]
+        assert got == orders
+        await heard.until(lambda: len(heard.messages) > 2)
+        await asyncio.to_thread(link.close, 5)
+
+    serve(scenario)
+
+
+def dial(port: int, key: str) -> ControlLink:
+    return ControlLink("127.0.0.1", port, lambda: None, 60, dialling_context(key))
 
 
 SLOT = """

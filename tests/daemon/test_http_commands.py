@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,17 +14,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp.test_utils import make_mocked_request
 from click.testing import CliRunner
 
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.http import HttpServer
-from tidegate.daemon.http_commands import JSON, is_local
+from tidegate.daemon.http_admission import SCHEME
+from tidegate.daemon.http_commands import JSON, ORDERS_MAX
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.running_commands import checkpoints, read_rows, savepoint, stop
-from tidegate.daemon.savepoints import SavepointDone, SavepointUnavailable
+from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
+from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
@@ -41,6 +44,10 @@ sinks:
 """
 
 
+TOKEN = "the daemon's very own token"
+ORDER = b'{"pipeline": "shop"}'
+
+
 class Daemon:
     """Takes orders on a loop of its own."""
 
@@ -51,6 +58,7 @@ class Daemon:
         self.asked: list[str | None] = []
         self.error: TidegateError | None = None
         self.stopped: Future[None] = Future()
+        self.work: WorkDirectory | None = None
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -80,15 +88,18 @@ def daemon() -> Iterator[Daemon]:
 def server(daemon: Daemon) -> Iterator[HttpServer]:
     server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"))
     server.start()
-    server.commands.serve(daemon, daemon.loop)
+    server.commands.serve(daemon, daemon.loop, TOKEN)
     yield server
     server.stop()
 
 
-def post(server: HttpServer, path: str, body: bytes, content_type: str = JSON) -> tuple[int, dict[str, Any]]:
+def post(server: HttpServer, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    """As a command does it, but for the headers (`content_type` is `Content-Type`); an empty one is left out."""
     connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=10)
+    given = {"Content-Type": JSON, "Authorization": SCHEME + TOKEN}
+    given |= {name.replace("_", "-").title(): value for name, value in headers.items()}
     try:
-        connection.request("POST", path, body, {"Content-Type": content_type})
+        connection.request("POST", path, body, {name: value for name, value in given.items() if value})
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
@@ -96,10 +107,14 @@ def post(server: HttpServer, path: str, body: bytes, content_type: str = JSON) -
 
 
 @pytest.fixture
-def file(tmp_path: Path, server: HttpServer) -> Path:
+def file(tmp_path: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The server's pipeline; its token is where a daemon keeps it."""
     path = tmp_path / "pipeline.yaml"
-    port = server.address.rpartition(":")[2]
-    path.write_text(PIPELINE.format(directory=tmp_path / "checkpoints", port=port))
+    path.write_text(PIPELINE.format(directory=tmp_path / "checkpoints", port=server.port))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    daemon.work = WorkDirectory()
+    server.commands.serve(daemon, daemon.loop, provide_token(daemon.work.path, server.port, None))
     return path
 
 
@@ -125,7 +140,7 @@ def test_what_is_no_order_for_this_daemon_is_refused(
     server: HttpServer, daemon: Daemon, body: bytes, content_type: str, status: int, told: str
 ) -> None:
     for path in ("/savepoints", "/stop"):
-        found, answer = post(server, path, body, content_type)
+        found, answer = post(server, path, body, content_type=content_type)
         assert (found, told in answer["message"]) == (status, True), answer
     assert daemon.asked == []
     assert not daemon.stopped.done()
@@ -146,36 +161,98 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
         server.stop()
 
 
-class _Transport:
-    def __init__(self, peer: str, own: str) -> None:
-        self._names = {"peername": (peer, 40000), "sockname": (own, 9095)}
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return self._names.get(name, default)
-
-
 @pytest.mark.parametrize(
-    ("peer", "own", "local"),
+    ("headers", "status", "told"),
     [
-        ("127.0.0.1", "127.0.0.1", True),
-        ("127.9.9.9", "127.0.0.1", True),
-        ("::1", "::1", True),
-        ("::ffff:127.0.0.1", "::", True),
-        ("10.0.0.5", "10.0.0.5", True),
-        ("10.0.0.6", "10.0.0.5", False),
-        ("::ffff:10.0.0.6", "10.0.0.5", False),
-        ("fe80::1%eth0", "fe80::2%eth0", False),
+        ({"authorization": ""}, 401, "the order has no token: give it as the daemon's user"),
+        ({"authorization": "Bearer wrong"}, 401, "another token than this daemon's"),
+        ({"authorization": f"Basic {TOKEN}"}, 401, "another token"),
+        ({"origin": "http://127.0.0.1:9095"}, 403, "not taken from web pages"),
+        ({"origin": "null"}, 403, "not taken from web pages"),
+        ({"host": "rebound.example:9095"}, 421, "'rebound.example:9095': call it by its address"),
+        ({"host": "10.0.0.5"}, 421, "call it by its address"),
     ],
 )
-def test_only_the_own_machine_may_give_orders(peer: str, own: str, local: bool) -> None:
-    request = make_mocked_request("POST", "/stop", transport=_Transport(peer, own))
-    assert is_local(request) is local
+def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
+    server: HttpServer, daemon: Daemon, headers: dict[str, str], status: int, told: str
+) -> None:
+    for path in ("/savepoints", "/stop"):
+        found, answer = post(server, path, ORDER, **headers)
+        assert (found, told in answer["message"]) == (status, True), answer
+    assert daemon.asked == []
+    assert not daemon.stopped.done()
+
+
+def test_X33_who_may_not_give_orders_is_refused_before_anything_of_the_body_is_read(server: HttpServer) -> None:
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+    connection.putrequest("POST", "/savepoints")
+    connection.putheader("Content-Length", "1000000000")
+    connection.endheaders()
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:1", "[::1]:9095"])
+def test_X33_an_order_reaches_the_server_by_every_name_of_its_own_machine(
+    server: HttpServer, daemon: Daemon, host: str
+) -> None:
+    assert post(server, "/savepoints", ORDER, host=host)[0] == 200
+    assert daemon.asked == [None]
+
+
+@pytest.mark.parametrize("directory", ["/etc/shadow.d", "/mine\0/x"])
+def test_X35_a_directory_that_cannot_be_is_the_orders_fault(server: HttpServer, daemon: Daemon, directory: str) -> None:
+    daemon.error = DirectoryRefused("not there")
+    status, answer = post(server, "/savepoints", json.dumps({"pipeline": "shop", "directory": directory}).encode())
+    assert (status, answer["code"]) == (400, "savepoint-directory-refused")
+
+
+def test_X30_only_so_many_orders_are_under_way_at_a_time(
+    server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_directory: str | None) -> SavepointDone:
+        waiting.append(asyncio.get_running_loop().create_future())
+        if len(waiting) == ORDERS_MAX:
+            full.set()
+        await waiting[-1]
+        raise SavepointUnavailable("it was given up")
+
+    waiting: list[asyncio.Future[None]] = []
+    full, answers = threading.Event(), []
+    monkeypatch.setattr(daemon, "take_savepoint", never)
+    asking = [
+        threading.Thread(target=lambda: answers.append(post(server, "/savepoints", ORDER)[0]))
+        for _ in range(ORDERS_MAX)
+    ]
+    for each in asking:
+        each.start()
+    assert full.wait(60)
+    assert post(server, "/savepoints", ORDER)[1]["code"] == "busy"
+    for one in waiting:
+        daemon.loop.call_soon_threadsafe(one.set_result, None)
+    for each in asking:
+        each.join(60)
+    assert answers == [503] * ORDERS_MAX
 
 
 def test_C15_the_command_prints_the_path_and_makes_relative_directories_absolute(file: Path, daemon: Daemon) -> None:
     result = CliRunner().invoke(savepoint, [str(file), "mine"], catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, "/mine/savepoint-shop-7-abc\n")
     assert daemon.asked == [str(Path("mine").absolute())]
+
+
+def test_X33_the_commands_take_the_token_from_the_named_file(file: Path, server: HttpServer, daemon: Daemon) -> None:
+    assert daemon.work is not None
+    daemon.work.remove()
+    refused = CliRunner().invoke(savepoint, [str(file)])
+    assert isinstance(refused.exception, TidegateError)
+    assert "the order has no token" in refused.exception.message
+    named = file.parent / "token"
+    server.commands.serve(daemon, daemon.loop, provide_token(file.parent, server.port, named))
+    by_option = CliRunner().invoke(savepoint, [str(file), "--token-file", str(named)], catch_exceptions=False)
+    file.write_text(file.read_text().replace("http: {", f"http: {{token_file: {named}, "))
+    by_setting = CliRunner().invoke(savepoint, [str(file)], catch_exceptions=False)
+    assert (by_option.exit_code, by_setting.exit_code, daemon.asked) == (0, 0, [None, None])
 
 
 def test_the_stop_command_waits_until_the_daemon_has_gone(

@@ -18,9 +18,11 @@ from tidegate.coordinator.types import Committable, CompletedCheckpoint, StateHa
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.daemon.logs import (
     MESSAGE_CHARACTERS_MAX,
+    SAME_LINES_MAX,
     JsonFormatter,
     LogContext,
     LogSetup,
+    RepeatFilter,
     configure_logging,
     emit_slot_record,
     redact,
@@ -137,6 +139,57 @@ def test_whatever_is_logged_becomes_one_line_of_json(message: str, field: object
 def test_a_huge_message_is_cut(json_log: LogSetup, stream: io.StringIO) -> None:
     logger.info("x" * (MESSAGE_CHARACTERS_MAX + 17))
     assert str(lines(stream)[0]["message"]).endswith("... (17 characters more)")
+
+
+class Collected(logging.Handler):
+    """Keeps the texts, of records that pass the filter for repeated lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.texts: list[str] = []
+        self.repeats = RepeatFilter(self, lambda: self.now)
+        self.addFilter(self.repeats)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    def say(self, text: str, times: int = 1, level: int = logging.WARNING) -> None:
+        for _ in range(times):
+            self.handle(make_record(text, level))
+
+
+def test_X30_the_same_line_again_and_again_is_counted_instead_of_written() -> None:
+    log = Collected()
+    log.say("no room", 10_000)
+    assert log.texts == ["no room"] * SAME_LINES_MAX
+    log.now = 61.0
+    log.say("something else")
+    assert log.texts[SAME_LINES_MAX:] == [f"{10_000 - SAME_LINES_MAX} times more in 61 s: no room", "something else"]
+    log.say("no room")
+    assert log.texts[-1] == "no room", "a new interval begins"
+
+
+def test_X30_lines_that_differ_and_what_is_counted_at_the_end_are_all_written() -> None:
+    log = Collected()
+    for number in range(100):
+        log.say(f"checkpoint {number} completed")
+        log.say("busy", level=logging.ERROR)
+        log.say("busy")
+    assert sum("completed" in text for text in log.texts) == 100
+    assert log.texts.count("busy") == 2 * SAME_LINES_MAX, "another level is another line"
+    log.repeats.flush()
+    assert sum(f"{100 - SAME_LINES_MAX} times more" in text for text in log.texts) == 2
+
+
+def test_X30_a_process_forgets_no_counted_line_when_its_logging_ends() -> None:
+    stream = io.StringIO()
+    setup = configure_logging("shop", logging.INFO, "json", stream)
+    for _ in range(9):
+        logger.warning("no room for %s", "another")
+    logger.warning("a %d that is none", "number")
+    setup.close()
+    assert [line["message"] for line in lines(stream)][SAME_LINES_MAX:] == ["4 times more in 1 s: no room for another"]
 
 
 def test_auto_is_json_off_a_terminal_and_text_on_one() -> None:

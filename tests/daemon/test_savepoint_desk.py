@@ -19,7 +19,13 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.savepoint import read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.decisions import Services
-from tidegate.daemon.savepoints import SavepointDesk, SavepointDone, SavepointUnavailable
+from tidegate.daemon.savepoints import (
+    DirectoryRefused,
+    SavepointDesk,
+    SavepointDone,
+    SavepointUnavailable,
+    check_directory,
+)
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import LocalStorage
@@ -164,3 +170,30 @@ def test_a_request_that_nobody_takes_up_is_not_waited_for(made: Desk, tmp_path: 
     """The attempt ended while the directory was looked at: nothing it is fed has an effect any more."""
     with pytest.raises(SavepointUnavailable, match="the attempt has just ended"):
         run(made.desk.take(str(tmp_path / "mine")))
+
+
+def test_X33_savepoints_are_written_below_the_roots_only(tmp_path: Path) -> None:
+    root, other = tmp_path / "checkpoints", tmp_path / "other"
+    (root / "savepoints").mkdir(parents=True)
+    other.mkdir()
+    (root / "way-out").symlink_to(other)
+    for good in (root, root / "savepoints", root / "new" / "one", tmp_path / "." / "checkpoints" / "x"):
+        check_directory(str(good), [str(root)])
+        check_directory(f"file://{good}", [f"file://{root}"])
+    for bad in (other, root / ".." / "other", tmp_path, root / "way-out" / "x", f"{root}-too"):
+        with pytest.raises(DirectoryRefused, match=rf"below {root}, or add one to `savepoints.roots`") as refused:
+            check_directory(str(bad), [str(root)])
+        assert refused.value.exit_code == 2
+        check_directory(str(bad), [str(root), str(tmp_path)])
+
+
+@pytest.mark.parametrize("directory", ["/a\0b", "file:///a%00b", "file://host/a", "/a\udc00b", "mine", ""])
+def test_X35_what_is_no_directory_is_refused_in_words(tmp_path: Path, directory: str) -> None:
+    with pytest.raises(DirectoryRefused, match=r"cannot be written to|is not an absolute directory"):
+        check_directory(directory, [str(tmp_path)])
+
+
+def test_X33_what_this_machine_has_no_directory_for_is_left_to_the_storage(tmp_path: Path) -> None:
+    check_directory("s3://bucket/x", [str(tmp_path)])
+    with pytest.raises(StorageError, match="not supported yet"):
+        open_storage("s3://bucket/x")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from tidegate.daemon.spark import SparkHost
+from tidegate.daemon.spark import NotEnoughSlots, SparkHost
 from tidegate.daemon.spark_master import SparkUnavailable
 
 
@@ -57,3 +58,35 @@ def test_a_jvm_that_dies_while_its_session_is_closed_is_told(
 def test_a_session_that_did_not_start_may_be_started_again_by_a_supervisor() -> None:
     """The JVM was killed, the master is away: a new start meets something else."""
     assert SparkUnavailable.exit_code == 1
+
+
+def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on a machine can read command lines."""
+    launched: dict[str, str] = {}
+
+    def launch(conf: Any, _streams: Any) -> None:
+        launched.update(conf.getAll())
+        raise RuntimeError("not here")
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    given = {"spark.hadoop.fs.s3a.access.key": "s3-key", "spark.driver.memory": "600m"}
+    made = SparkHost("shop", "local-cluster[2,1,512]", given, tmp_path, encrypted=True)
+    with pytest.raises(SparkUnavailable, match="not here"):
+        made.start(2)
+    assert launched["spark.driver.memory"] == "600m"
+    assert launched["spark.authenticate"] == "true"
+    assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret"}
+
+
+@pytest.mark.parametrize(("master", "named"), [("spark://master:7077", True), ("yarn", False)])
+def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Path, master: str, named: bool) -> None:
+    made = SparkHost("shop", master, {}, tmp_path, 0.0, encrypted=True)
+    scala = SimpleNamespace(
+        resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
+        maxNumConcurrentTasks=lambda _profile: 0,
+    )
+    made._context = cast("Any", SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala)))
+    with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
+        made._wait_for_slots(2)
+    assert ("spark.authenticate.secret" in told.value.message) is named

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import selectors
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +13,19 @@ import msgspec
 import polars as pl
 import pytest
 
+from tests.support.certificates import make_channel_key
+from tests.support.descriptors import no_descriptors_left
 from tests.waiting import wait_until
-from tidegate.daemon.transport import HELLO_BYTES_MAX, DataTransport, PeerLost
+from tidegate.daemon.channel_sockets import Channel, EncryptedSockets, Listening, Sockets
+from tidegate.daemon.transport import (
+    ACCEPT_PAUSE_S,
+    HELLO_BYTES_MAX,
+    HELLO_TIMEOUT_S,
+    SOCKETS,
+    STRANGERS_MAX,
+    DataTransport,
+    PeerLost,
+)
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
@@ -29,10 +42,10 @@ LOOPBACK = "127.0.0.1"
 class Slot:
     """A transport with its selector and the channels of one edge to and from every other slot."""
 
-    def __init__(self, index: int, attempt: Attempt = ATTEMPT, token: str = TOKEN) -> None:
+    def __init__(self, index: int, sockets: Sockets = SOCKETS) -> None:
         self.index = index
         self.selector = selectors.DefaultSelector()
-        self.transport = DataTransport(self.selector, LOOPBACK, attempt, token)
+        self.transport = DataTransport(self.selector, LOOPBACK, ATTEMPT, TOKEN, sockets)
         self.inputs: dict[int, InputChannel] = {}
         self.outputs: dict[int, RemoteOutput] = {}
         self.closed = False
@@ -57,6 +70,13 @@ class Slot:
         for key, mask in self.selector.select(0):
             key.data(mask)
 
+    def turn_until(self, condition: Callable[[], bool], what: str) -> None:
+        def turned() -> bool:
+            self.turn()
+            return condition()
+
+        wait_until(turned, what)
+
     def close(self) -> None:
         if not self.closed:
             self.closed = True
@@ -67,8 +87,8 @@ class Slot:
 class Cluster:
     """Slots that are all connected with one another."""
 
-    def __init__(self, count: int) -> None:
-        self.slots = [Slot(index) for index in range(count)]
+    def __init__(self, count: int, sockets: Sockets) -> None:
+        self.slots = [Slot(index, sockets) for index in range(count)]
 
     def open(self) -> Cluster:
         addresses = [slot.address for slot in self.slots]
@@ -90,12 +110,17 @@ class Cluster:
             slot.close()
 
 
+@pytest.fixture(params=["plain", "encrypted"])
+def sockets(request: pytest.FixtureRequest) -> Sockets:
+    return SOCKETS if request.param == "plain" else EncryptedSockets(make_channel_key())
+
+
 @pytest.fixture
-def cluster() -> Iterator[Callable[[int], Cluster]]:
+def cluster(sockets: Sockets) -> Iterator[Callable[[int], Cluster]]:
     made: list[Cluster] = []
 
     def make(count: int) -> Cluster:
-        made.append(Cluster(count))
+        made.append(Cluster(count, sockets))
         return made[-1].open()
 
     yield make
@@ -246,7 +271,8 @@ def test_a_peer_that_is_reset_is_lost(cluster: Callable[[int], Cluster]) -> None
     slots[0].outputs[1].emit(rows(1, 1))
     both.turn_until(lambda: len(slots[1].inputs[0]) == 1, "acquaintance")
     for connection in slots[1].transport._connections:
-        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        with socket.socket(fileno=os.dup(connection.sock.fileno())) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     slots[1].close()
     with pytest.raises(PeerLost, match="slot 1"):
         both.turn_until(lambda: False, "an error")
@@ -274,11 +300,7 @@ def dialled(slot: Slot) -> Iterator[socket.socket]:
 
 
 def turn_until_error(slot: Slot) -> None:
-    def turned() -> bool:
-        slot.turn()
-        return False
-
-    wait_until(turned, "an error")
+    slot.turn_until(lambda: False, "an error")
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -317,8 +339,96 @@ def test_C37_a_stranger_is_refused_and_the_slot_goes_on(cluster: Callable[[int],
 def test_a_stranger_that_hangs_up_without_a_word_is_forgotten(cluster: Callable[[int], Cluster]) -> None:
     slots = (both := cluster(2)).slots
     with dialled(slots[0]):
-        both.turn_until(lambda: len(slots[0].transport._connections) == 3, "three connections")
-    both.turn_until(lambda: len(slots[0].transport._connections) == 2, "the stranger is gone")
+        both.turn_until(lambda: len(slots[0].transport._strangers) == 1, "the stranger is there")
+    both.turn_until(lambda: not slots[0].transport._strangers, "the stranger is gone")
+    assert len(slots[0].transport._connections) == 2
+
+
+def test_X32_a_stranger_that_says_nothing_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    slot, now = Slot(0), [0.0]
+    slot.transport._elapsed = lambda: now[0]
+    try:
+        with dialled(slot) as silent, dialled(slot) as slow:
+            slow.sendall(hello()[:20])
+            slot.turn_until(lambda: len(slot.transport._strangers) == 2, "two strangers")
+            now[0] = HELLO_TIMEOUT_S - 0.1
+            slot.turn()
+            assert len(slot.transport._strangers) == 2
+            now[0] = HELLO_TIMEOUT_S
+            slot.turn()
+            assert is_closed(silent)
+            assert is_closed(slow)
+    finally:
+        slot.close()
+    assert [text for text in caplog.messages if "refused" in text] == [
+        "a data connection was refused (no hello within 10 s)"
+    ], "one line for both"
+
+
+@pytest.mark.slow
+def test_X32_strangers_are_few_and_slots_come_in_beside_them() -> None:
+    slot = Slot(0)
+    with contextlib.closing(slot), contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(dialled(slot)) for _ in range(STRANGERS_MAX + 36)]
+        late = stack.enter_context(dialled(slot))
+        late.sendall(hello())
+        slot.turn_until(lambda: len(slot.transport._connections) == 1, "the hello is read")
+        assert len(slot.transport._strangers) <= STRANGERS_MAX
+        assert all(is_closed(stranger) for stranger in strangers[:36])
+
+
+def test_X34_who_has_not_the_key_is_a_stranger_whatever_else_it_knows() -> None:
+    slot, other = Slot(0, EncryptedSockets(make_channel_key())), EncryptedSockets(make_channel_key("another"))
+    with contextlib.closing(slot), contextlib.closing(other.connect(LOOPBACK, slot.transport.port)) as stranger:
+        data, refused = [memoryview(hello())], False
+
+        def knock() -> bool:
+            nonlocal refused
+            try:
+                stranger.sendmsg(data)
+                refused = stranger.recv(1) == b""
+            except BlockingIOError:
+                pass
+            except OSError:
+                refused = True
+            return refused
+
+        slot.turn_until(knock, "it is refused")
+        assert not slot.transport._connections
+
+
+def test_X32_no_descriptor_left_is_waited_out_without_turning_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    slot, now = Slot(0), [0.0]
+    slot.transport._elapsed = lambda: now[0]
+    try:
+        with dialled(slot) as peer:
+            peer.sendall(hello())
+            with no_descriptors_left():
+                assert len(slot.selector.select(10)) == 1
+                slot.turn()
+                assert slot.selector.select(0) == [], "the listener is left alone for a while"
+                slot.turn()
+            assert not slot.transport._connections
+            now[0] = ACCEPT_PAUSE_S
+            slot.turn_until(lambda: len(slot.transport._connections) == 1, "the peer is in")
+    finally:
+        slot.close()
+    assert caplog.messages == ["a data connection cannot be accepted (Too many open files)"]
+
+
+def test_X32_a_connection_that_is_gone_before_it_is_accepted_ends_nothing() -> None:
+    class Aborted(Sockets):
+        def accept(self, listening: Listening) -> Channel:
+            super().accept(listening).close()
+            raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
+
+    selector = selectors.DefaultSelector()
+    transport = DataTransport(selector, LOOPBACK, ATTEMPT, TOKEN, Aborted())
+    with socket.create_connection((LOOPBACK, transport.port), 10):
+        for key, mask in selector.select(10):
+            key.data(mask)
+    transport.close()
+    selector.close()
 
 
 BROKEN = {

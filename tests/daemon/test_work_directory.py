@@ -7,13 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tidegate.daemon.work_directory import make_work_directory, sweep_work_directories
+import pytest
+
+from tidegate.daemon import work_directory
+from tidegate.daemon.work_directory import WorkDirectory, find_work_directories, sweep_work_directories
 
 
-def test_only_directories_of_daemons_that_are_gone_are_swept(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    left = tmp_path / f"tidegate-{gone.pid}-abc_12"
+@pytest.fixture
+def gone() -> int:
+    """A process id that nobody has."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_X36_only_directories_of_daemons_that_are_gone_are_swept(tmp_path: Path, gone: int) -> None:
+    left = tmp_path / f"tidegate-{gone}-abc_12"
     (left / "spark").mkdir(parents=True)
     kept = [tmp_path / f"tidegate-{os.getpid()}-abc_12", tmp_path / "tidegate-demo-abc", tmp_path / "other"]
     for each in kept:
@@ -22,7 +31,52 @@ def test_only_directories_of_daemons_that_are_gone_are_swept(tmp_path: Path) -> 
     assert all(each.is_dir() for each in kept)
 
 
-def test_a_new_directory_carries_the_process_id(tmp_path: Path) -> None:
-    made = make_work_directory(tmp_path)
-    assert made.is_dir()
-    assert made.name.startswith(f"tidegate-{os.getpid()}-")
+def test_X36_a_directory_in_use_is_kept_where_process_ids_mean_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between containers that share a temporary directory."""
+    made = WorkDirectory(tmp_path)
+    monkeypatch.setattr(work_directory, "is_alive", lambda _pid: False)
+    assert sweep_work_directories(tmp_path) == []
+    assert made.path.is_dir()
+    made.remove()
+
+
+def test_X36_a_link_with_such_a_name_leads_nowhere(tmp_path: Path, gone: int) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter").write_text("dear")
+    link = tmp_path / f"tidegate-{gone}-abc"
+    link.symlink_to(tmp_path / "mine")
+    assert sweep_work_directories(tmp_path) == []
+    assert find_work_directories(tmp_path) == []
+    assert (tmp_path / "mine" / "letter").read_text() == "dear"
+
+
+def test_X36_directories_of_other_users_are_theirs_to_remove(
+    tmp_path: Path, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / f"tidegate-{gone}-abc"
+    other.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert sweep_work_directories(tmp_path) == []
+    assert find_work_directories(tmp_path) == []
+    assert other.is_dir()
+
+
+def test_a_new_directory_carries_the_process_id_and_is_private(tmp_path: Path) -> None:
+    made = WorkDirectory(tmp_path)
+    assert made.path.name.startswith(f"tidegate-{os.getpid()}-")
+    assert made.path.stat().st_mode & 0o777 == 0o700
+    made.remove()
+    made.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_X36_a_program_that_fails_before_it_could_remove_its_directory_leaves_none(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from tidegate.daemon.work_directory import WorkDirectory\n"
+        "kept = WorkDirectory(pathlib.Path(sys.argv[1])); (kept.path / 'spark').mkdir(); raise SystemExit(2)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []

@@ -22,15 +22,12 @@ def increments(rig: Rig) -> list[str]:
 
 
 def test_F17_F28_state_in_rocksdb_stays_exact_through_kills_rescaling_and_a_change_of_the_backend(
-    make_rig: RigMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_rig: RigMaker, tmp_path: Path
 ) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
     # A small part of the 500 products changes between two checkpoints, however slow the machine makes them.
-    rig = make_rig(seed=81, rate=100, backend="rocksdb", interval="100ms")
+    rig = make_rig(seed=81, rate=100, backend="rocksdb", interval="100ms", savepoint_roots=(str(tmp_path),))
     first = rig.running()
-    assert len(list(scratch.glob(f"{PREFIX}*/db"))) == 2
+    assert len(list(rig.scratch.glob(f"{PREFIX}*/db"))) == 2
     attempt = first.attempt
     assert kill(first.slots()[0])
     first.wait_attempt(attempt)
@@ -42,4 +39,4 @@ def test_F17_F28_state_in_rocksdb_stays_exact_through_kills_rescaling_and_a_chan
     third = restoring(rig, path, "--repeat-output").wait_running()
     third.wait_committed()
     finish_repeated(rig, third)
-    assert list(scratch.glob(f"{PREFIX}*")) == [], "somebody left state behind"
+    rig.assert_clean()

@@ -23,10 +23,11 @@ from tidegate.storage.local import LocalStorage
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def tidegate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does."""
+def tidegate(*arguments: str | Path, of: DaemonProcess | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user does, in the environment of a daemon."""
     command = [sys.executable, "-m", "tidegate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    environ = None if of is None else of.environ
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environ)
 
 
 def address(daemon: DaemonProcess) -> str:
@@ -34,7 +35,7 @@ def address(daemon: DaemonProcess) -> str:
 
 
 def take_savepoint(daemon: DaemonProcess, directory: Path) -> Path:
-    done = tidegate("savepoint", daemon.pipeline, directory, "--http", address(daemon))
+    done = tidegate("savepoint", daemon.pipeline, directory, "--http", address(daemon), of=daemon)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip())
 
@@ -65,7 +66,7 @@ def finish_repeated(rig: Rig, daemon: DaemonProcess) -> None:
 
 
 def test_C26_C29_a_savepoint_disturbs_nothing_and_can_be_moved_and_restored(make_rig: RigMaker, tmp_path: Path) -> None:
-    rig = make_rig(seed=91)
+    rig = make_rig(seed=91, savepoint_roots=(str(tmp_path),))
     daemon = rig.running()
     path = take_savepoint(daemon, tmp_path / "mine")
     moved = shutil.move(path, tmp_path / "elsewhere")
@@ -91,10 +92,10 @@ def test_C26_C29_a_savepoint_disturbs_nothing_and_can_be_moved_and_restored(make
 
 def test_a_restored_savepoint_is_not_restored_again_by_the_next_start(make_rig: RigMaker, tmp_path: Path) -> None:
     """A supervisor repeats the command line for ever; into a new directory, too, with another parallelism."""
-    rig = make_rig(seed=92)
+    rig = make_rig(seed=92, savepoint_roots=(str(tmp_path),))
     first = rig.running()
     path = take_savepoint(first, tmp_path / "mine")
-    assert tidegate("stop", first.pipeline, "--http", address(first)).stdout == "stopped\n"
+    assert tidegate("stop", first.pipeline, "--http", address(first), of=first).stdout == "stopped\n"
     assert first.wait() == 0
     new = tmp_path / "new"
     assert "new checkpoint directory" in refused(restoring(rig, path, directory=new))
@@ -109,19 +110,27 @@ def test_a_restored_savepoint_is_not_restored_again_by_the_next_start(make_rig: 
 
 
 def test_C15_orders_are_refused_where_they_cannot_be_carried_out(make_rig: RigMaker, tmp_path: Path) -> None:
-    rig = make_rig(seed=93)
+    rig = make_rig(seed=93, savepoint_roots=(str(tmp_path / "root"),))
     gone = tidegate("savepoint", rig.pipeline.write(tmp_path / "p.yaml"), "--http", "http://127.0.0.1:9")
     assert gone.returncode == 1
     assert "no daemon answers at http://127.0.0.1:9" in gone.stderr
     daemon = rig.running()
     other = rig.daemon(name="another").pipeline
-    wrong = tidegate("savepoint", other, "--http", address(daemon))
+    wrong = tidegate("savepoint", other, "--http", address(daemon), of=daemon)
     assert wrong.returncode == 1
     assert "not 'another'" in wrong.stderr
-    (tmp_path / "file").write_text("")
-    blocked = tidegate("savepoint", daemon.pipeline, tmp_path / "file", "--http", address(daemon))
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "file").write_text("")
+    blocked = tidegate("savepoint", daemon.pipeline, tmp_path / "root" / "file", "--http", address(daemon), of=daemon)
     assert blocked.returncode == 1
     assert "a part of the path is a file" in blocked.stderr
+    outside = tidegate("savepoint", daemon.pipeline, tmp_path / "outside", "--http", address(daemon), of=daemon)
+    assert outside.returncode == 1
+    assert "`savepoints.roots`" in outside.stderr
+    assert not (tmp_path / "outside").exists()
+    stranger = tidegate("stop", daemon.pipeline, "--http", address(daemon))  # does not see the daemon's files
+    assert stranger.returncode == 1
+    assert "the order has no token" in stranger.stderr
     ours = take_savepoint(daemon, rig.pipeline.directory / "savepoints")
     listed = tidegate("checkpoints", daemon.pipeline).stdout
     assert str(ours) in listed

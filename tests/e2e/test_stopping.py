@@ -44,16 +44,19 @@ def test_a_second_signal_ends_at_once_and_the_next_daemon_is_exact(make_rig: Rig
         assert first.wait() == 128 + signal.SIGTERM
     assert "second signal: ending without a final checkpoint" in first.text()
     wait_until(lambda: not any(map(is_alive, below)), "nothing of the daemon is left")
+    rig.assert_clean()
     second = rig.daemon(heartbeat_timeout="10s", shutdown_grace="30s").start().wait_running()
     rig.finish(second)
 
 
 def test_sigterm_while_starting_ends_with_0_and_leaves_nothing(make_rig: RigMaker) -> None:
-    daemon = make_rig(seed=63).daemon().start()
+    rig = make_rig(seed=63)
+    daemon = rig.daemon().start()
     wait_until(lambda: any("java" in one.command for one in find_descendants(daemon.pid)), "Spark is starting")
     assert daemon.terminate() == 0, daemon.text()[-3000:]
     assert "is running" not in daemon.text()
     assert "Traceback" not in daemon.text()
+    rig.assert_clean()
 
 
 def test_sigterm_while_the_broker_is_down_ends_within_the_grace_with_exit_code_6(
@@ -68,6 +71,7 @@ def test_sigterm_while_the_broker_is_down_ends_within_the_grace_with_exit_code_6
     broker.kill()
     assert first.terminate() == 6, first.text()[-3000:]
     assert "Traceback" not in first.text()
+    rig.assert_clean()
     assert "within 3 s (runtime.shutdown_grace)" in first.text() or "after the grace of 3 s" in first.text()
     broker.start()
     rig.finish(rig.daemon().start().wait_running())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -17,6 +19,10 @@ class Identity(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Key and certificate, as a broker's PEM key store wants them."""
         return self.key.read_text("ascii") + self.certificate.read_text("ascii")
+
+    def certificate_first(self) -> str:
+        """The same, as a daemon's slots get it."""
+        return self.certificate.read_text("ascii") + self.key.read_text("ascii")
 
 
 class Authority:
@@ -54,3 +60,11 @@ class Authority:
 _NEW_KEY = (
     "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "2", "-sha256", "-keyout",
 )  # fmt: skip
+
+
+@cache
+def make_channel_key(name: str = "tidegate") -> str:
+    """As tidegate.daemon.channel_key makes one; another one for each name."""
+    with TemporaryDirectory() as directory:
+        made = Authority(Path(directory), name)
+        return Identity(made.file, Path(directory) / "ca-key.pem").certificate_first()

@@ -158,7 +158,7 @@ def _write_in_place(storage: LocalStorage, name: str, data: bytes) -> bool:
 def _plant(bug: str) -> None:
     match bug:
         case "no-content-sync":
-            local._write_synced = lambda path, data: path.write_bytes(data)  # type: ignore[assignment]  # a planted bug may be crude
+            local._write_synced = lambda path, data, **_: path.write_bytes(data)
         case "no-folder-sync":
             local._sync_folder = lambda folder: None
         case "in-place":

@@ -39,7 +39,7 @@ class DaemonProcess:
         self.pipeline = pipeline
         self.log = log
         self._command = [sys.executable, *(command or ("-m", "tidegate", "run")), str(pipeline)]
-        self._environ = {**os.environ, **(environ or {})}
+        self.environ = {**os.environ, **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.transactional = True
         """Whether its checkpoints tell how many records they commit."""
@@ -55,7 +55,7 @@ class DaemonProcess:
                 stdout=out,
                 stderr=out,
                 stdin=subprocess.DEVNULL,
-                env=self._environ,
+                env=self.environ,
                 start_new_session=True,
             )
         return self

@@ -46,6 +46,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     """With the running totals; without them the pipeline has no exchange and no state."""
     spark: dict[str, str] = {}
     backend: str = "memory"
+    savepoint_roots: tuple[str, ...] = ()
 
     def write(self, path: Path) -> Path:
         """Write the file (JSON is YAML) and return its path."""
@@ -91,6 +92,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
                 "mode": self.mode,
                 "transaction_timeout": self.transaction_timeout,
             },
+            "savepoints": {"roots": list(self.savepoint_roots)},
             "state": {"backend": self.backend},
             "restart": {"initial": "100ms", "max": self.restart_max, "give_up_after": "1000 in 10m"},
             "runtime": {

@@ -33,6 +33,9 @@ class Rig:
         unique = uuid.uuid4().hex[:8]
         self.broker = broker
         self.directory = directory
+        self.scratch = directory / "scratch"
+        """Temporary files of all daemons; nothing else may be left where they ended by themselves."""
+        self.scratch.mkdir(parents=True)
         self.seed = seed
         self.pipeline = OrdersPipeline(
             name=f"e2e-{unique}",
@@ -53,7 +56,8 @@ class Rig:
         number = len(self.daemons)
         pipeline = msgspec.structs.replace(self.pipeline, **overrides)
         path = pipeline.write(self.directory / f"pipeline-{number}.yaml")
-        made = DaemonProcess(path, self.directory / f"daemon-{number}.log", command=command)
+        environ = {"TMPDIR": str(self.scratch)}
+        made = DaemonProcess(path, self.directory / f"daemon-{number}.log", environ, command=command)
         made.transactional = pipeline.mode == "exactly-once"
         self.daemons.append(made)
         return made
@@ -105,7 +109,13 @@ class Rig:
         self.wait_output()
         code = daemon.terminate()
         assert code == 0, f"SIGTERM: exit code {code}\n{daemon.text()[-4000:]}"
+        self.assert_clean()
         self.assert_exact()
+
+    def assert_clean(self) -> None:
+        """No daemon has left temporary files, and what a killed one had left is swept (X36)."""
+        left = sorted(str(path.relative_to(self.scratch)) for path in self.scratch.iterdir())
+        assert left == [], left
 
     def verdicts(self) -> list[Verdict]:
         """What the independent check says about the outputs."""

@@ -16,10 +16,13 @@ import pytest
 
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
 from tidegate.daemon.broker.ports import reserve_ports
 from tidegate.daemon.java import java_home
 
 pytestmark = pytest.mark.slow
+
+CLUSTER_SECRET = "of-the-whole-cluster-4711"
 
 
 def listens(port: int) -> bool:
@@ -31,12 +34,14 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster: a master and one worker with two cores, on loopback."""
+    """A standalone cluster that has a secret: a master and one worker with two cores, on loopback."""
     home = Path(pyspark.__path__[0])
     port, web = reserve_ports(2)  # kept: Spark takes the next one when its port is in use
     environ = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     environ["SPARK_WORKER_DIR"] = str(tmp_path / "work")
     environ["SPARK_LOCAL_DIRS"] = str(tmp_path / "local")
+    secured = {**ENCRYPTED_SPARK, SECRET: CLUSTER_SECRET}
+    environ["SPARK_DAEMON_JAVA_OPTS"] = " ".join(f"-D{name}={value}" for name, value in secured.items())
     master = f"spark://127.0.0.1:{port}"
     runs = str(home / "bin" / "spark-class")
     program = "org.apache.spark.deploy"
@@ -56,10 +61,11 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
-def check(user: User, master: str, **spark: str) -> None:
+def check(user: User, master: str, *, encryption: str = "auto", **spark: str) -> None:
     """Two slots, an exchange between them, 400 records: exact, with the slots' own log lines."""
     source, out = user.numbers(partitions=2, bad_records="skip")
     user.document["spark"] = {"master": master, **spark}
+    user.document.setdefault("runtime", {})["encryption"] = encryption
     user.document["parallelism"] = 2
     user.document["steps"].append(
         {"name": "counted", "from": "shown", "key": "m", "aggregate": {"seen": "count(*)", "last": "last(id)"}}
@@ -71,6 +77,8 @@ def check(user: User, master: str, **spark: str) -> None:
     ended = user.run()
     print(f"{master}: {time.monotonic() - began:.1f} s")
     ended.says(0, "DIVIDE_BY_ZERO")
+    assert ("is encrypted" in ended.text) is (encryption == "always")
+    assert CLUSTER_SECRET not in ended.text
     assert any("subtask" in line for line in log_lines(ended.text)), "a slot's line arrived"
     rows = user.rows(out)
     assert sorted(row["last"] for row in rows) == list(range(400))
@@ -83,9 +91,11 @@ def test_local_threads(user: User) -> None:
     check(user, "local[2]")
 
 
-def test_local_cluster(user: User) -> None:
-    check(user, "local-cluster[2,1,512]")
+def test_X34_local_cluster_encrypted(user: User) -> None:
+    check(user, "local-cluster[2,1,512]", encryption="always")
 
 
-def test_standalone_cluster(user: User, standalone: str) -> None:
-    check(user, standalone, **{"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
+def test_X34_standalone_cluster_encrypted(user: User, standalone: str) -> None:
+    """On loopback nothing asks for it, so it is asked for here; beyond that it is the same."""
+    spark = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", SECRET: CLUSTER_SECRET}
+    check(user, standalone, encryption="always", **spark)

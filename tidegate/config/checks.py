@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tidegate.config.columns import derive_type
+from tidegate.config.encryption import decide_encryption_findings
 from tidegate.config.login import decide_login_findings
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Finding, Side, decide_kafka_findings, decide_spark_findings
@@ -96,6 +97,7 @@ def _servers(settings: PipelineSettings) -> Iterator[Issue]:
 def _spark(settings: PipelineSettings) -> Iterator[Issue]:
     yield from _findings(("spark",), decide_spark_findings(settings.spark))
     master, wanted = settings.spark_master, settings.parallelism
+    yield from _findings(("spark",), decide_encryption_findings(settings.runtime.encryption, master, settings.spark))
     slots = None
     if match := _LOCAL.fullmatch(master):
         slots = None if match[1] == "*" else int(match[1])

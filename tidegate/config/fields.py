@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 import msgspec
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
@@ -204,6 +205,8 @@ def _expression(value: object) -> str:
 
 def _property(value: object) -> str | SecretStr:
     if isinstance(value, SecretStr | str):
+        if "\0" in (value.get_secret_value() if isinstance(value, SecretStr) else value):
+            raise refusal("the value has a NUL byte", "remove it: whatever reads the value ends there")
         return value
     if isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -314,6 +317,19 @@ def _directory(value: object) -> str:
     path = text.removeprefix("file://")
     if not path.startswith("/") or (separator and scheme != "file"):
         raise refusal(f"`{text[:60]}` is not an absolute directory", "for instance file:///var/lib/tidegate")
+    if "\0" in text or (separator and "\0" in unquote(path)):
+        raise refusal("the directory has a NUL byte, which no path has", "for instance file:///var/lib/tidegate")
+    return text
+
+
+def _directories(value: object) -> tuple[str, ...]:
+    return tuple(_directory(item) for item in (value if isinstance(value, list) else [value]))
+
+
+def _file(value: object) -> str:
+    text = require_text(value, "a file", "for instance /etc/tidegate/orders.token")
+    if not text.startswith("/") or "\0" in text:
+        raise refusal(f"{text[:60]!r} is not an absolute path", "for instance /etc/tidegate/orders.token")
     return text
 
 
@@ -363,4 +379,6 @@ UnalignedWord = Annotated[
         },
     ),
 ]
+File = Annotated[str, Check(_file, _WORDS)]
+Directories = Annotated[tuple[str, ...], Check(_directories, _WORD_OR_LIST)]
 Directory = Annotated[str, Check(_directory, {"type": "string", "examples": ["file:///var/lib/tidegate"]})]

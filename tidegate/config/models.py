@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from tidegate.config.fields import (
     Column,
     ColumnType,
+    Directories,
     Directory,
     ExpressionText,
+    File,
     GiveUp,
     GiveUpAfter,
     Host,
@@ -84,6 +86,21 @@ class CheckpointSettings(Settings):
     ] = 900_000
 
 
+class SavepointSettings(Settings):
+    """Where savepoints may be written."""
+
+    LATER: ClassVar[dict[str, str]] = {
+        "directory": "name it on the command line, `tidegate savepoint FILE DIRECTORY`, below one of `savepoints.roots`"
+    }
+    roots: Annotated[
+        Directories,
+        Field(
+            description="Directories below which `tidegate savepoint FILE DIRECTORY` may write, besides the checkpoint "
+            "directory."
+        ),
+    ] = ()
+
+
 class StateSettings(Settings):
     """Where keyed state lives while the pipeline runs."""
 
@@ -116,6 +133,15 @@ class RestartSettings(Settings):
 class RuntimeSettings(Settings):
     """Slots and the daemon itself."""
 
+    encryption: Annotated[
+        str,
+        choice("auto", "always", "never"),
+        Field(
+            description="Whether what daemon, slots and Spark say to one another is encrypted; `auto`: when it leaves "
+            "the machine."
+        ),
+    ] = "auto"
+
     heartbeat_interval_ms: Annotated[
         int,
         duration("10ms", "1m"),
@@ -139,6 +165,13 @@ class HttpSettings(Settings):
 
     host: Annotated[Host, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, integer(0, 65535), Field(description="Port; 0 takes a free one.")] = 9095
+    token_file: Annotated[
+        File | None,
+        Field(
+            description="File with the token that `savepoint` and `stop` need; made, with mode 0600, when it is not "
+            "there. Else the daemon makes a token at every start, and the commands find it as its user on its machine."
+        ),
+    ] = None
 
 
 class LoggingSettings(Settings):
@@ -266,7 +299,6 @@ class PipelineSettings(Settings):
     LATER: ClassVar[dict[str, str]] = {
         "dead_letters": "use `bad_records: skip`, which counts them",
         "tests": "remove it",
-        "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`",
     }
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
@@ -283,6 +315,7 @@ class PipelineSettings(Settings):
         int, integer(1, 32768), Field(description="Key groups; fixed for the life of the state.")
     ] = 128
     checkpoints: Annotated[CheckpointSettings, Field(description="How often, how safe, where.")]
+    savepoints: Annotated[SavepointSettings, Field(description="Where they may be written.")] = SavepointSettings()
     state: Annotated[StateSettings, Field(description="Keyed state.")] = StateSettings()
     restart: Annotated[RestartSettings, Field(description="What follows a failed attempt.")] = RestartSettings()
     runtime: Annotated[RuntimeSettings, Field(description="Heartbeats and time limits.")] = RuntimeSettings()

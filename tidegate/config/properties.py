@@ -84,14 +84,25 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
 }
 """Names -> (reason, remedy). Aliases of these are owned as well."""
 
-_PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM files)"
+_LOADS_CODE = "it loads code into the daemon's slots, which have its passwords and its files"
 _OTHER_LOGIN = "use SCRAM, PLAIN or TLS client certificates"
+_OPENSSL = "remove it; what every program of a machine needs belongs into OpenSSL's configuration file there"
+REFUSED_KAFKA: Mapping[str, tuple[str, str]] = {
+    "plugin.library.paths": (_LOADS_CODE, "remove it"),
+    "ssl.engine.location": (_LOADS_CODE, _OPENSSL),
+    "ssl.engine.id": (_LOADS_CODE, _OPENSSL),
+    "ssl.providers": (_LOADS_CODE, _OPENSSL),
+    "sasl.kerberos.kinit.cmd": ("it is a command, which the slots would run", _OTHER_LOGIN),
+}
+"""Names -> (reason, remedy). librdkafka takes these; a pipeline file is data, and is often written by others than those
+who run it."""
+
+_PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM files)"
 UNUSABLE_KAFKA: Mapping[str, str] = {
     "ssl.keystore.location": _PEM_FILES,
     "ssl.keystore.password": _PEM_FILES,
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
-    "ssl.engine.location": _PEM_FILES,
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
     "sasl.oauthbearer.method": _OTHER_LOGIN,
     "sasl.oauthbearer.config": _OTHER_LOGIN,
@@ -135,6 +146,9 @@ def decide_kafka_findings(properties: Mapping[str, Text], side: Side) -> list[Fi
         owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
         if owned is not None:
             findings.append(Finding(name, f"belongs to Tidegate: {owned[0]}", owned[1]))
+        elif name in REFUSED_KAFKA:
+            reason, remedy = REFUSED_KAFKA[name]
+            findings.append(Finding(name, f"is refused: {reason}", remedy))
         elif name in UNUSABLE_KAFKA:
             message = "cannot be used: the client that ends transactions does not know it"
             findings.append(Finding(name, message, UNUSABLE_KAFKA[name]))

@@ -18,18 +18,20 @@ from tidegate.config.models import (
     PipelineSettings,
     RestartSettings,
     RuntimeSettings,
+    SavepointSettings,
     Settings,
     SinkSettings,
     SourceSettings,
     StateSettings,
     StepSettings,
 )
-from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, UNUSABLE_KAFKA
+from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
 from tidegate.config.units import render_duration
 
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "The file": ("", PipelineSettings),
     "Checkpoints": ("checkpoints", CheckpointSettings),
+    "Savepoints": ("savepoints", SavepointSettings),
     "State": ("state", StateSettings),
     "Restart": ("restart", RestartSettings),
     "Runtime": ("runtime", RuntimeSettings),
@@ -100,6 +102,7 @@ def render_reference() -> str:
     for title, (path, model) in SECTIONS.items():
         parts.append(_section(title, path, model))
     parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
+    parts.append(_owned("Kafka properties that are refused", REFUSED_KAFKA))
     unusable = {
         name: ("the client that ends transactions does not know it", text) for name, text in UNUSABLE_KAFKA.items()
     }
@@ -142,7 +145,7 @@ def _shape(annotation: Any) -> str:
         annotation = typing.get_args(annotation)[0]
         return _shape(annotation)
     if origin is tuple:
-        return "name or list"
+        return "one or a list"
     if origin is dict or annotation is dict:
         return "mapping"
     if origin is list:

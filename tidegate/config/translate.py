@@ -18,7 +18,7 @@ from tidegate.config.values import Path, Value
 _COMMANDS = {
     "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
     "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
-    "savepoints": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
+    "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`; where it may be is `savepoints.roots`",
 }
 """What users look for in the file and find on the command line."""
 _SECTIONS: tuple[Path, ...] = ((), ("checkpoints",), ("state",), ("restart",), ("runtime",), ("http",), ("logging",))

@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 import os
-import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 from tidegate.config.errors import Problem
@@ -20,10 +20,11 @@ from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.findings import Finding, StartRefused, derive_exit_code
 from tidegate.daemon.http import HttpUnavailable, explain_unavailable
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.order_token import check_token_file
 from tidegate.daemon.running_commands import ask_daemon, derive_address
 from tidegate.daemon.start_check import check_start, open_checkpoints
 from tidegate.daemon.stores import Stores
-from tidegate.daemon.work_directory import make_work_directory
+from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.plan.graph import Plan
 
@@ -63,9 +64,15 @@ def _look_around(loaded: LoadedPipeline) -> list[Finding]:
     if trouble is not None:
         findings.append(Finding(loaded.problem(("http", "port"), trouble.message), trouble.exit_code, trouble))
     try:
-        shutil.rmtree(make_work_directory(), ignore_errors=True)
+        WorkDirectory().remove()
     except TidegateError as error:
         findings.append(Finding(loaded.problem((), error.message), error.exit_code, error))
+    named = loaded.settings.http.token_file
+    try:
+        if named is not None:
+            check_token_file(Path(named))
+    except TidegateError as error:
+        findings.append(Finding(loaded.problem(("http", "token_file"), error.message), error.exit_code, error))
     return findings
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import queue
-import select
+import selectors
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -40,11 +41,18 @@ class ControlLost(AttemptFailed):
 
 
 class ControlLink:
-    """Connect, exchange the first messages, then `start` the thread. `wake` is called for every order that arrives."""
+    """Connect, exchange the first messages, then `start` the thread. `wake` is called for every order that arrives.
 
-    def __init__(self, host: str, port: int, wake: Callable[[], None], timeout_s: float) -> None:
+    With `tls` everything is encrypted, and both ends show the daemon's key (`channel_key.py`).
+    """
+
+    def __init__(
+        self, host: str, port: int, wake: Callable[[], None], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         try:
             self._sock = socket.create_connection((host, port), timeout_s)
+            if tls is not None:
+                self._sock = tls.wrap_socket(self._sock)
         except OSError as error:
             raise ControlLost(f"the daemon at {host}:{port} cannot be reached from this executor: {error}") from error
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -98,7 +106,9 @@ class ControlLink:
         self._sock.close()
 
     def _serve(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
-        watched: list[socket.socket | int] = [self._sock, self._poke_read]
+        watched = selectors.DefaultSelector()
+        watched.register(self._sock, selectors.EVENT_READ)
+        watched.register(self._poke_read, selectors.EVENT_READ)
         heard = time.monotonic()
         beat_at = heard
         try:
@@ -109,14 +119,14 @@ class ControlLink:
                 if now >= beat_at:
                     self._sock.sendall(encode_message(heartbeat()))
                     beat_at = now + interval_s
-                wait = max(0.0, min(beat_at, heard + lease_s) - now)
-                readable, _, _ = select.select(watched, [], [], wait)
+                wait = 0.0 if self._decrypted else max(0.0, min(beat_at, heard + lease_s) - now)
+                readable = [key.fileobj for key, _ in watched.select(wait)]
                 if self._poke_read in readable:
                     os.read(self._poke_read, 4096)
                 self._drain_outbox()
                 if self._closing:
                     return
-                if self._sock in readable:
+                if self._sock in readable or self._decrypted:
                     message = decode_driver_message(self._read_body())
                     heard = time.monotonic()
                     if not isinstance(message, Ping):
@@ -125,6 +135,13 @@ class ControlLink:
         except (OSError, ControlLost) as error:
             if not self._closing:
                 self._end_process(f"control connection lost: {error}")
+        finally:
+            watched.close()
+
+    @property
+    def _decrypted(self) -> bool:
+        """Something has arrived already that no selector sees any more."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
 
     def _drain_outbox(self) -> None:
         while not self._outbox.empty():

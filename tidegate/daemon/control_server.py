@@ -1,37 +1,28 @@
-"""The daemon's end of the control connections: an asyncio server that admits the slots of the running attempt.
+"""The daemon's end of the control connections: admits the slots of the running attempt (the door: `control_door.py`).
 
 It pings every slot (which renews the slot's lease), listens for heartbeats, and reports a slot as lost when its
-connection ends, its process falls silent behind its deployment, or its loop stops turning. Spark notices none of the
+connection ends, its process falls silent after its deployment, or its loop stops turning. Spark notices none of the
 last two.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import ssl
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import msgspec
-
 from tidegate import __version__
+from tidegate.daemon.control_door import HELLO_TIMEOUT_S, STRANGERS_MAX, TROUBLE, Door, read_hello, read_message
+from tidegate.daemon.repeats import Complaints
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.task.messages import (
-    LENGTH,
-    MESSAGE_BYTES_MAX,
-    DriverMessage,
-    Heartbeat,
-    Hello,
-    Ping,
-    SlotMessage,
-    decode_slot_message,
-    encode_message,
-)
+from tidegate.task.messages import DriverMessage, Heartbeat, Hello, Ping, SlotMessage, encode_message
 
 logger = logging.getLogger(__name__)
 
-HELLO_TIMEOUT_S: Final = 10.0
 LOOP_STUCK_MS: Final = 120_000
 """A loop that has not turned for this long is stuck in an operator, even though its process answers."""
 
@@ -90,11 +81,14 @@ class Listener:
 class ControlServer:
     """Serves one attempt at a time; slots of any other attempt are turned away."""
 
-    def __init__(self, host: str, interval_s: float, timeout_s: float) -> None:
+    def __init__(self, host: str, interval_s: float, timeout_s: float, strangers_max: int = STRANGERS_MAX) -> None:
+        """`strangers_max`: see Door."""
         self._host = host
         self._interval_s = interval_s
         self._timeout_s = timeout_s
-        self._server: asyncio.Server | None = None
+        self._strangers_max = strangers_max
+        self._complaints = Complaints(logger)
+        self._door: Door | None = None
         self._attempt: Attempt | None = None
         self._token = ""
         self._listener: Listener | None = None
@@ -105,9 +99,14 @@ class ControlServer:
 
     async def start(self) -> None:
         """Bind to a free port."""
-        self._server = await asyncio.start_server(self._serve, self._host, 0, limit=1 << 20)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self._door = Door(self._host, self._strangers_max, self._serve_slot)
+        self.port = self._door.port
         self._watch = asyncio.get_running_loop().create_task(self._watch_slots())
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """See Door."""
+        if self._door is not None:
+            self._door.encrypt(context)
 
     def admit(self, attempt: Attempt, token: str, listener: Listener) -> None:
         """From now on slots of this attempt are admitted, and only those."""
@@ -131,37 +130,46 @@ class ControlServer:
         self.dismiss()
         if self._watch is not None:
             self._watch.cancel()
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        slot: SlotConnection | None = None
+        """A connection that came in by another door (the simulation's)."""
         try:
-            hello = await asyncio.wait_for(_read(reader), HELLO_TIMEOUT_S)
-            if not isinstance(hello, Hello) or not self._admits(hello):
-                return
-            slot = SlotConnection(hello, writer)
-            self._slots[slot] = None
-            assert self._listener is not None
-            self._listener.registered(slot)
+            hello = await asyncio.wait_for(read_hello(reader.readexactly), HELLO_TIMEOUT_S)
+        except TROUBLE:
+            writer.close()
+            return
+        await self._serve_slot(hello, reader, writer)
+
+    async def _serve_slot(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._admits(hello):
+            writer.close()
+            return
+        slot = SlotConnection(hello, writer)
+        self._slots[slot] = None
+        assert self._listener is not None
+        self._listener.registered(slot)
+        try:
             while True:
-                message = await _read(reader)
+                message = await read_message(reader.readexactly)
                 slot.heard_at = _now()
                 if slot not in self._slots:
                     return
                 self._check_loop(slot, message)
                 self._listener.message(slot, message)
-        except (asyncio.IncompleteReadError, OSError, TimeoutError, msgspec.DecodeError) as error:
-            if slot is not None:
-                self._report_lost(slot, f"its control connection ended ({type(error).__name__})")
+        except TROUBLE as error:
+            self._report_lost(slot, f"its control connection ended ({type(error).__name__})")
         finally:
-            if slot is not None:
-                slot.closed.set()
+            slot.closed.set()
             writer.close()
 
     def _admits(self, hello: Hello) -> bool:
-        if hello.attempt != self._attempt or hello.token != self._token:
-            logger.warning("slot of attempt %s turned away: the running attempt is %s", hello.attempt, self._attempt)
+        right = hmac.compare_digest(hello.token.encode(), self._token.encode())
+        if self._attempt is None or hello.attempt != self._attempt or not right:
+            self._complaints.report(
+                "a slot of another attempt was turned away", f"{hello.attempt}; the running one is {self._attempt}"
+            )
             return False
         if hello.version != __version__:
             logger.error("slot on %s has tidegate %s, the daemon %s", hello.host, hello.version, __version__)
@@ -193,10 +201,3 @@ class ControlServer:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def _read(reader: asyncio.StreamReader) -> SlotMessage:
-    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if length > MESSAGE_BYTES_MAX:
-        raise msgspec.DecodeError(f"message of {length} bytes")
-    return decode_slot_message(await reader.readexactly(length))

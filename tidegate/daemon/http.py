@@ -2,7 +2,8 @@
 
 The server has a thread and an event loop of its own and is started before any other work, with everything imported:
 importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
-one at a time, so probes never wait for a scrape. The paths are told in docs/operations.md.
+one at a time, so probes never wait for a scrape. Connections are bounded (`http_places.py`), and requests that a web
+page has sent are refused (`http_admission.py`). The paths are described in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -10,23 +11,29 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import errno
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import prometheus_client.exposition
 import prometheus_client.openmetrics.exposition
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
-from tidegate.daemon.http_commands import COMMAND_PATHS, CommandHandlers
+from tidegate.daemon.http_admission import LOCALHOST, decide_host, is_loopback
+from tidegate.daemon.http_commands import COMMAND_PATHS, CommandHandlers, answer_refusal
+from tidegate.daemon.http_places import Place, Places, make_client_logger
 from tidegate.daemon.logs import redact
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
+
+logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
@@ -34,7 +41,9 @@ BEAT_LIMIT_S: Final = 30.0
 SWITCH_INTERVAL_S: Final = 0.001
 """How long a busy thread keeps the interpreter while the server waits for it. With Python's 5 ms a probe that needs
 several turns took 52 ms (p99) beside one busy thread, with 1 ms it took 7 ms; the daemon has no hot loop to slow."""
-KEEPALIVE_S: Final = 30.0
+LINGERING_S: Final = 1.0
+"""For the rest of a body that nobody wants."""
+ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared
 ACCEPT_TURNS: Final = 3
 """Turns of the loop until aiohttp knows a connection that was accepted last; it closes only those."""
 BACKLOG: Final = 128
@@ -47,8 +56,6 @@ PATHS: Final = {
     "/status": "figures of the pipeline as JSON",
 }
 ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
-
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class HttpUnavailable(TidegateError):
@@ -80,7 +87,9 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
-        self.commands = CommandHandlers()
+        self._names = frozenset({host}) - ANY_ADDRESS
+        self.places = Places()
+        self.commands = CommandHandlers(self.places, self._names)
         self._renders: dict[bool, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "metrics")
@@ -98,6 +107,11 @@ class HttpServer:
             raise explain_unavailable(self._host, self._port, error) from error
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.beat()
+        return self._port
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it is started."""
         return self._port
 
     @property
@@ -136,12 +150,21 @@ class HttpServer:
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         runner = web.AppRunner(
-            self._application(), access_log=None, keepalive_timeout=KEEPALIVE_S, shutdown_timeout=1.0
+            self._application(),
+            access_log=None,
+            logger=make_client_logger(self.places.complaints),
+            lingering_time=LINGERING_S,
+            shutdown_timeout=1.0,
         )
         await runner.setup()
-        assert runner.server is not None, "it is set up"
+        answering = runner.server
+        assert answering is not None, "it is set up"
+
+        def make_place() -> Place:
+            return Place(answering(), self.places)
+
         try:
-            server = await self._loop.create_server(runner.server, self._host, self._port, backlog=BACKLOG)
+            server = await self._loop.create_server(make_place, self._host, self._port, backlog=BACKLOG)
             self._bound.set_result(int(server.sockets[0].getsockname()[1]))
             await self._ended.wait()
             # One that is accepted while the server closes would stay open: Python 3.11 forgets it.
@@ -154,7 +177,7 @@ class HttpServer:
             await runner.cleanup()
 
     def _application(self) -> web.Application:
-        application = web.Application(client_max_size=REQUEST_BYTES_MAX)
+        application = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._make_guard()])
         handlers: dict[str, Handler] = {
             "/": self._answer_index,
             "/metrics": self._answer_metrics,
@@ -169,6 +192,31 @@ class HttpServer:
         for alias, path in ALIASES.items():
             application.router.add_get(alias, handlers[path])
         return application
+
+    def _make_guard(self) -> Middleware:
+        # Whoever can reach another address than loopback can read what is told here anyway, under any name.
+        names = self._names if is_loopback(self._host) or self._host == LOCALHOST else None
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            place = self.places.find(request.protocol)
+            if place is None:  # it was closed a moment ago
+                return web.Response(status=503)
+            place.request_begins()
+            try:
+                refusal = None if names is None else decide_host(request.headers.get("Host"), names)
+                if refusal is not None:
+                    return answer_refusal(refusal)
+                return await handler(request)
+            except (web.HTTPException, ConnectionError):
+                raise
+            except Exception:
+                logger.exception("internal error while %s %s was answered", request.method, request.path)
+                return web.Response(status=500, text="internal error; it is in the log\n")
+            finally:
+                place.request_ends()
+
+        return guard
 
     async def _answer_live(self, _request: web.Request) -> web.Response:
         silent_s = self._elapsed() - self._beat_at

@@ -11,12 +11,15 @@ import datetime
 import logging
 import re
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
 
+from tidegate.daemon.repeats import INTERVAL_S, Repeats, Withheld
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.task.messages import LogRecord
@@ -24,6 +27,8 @@ from tidegate.task.messages import LogRecord
 FORMATS: Final = ("auto", "text", "json")
 REDACTED: Final = "***"
 MESSAGE_CHARACTERS_MAX: Final = 32_768
+SAME_LINES_MAX: Final = 5
+"""So often the same line is written within an interval; further ones are counted."""
 QUIET_LOGGERS: Final = {
     "kafka": logging.CRITICAL,  # tells an outage thirty times a second; what it means is told by whoever asked
     "py4j": logging.WARNING,
@@ -34,6 +39,9 @@ QUIET_LOGGERS: Final = {
 """Libraries that tell their life at INFO, and from which level on they matter to operators."""
 
 _SHORT_SECRET: Final = 4
+_HEAD_CHARACTERS: Final = 500
+_COUNTS: Final = "tidegate_counts"
+"""Attribute of records that say how often a line was not written."""
 _EXTRAS: Final = ("attempt", "checkpoint", "subtask")
 
 
@@ -185,12 +193,66 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+class _Line(NamedTuple):
+    """What makes two records the same line. `digest` stands for the whole text, `head` is for people."""
+
+    logger: str
+    level: int
+    digest: int
+    head: str
+
+
+class RepeatFilter:
+    """A filter for `handler`: the same line SAME_LINES_MAX times in an interval, then the number of further ones.
+
+    A fault that repeats a thousand times a second fills no disk, and hides nothing else.
+    """
+
+    def __init__(self, handler: logging.Handler, elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._handler = handler
+        self._repeats: Repeats[_Line] = Repeats(INTERVAL_S, SAME_LINES_MAX, elapsed)
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging.Filter."""
+        if vars(record).get(_COUNTS):
+            return True
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError, LookupError):  # arguments that do not fit: the handler reports it
+            return True
+        line = _Line(record.name, record.levelno, hash((text, render_exception(record))), text[:_HEAD_CHARACTERS])
+        with self._lock:
+            overdue = self._repeats.overdue()
+            passes = self._repeats.may_say(line)
+        self._write(overdue)
+        return passes
+
+    def flush(self) -> None:
+        """Write what was counted so far."""
+        with self._lock:
+            overdue = self._repeats.overdue(everything=True)
+        self._write(overdue)
+
+    def _write(self, overdue: Iterable[Withheld[_Line]]) -> None:
+        for line, times, seconds in overdue:
+            attributes = {
+                "name": line.logger,
+                "levelno": line.level,
+                "levelname": logging.getLevelName(line.level),
+                "msg": f"{times} times more in {max(1.0, seconds):.0f} s: {line.head}",
+                _COUNTS: True,
+            }
+            self._handler.handle(logging.makeLogRecord(attributes))
+
+
 class LogSetup:
     """The logging of this process from `configure_logging` until `close`; `context` may be changed meanwhile."""
 
-    def __init__(self, context: LogContext, handler: logging.Handler) -> None:
+    def __init__(self, context: LogContext, handler: logging.Handler, repeats: RepeatFilter) -> None:
         self.context = context
         self._handler = handler
+        self._repeats = repeats
         root = logging.getLogger()
         self._before = (root.level, root.handlers[:])
         self._quiet = {name: logging.getLogger(name).level for name in QUIET_LOGGERS}
@@ -198,6 +260,7 @@ class LogSetup:
     def close(self) -> None:
         """Give the process back as it was."""
         root = logging.getLogger()
+        self._repeats.flush()
         self._handler.flush()
         root.setLevel(self._before[0])
         root.handlers[:] = self._before[1]
@@ -226,7 +289,9 @@ def configure_logging(
     handler = terminal if terminal is not None and text else logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter(context) if text else JsonFormatter(context))
     handler.addFilter(_matters)
-    setup = LogSetup(context, handler)
+    repeats = RepeatFilter(handler)
+    handler.addFilter(repeats)
+    setup = LogSetup(context, handler, repeats)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

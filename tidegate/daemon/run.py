@@ -53,6 +53,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
     from tidegate.daemon.expression_check import plan_file
     from tidegate.daemon.findings import StartRefused, derive_exit_code
     from tidegate.daemon.http import HttpServer
+    from tidegate.daemon.limits import raise_descriptor_limit
     from tidegate.daemon.logs import configure_logging, set_secrets
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.progress import ProgressDisplay, TerminalLogHandler, open_console
@@ -70,6 +71,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
     logs = configure_logging(
         settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
     )
+    raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__)
     http = HttpServer(settings.http.host, settings.http.port, metrics)
     display = ProgressDisplay(console, metrics.snapshot)

@@ -21,8 +21,11 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.savepoint import METADATA, read_savepoint
+from tidegate.daemon.http_admission import SCHEME
 from tidegate.daemon.http_commands import JSON, Order, OrderRefused
+from tidegate.daemon.order_token import find_token, read_token
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import TidegateError
 from tidegate.storage.open import open_storage
 
@@ -31,10 +34,18 @@ _HTTP = click.option(
     "--http", "address", metavar="URL", help="Of the daemon; default: http.host and http.port of FILE."
 )
 
+_TOKEN = click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="With the token for orders; default: http.token_file of FILE, else what the daemon keeps for its user here.",
+)
+
 ANSWER_S: Final = 30.0
 COPY_S: Final = 3600.0
 """On top of the checkpoint timeout: time to copy the state into the directory."""
 POLL_S: Final = 0.2
+HTTP_PORT: Final = 80
+"""Of an address without one."""
 
 
 class DaemonUnreachable(TidegateError):
@@ -57,31 +68,33 @@ class OrderFailed(TidegateError):
 @_FILE
 @click.argument("directory", required=False)
 @_HTTP
-def savepoint(file: Path, directory: str | None, address: str | None) -> None:
+@_TOKEN
+def savepoint(file: Path, directory: str | None, address: str | None, token_file: Path | None) -> None:
     """Take a savepoint of the running pipeline of FILE and print its path.
 
     It is written into DIRECTORY (default: `savepoints` in the checkpoint directory), and is yours: nothing removes it.
-    A relative DIRECTORY is one of this machine's.
+    DIRECTORY is below the checkpoint directory or one of `savepoints.roots`. A relative one is this machine's.
     """
     if directory == "":
         raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
     settings = read_pipeline(file, os.environ).settings
     target = directory if directory is None or "://" in directory else str(Path(directory).absolute())
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COPY_S
-    answer = ask_daemon(
-        derive_address(settings, address), "POST", "/savepoints", Order(settings.name, target), timeout_s
-    )
+    base = derive_address(settings, address)
+    token = _token(settings, base, token_file)
+    answer = ask_daemon(base, "POST", "/savepoints", Order(settings.name, target), timeout_s, token)
     click.echo(msgspec.json.decode(answer, type=SavepointDone).path)
 
 
 @click.command()
 @_FILE
 @_HTTP
-def stop(file: Path, address: str | None) -> int:
+@_TOKEN
+def stop(file: Path, address: str | None, token_file: Path | None) -> int:
     """End the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has gone."""
     settings = read_pipeline(file, os.environ).settings
     base = derive_address(settings, address)
-    ask_daemon(base, "POST", "/stop", Order(settings.name), ANSWER_S)
+    ask_daemon(base, "POST", "/stop", Order(settings.name), ANSWER_S, _token(settings, base, token_file))
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
@@ -175,13 +188,25 @@ def derive_address(settings: PipelineSettings, given: str | None) -> str:
     return f"http://[{host}]:{settings.http.port}" if ":" in host else f"http://{host}:{settings.http.port}"
 
 
-def ask_daemon(base: str, method: str, path: str, order: Order | None, timeout_s: float) -> bytes:
+def _token(settings: PipelineSettings, base: str, given: Path | None) -> str | None:
+    """None when there is none to be found: then the daemon, if there is one, says what is missing."""
+    named = given or (Path(settings.http.token_file) if settings.http.token_file is not None else None)
+    if named is not None:
+        return read_token(named)
+    _, port = _host_and_port(base)
+    return find_token(temporary_directory(), port or HTTP_PORT)
+
+
+def ask_daemon(
+    base: str, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
+) -> bytes:
     """Raises OrderFailed with the daemon's own words, DaemonUnreachable. No proxy is asked: it is our own machine."""
     host, port = _host_and_port(base)
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     body = None if order is None else msgspec.json.encode(order)
+    headers = {"Content-Type": JSON} if token is None else {"Content-Type": JSON, "Authorization": SCHEME + token}
     try:
-        connection.request(method, path, body, {"Content-Type": JSON})
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         text = answer.read()
     except (OSError, http.client.HTTPException) as error:

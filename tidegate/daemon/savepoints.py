@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import StorageError
+from tidegate.storage.local import directory_of
 
 if TYPE_CHECKING:
     from tidegate.daemon.decisions import Services
@@ -36,6 +37,36 @@ class SavepointUnavailable(TidegateError):
     code = "savepoint-unavailable"
     exit_code = 1
     retriable = True
+
+
+class DirectoryRefused(TidegateError):
+    """A savepoint was asked for in a place where none may be written."""
+
+    code = "savepoint-directory-refused"
+    exit_code = 2
+    retriable = False
+
+
+def check_directory(directory: str, roots: Sequence[str]) -> None:
+    """Savepoints are written below `roots`: whoever gives an order does not choose what the daemon's user overwrites.
+
+    Links are followed first. What is no directory of this machine is left to the storage. Raises DirectoryRefused.
+    """
+    if "://" in directory and not directory.startswith("file:"):
+        return
+    try:
+        absolute = directory.startswith(("/", "file:"))
+        target, allowed = directory_of(directory).resolve(), [directory_of(root).resolve() for root in roots]
+    except (StorageError, OSError, ValueError, RuntimeError) as error:  # a loop of links, a lone surrogate
+        raise DirectoryRefused(f"savepoints cannot be written to {directory!r}: {error}") from error
+    if not absolute:
+        raise DirectoryRefused(f"{directory!r} is not an absolute directory: name one, for instance {allowed[0]}")
+    if not any(target == root or root in target.parents for root in allowed):
+        raise DirectoryRefused(
+            f"no savepoint may be written to {target}: name a directory below {' or '.join(map(str, allowed))}, or add "
+            "one to `savepoints.roots` in the pipeline file and start the pipeline anew",
+            directory=str(target),
+        )
 
 
 class SavepointDone(msgspec.Struct, frozen=True):

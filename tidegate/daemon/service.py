@@ -11,12 +11,13 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final, NoReturn
 
+from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.secrets import reveal
 from tidegate.coordinator.entries import Writer
@@ -24,6 +25,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
+from tidegate.daemon.channel_key import accepting_context
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
@@ -33,11 +35,12 @@ from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable
+from tidegate.daemon.order_token import provide_token
+from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.start_check import check_start, open_checkpoints
 from tidegate.daemon.status import PipelineState
-from tidegate.daemon.work_directory import make_work_directory
+from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -76,7 +79,7 @@ class Daemon:
         self._http = http
         self._log_context = log_context
         storage = open_checkpoints(loaded)
-        self._work_dir = make_work_directory()
+        self._work_dir = WorkDirectory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         runtime = self._settings.runtime
@@ -84,6 +87,7 @@ class Daemon:
             _control_bind(self._services.control_host),
             runtime.heartbeat_interval_ms / 1000,
             runtime.heartbeat_timeout_ms / 1000,
+            strangers_max=2 * plan.parallelism + 8,
         )
         self._hurrying: asyncio.Task[None] | None = None
         self._attempts = Attempts(
@@ -96,9 +100,11 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [loop.create_task(self._beat())]
-        self._http.commands.serve(self, loop)
         try:
             self._metrics.state(PipelineState.STARTING)
+            named = self._settings.http.token_file
+            token = provide_token(self._work_dir.path, self._http.port, None if named is None else Path(named))
+            self._http.commands.serve(self, loop, token)
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._attempts.run()
@@ -151,13 +157,18 @@ class Daemon:
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
-        """Into `directory`, else into `savepoints` of the checkpoint directory. Raises SavepointUnavailable."""
+        """Into `directory`, else into `savepoints` of the checkpoint directory.
+
+        Raises SavepointUnavailable, DirectoryRefused.
+        """
+        own = str(self._settings.checkpoints.directory)
+        chosen = directory or f"{own.rstrip('/')}/{SAVEPOINTS}"
+        await asyncio.to_thread(check_directory, chosen, [own, *self._settings.savepoints.roots])
         runner = self._attempts.runner
         if runner is None or not runner.is_running or self._attempts.stopping:
             state, reason = self._metrics.current_state
             detail = f": {reason}" if reason else ""
             raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {state.value}{detail}")
-        chosen = directory or f"{str(self._settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
         return await runner.take_savepoint(chosen)
 
     def _on_grace_over(self, grace_s: float) -> None:
@@ -181,7 +192,7 @@ class Daemon:
 
     def _end_now(self, code: int) -> NoReturn:
         """Slots, executors and the JVM end with this process; what is decided is in the journal."""
-        shutil.rmtree(self._work_dir, ignore_errors=True)
+        self._work_dir.remove()
         logging.shutdown()
         os._exit(code)
 
@@ -197,6 +208,8 @@ class Daemon:
         if any(finding.refuses for finding in found):
             raise StartRefused(found)
         await asyncio.to_thread(self._services.spark.start, self._plan.parallelism)
+        if key := self._services.spark.channel_key:
+            self._server.encrypt(accepting_context(key))
 
     async def _close(self) -> None:
         self._attempts.housekeeping.pause()
@@ -205,7 +218,7 @@ class Daemon:
         self._services.journal_thread.shutdown(wait=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._services.spark.stop), SPARK_STOP_TIMEOUT_S)
-        shutil.rmtree(self._work_dir, ignore_errors=True)
+        self._work_dir.remove()
 
     async def _beat(self) -> None:
         clocks = ClockWatch(self._services.clock)
@@ -237,7 +250,14 @@ class Daemon:
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(kafka),
-            spark=SparkHost(settings.name, master, spark, self._work_dir, start_timeout_s),
+            spark=SparkHost(
+                settings.name,
+                master,
+                spark,
+                self._work_dir.path,
+                start_timeout_s,
+                encrypted=decide_encryption(settings.runtime.encryption, master),
+            ),
             metrics=self._metrics,
             control_host=_control_host(master, spark),
             on_running=self._on_running,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import sys
 import threading
 import time
@@ -17,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
+from tidegate.config.secrets import is_secret_key
+from tidegate.daemon.channel_key import make_key
 from tidegate.daemon.class_archive import spark_archive
 from tidegate.daemon.faults import lacking_module
 from tidegate.daemon.java import find_java, java_home
@@ -80,6 +84,12 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 """
 
 
+_OF_THE_CLUSTER: Final = (
+    "; when nothing of the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
+    "in docs/operations.md, Encryption"
+)
+
+
 class NotEnoughSlots(PipelineStopped):
     """The Spark master offers fewer task slots than the pipeline's parallelism."""
 
@@ -101,6 +111,8 @@ class SlotBootstrap(msgspec.Struct, frozen=True):
     attempt: Attempt
     token: str
     connect_timeout_s: float = 30.0
+    key: str = ""
+    """See channel_key.py; empty: connections are not encrypted."""
 
 
 class SparkHost:
@@ -113,7 +125,12 @@ class SparkHost:
         properties: Mapping[str, str],
         work_dir: Path,
         start_timeout_s: float = START_TIMEOUT_S,
+        *,
+        encrypted: bool = False,
     ) -> None:
+        self.channel_key = ""
+        """See channel_key.py. Once the session is open; empty when nothing is encrypted."""
+        self._encrypted = encrypted
         self._start_timeout_s = start_timeout_s
         self._application = application
         self._master = master
@@ -131,37 +148,48 @@ class SparkHost:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        conf = SparkConf(loadDefaults=False).setMaster(self._master).setAppName(f"tidegate-{self._application}")
         log4j = self._work_dir / "log4j2.properties"
         log4j.write_text(QUIET_LOG4J, encoding="utf-8")
-        for name, archived in (
-            ("spark.driver.extraJavaOptions", archive),
+        temporary = self._work_dir / "tmp"
+        temporary.mkdir()
+        here = [f"-Djava.io.tmpdir={temporary}", *archive]
+        for name, more in (
+            ("spark.driver.extraJavaOptions", here),
             # Others' executors run where our files are not.
-            ("spark.executor.extraJavaOptions", archive if self._is_local else []),
+            ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
-            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, archived)
-        for name, value in {**ENGINE_SETTINGS, **self._properties}.items():
-            conf.set(name, value)
+            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
+        settings = derive_settings(self._application, self._master, self._properties, encrypted=self._encrypted)
+        launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
+        launched.setAll([(name, value) for name, value in settings.items() if not is_secret_key(name)])
+        conf.setAll(list(settings.items()))
         output = self._output
         try:
             with output.writer() as descriptor:
                 streams = {"stdout": descriptor, "stderr": descriptor}
-                gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]  # pyspark leaves it untyped
+                # Its command line is there for everybody to read.
+                gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
+            if self._encrypted:
+                self.channel_key = make_key(java, gateway.jvm, self._work_dir)
+                logger.info("what daemon, slots and Spark say to one another is encrypted")
             self._context = SparkContext(conf=conf, gateway=gateway)
+        except SparkUnavailable:
+            raise
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             output.wait_end(OUTPUT_TIMEOUT_S)
             said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
                 f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
-                f"Java installation"
+                f"Java installation{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
 
     def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
         """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
         assert self._context is not None
-        return SparkJob(self._context, bootstrap, parallelism, ended)
+        keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
+        return SparkJob(self._context, keyed, parallelism, ended)
 
     def rehearse(self, parallelism: int) -> None:
         """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
@@ -213,6 +241,11 @@ class SparkHost:
         os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property
+    def _cause_of_the_cluster(self) -> str:
+        """What may be in the way of a driver that nobody answers, for the end of a message."""
+        return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
+
+    @property
     def _is_local(self) -> bool:
         return self._master.startswith("local")
 
@@ -230,9 +263,10 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
+        silent = "" if offered else self._cause_of_the_cluster
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
-            f"the master or of the executors, or lower `parallelism`",
+            f"the master or of the executors, or lower `parallelism`{silent}",
             offered=offered,
             needed=parallelism,
         )
@@ -280,13 +314,23 @@ class SparkJob:
         self._ended(error)
 
 
-def derive_java_options(given: str, log4j: Path, archive: Sequence[str] = ()) -> str:
+def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
+    """All of a session; what the pipeline file says wins."""
+    own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
+    if encrypted:
+        own |= ENCRYPTED_SPARK
+        if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
+            own[SECRET] = secrets.token_hex(32)
+    return {**own, **given}
+
+
+def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> str:
     """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours.
 
-    `archive`: see ClassArchive.options.
+    `more`: what holds only on this machine, the directory for temporary files and the class archive.
     """
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
-    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *archive, given]).strip()
+    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *more, given]).strip()
 
 
 def derive_job_error(text: str | None) -> TidegateError:

@@ -1,20 +1,24 @@
 """Data connections between slots: non-blocking sockets around the channels of tidegate.task.
 
 Every ordered pair of slots that an edge joins has one TCP connection, opened by the sender; frames flow one way,
-credits the other. All calls come from the slot's one thread.
+credits the other. Who connects is a stranger until its hello is verified: few at a time, for seconds, a few hundred
+bytes. All calls come from the slot's one thread.
 """
 
 from __future__ import annotations
 
+import hmac
 import logging
 import selectors
-import socket
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
+from tidegate.daemon.channel_sockets import AwaitsPeer, Channel, Sockets
+from tidegate.daemon.repeats import Complaints
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.task.channels import InputChannel, RemoteOutput
@@ -32,25 +36,16 @@ from tidegate.task.wire import (
 
 logger = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S: Final = 10.0
 RECEIVE_BYTES: Final = 1 << 20
 SEND_PARTS_MAX: Final = 64
-HELLO_BYTES_MAX: Final = 4096
+HELLO_BYTES_MAX: Final = 512
 """More than this without a hello is no slot."""
-
-
-class Sockets:
-    """Where connections come from. The simulation hands in others."""
-
-    def listen(self, host: str) -> socket.socket:
-        """A listening socket on a free port."""
-        return socket.create_server((host, 0), backlog=256)
-
-    def connect(self, host: str, port: int) -> socket.socket:
-        """Raises OSError."""
-        return socket.create_connection((host, port), CONNECT_TIMEOUT_S)
-
-
+HELLO_TIMEOUT_S: Final = 10.0
+"""For the hello of a connection; a slot sends it at once."""
+STRANGERS_MAX: Final = 64
+"""At a time, when there are not more slots than half of it; a further one ends the oldest."""
+ACCEPT_PAUSE_S: Final = 0.5
+"""When no connection can be accepted (no descriptors are left, for instance)."""
 SOCKETS: Final = Sockets()
 
 
@@ -63,14 +58,15 @@ class PeerLost(AttemptFailed):
 class _Connection:
     """One socket: an outgoing buffer and a frame reader."""
 
-    def __init__(self, transport: DataTransport, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    receive_bytes = RECEIVE_BYTES
+
+    def __init__(self, transport: DataTransport, sock: Channel) -> None:
         self.sock = sock
         self.reader = FrameReader()
         self._transport = transport
         self._out: deque[memoryview] = deque()
         self._wants_write = False
+        self._awaits_peer = False
         transport.selector.register(sock, selectors.EVENT_READ, self.on_event)
 
     def queue(self, parts: list[bytes]) -> None:
@@ -82,10 +78,12 @@ class _Connection:
 
     def flush(self) -> None:
         """Write until the socket is full."""
+        self._awaits_peer = False
         while self._out:
             try:
                 sent = self.sock.sendmsg([self._out[i] for i in range(min(len(self._out), SEND_PARTS_MAX))])
-            except BlockingIOError:
+            except BlockingIOError as blocked:
+                self._awaits_peer = isinstance(blocked, AwaitsPeer)
                 break
             except OSError as error:
                 raise PeerLost(f"data connection to {self.name} broke: {error}") from error
@@ -97,8 +95,9 @@ class _Connection:
                 else:
                     self._out[0] = part[sent:]
                     sent = 0
-        if bool(self._out) != self._wants_write:
-            self._wants_write = bool(self._out)
+        wants_write = bool(self._out) and not self._awaits_peer
+        if wants_write != self._wants_write:
+            self._wants_write = wants_write
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_write else 0)
             self._transport.selector.modify(self.sock, events, self.on_event)
 
@@ -106,17 +105,22 @@ class _Connection:
         if mask & selectors.EVENT_WRITE:
             self.flush()
         if mask & selectors.EVENT_READ:
-            try:
-                data = self.sock.recv(RECEIVE_BYTES)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise PeerLost(f"data connection to {self.name} broke: {error}") from error
-            if not data:
-                self.on_end()
-                return
-            for frame in self.reader.feed(data):
-                self.on_frame(frame)
+            self._read()
+            if self._awaits_peer:
+                self.flush()
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(self.receive_bytes)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLost(f"data connection to {self.name} broke: {error}") from error
+        if not data:
+            self.on_end()
+            return
+        for frame in self.reader.feed(data):
+            self.on_frame(frame)
 
     def on_end(self) -> None:
         raise PeerLost(f"data connection to {self.name} was closed by the other side")
@@ -136,7 +140,7 @@ class _Connection:
 class _Sender(_Connection):
     """To one other slot: takes frames from the outputs, reads credits."""
 
-    def __init__(self, transport: DataTransport, sock: socket.socket, peer: int, outputs: Mapping[int, RemoteOutput]):
+    def __init__(self, transport: DataTransport, sock: Channel, peer: int, outputs: Mapping[int, RemoteOutput]):
         super().__init__(transport, sock)
         self._peer = peer
         self._outputs = outputs
@@ -170,7 +174,9 @@ class _Receiver(_Connection):
     connection is closed and the attempt goes on.
     """
 
-    def __init__(self, transport: DataTransport, sock: socket.socket) -> None:
+    receive_bytes = HELLO_BYTES_MAX
+
+    def __init__(self, transport: DataTransport, sock: Channel) -> None:
         super().__init__(transport, sock)
         self._sender: int | None = None
         self._sequence = SequenceCheck()
@@ -187,8 +193,7 @@ class _Receiver(_Connection):
         except (ChannelBroken, PeerLost) as error:
             if self._sender is not None:
                 raise
-            logger.warning("data connection refused: %s", error.message)
-            self._transport.drop(self)
+            self._transport.refuse(self, error.message)
 
     def on_frame(self, frame: Frame) -> None:
         if self._sender is None:
@@ -214,7 +219,9 @@ class _Receiver(_Connection):
         if not self._transport.admits(hello):
             raise ChannelBroken(f"hello of attempt {hello.attempt}, slot {hello.sender}: not of this attempt")
         self._sender = hello.sender
+        self.receive_bytes = RECEIVE_BYTES
         self._inputs = self._transport.inputs_from(hello.sender)
+        self._transport.welcome(self)
 
     def pump(self) -> bool:
         for edge, channel in self._inputs.items():
@@ -227,20 +234,35 @@ class _Receiver(_Connection):
 
 
 class DataTransport:
-    """All data connections of a slot. `port` is bound at construction and told to the daemon in the hello."""
+    """All data connections of a slot. `port` is bound at construction and goes to the daemon in the hello.
+
+    `elapsed` gives monotonic seconds.
+    """
 
     def __init__(
-        self, selector: selectors.BaseSelector, host: str, attempt: Attempt, token: str, sockets: Sockets = SOCKETS
+        self,
+        selector: selectors.BaseSelector,
+        host: str,
+        attempt: Attempt,
+        token: str,
+        sockets: Sockets = SOCKETS,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self.selector = selector
         self._sockets = sockets
+        self._elapsed = elapsed
         self._attempt = attempt
         self._token = token
+        self._complaints = Complaints(logger, elapsed)
         self._listener = sockets.listen(host)
-        self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[_Sender | _Receiver] = []
+        self._strangers: dict[_Receiver, float] = {}
+        """Those without a hello, oldest first, and when each is given up."""
+        self._strangers_max = STRANGERS_MAX
         self._inputs: dict[tuple[int, int], InputChannel] = {}
+        self._accepts_at: float | None = None
+        """When connections are accepted again; None: now."""
         selector.register(self._listener, selectors.EVENT_READ, self._on_accept)
 
     def open(
@@ -255,6 +277,7 @@ class DataTransport:
         Raises PeerLost.
         """
         self._inputs = inputs
+        self._strangers_max = max(STRANGERS_MAX, 2 * len(peers))
         for peer, channels in outputs.items():
             address = peers[peer]
             try:
@@ -269,33 +292,64 @@ class DataTransport:
 
     def admits(self, hello: ChannelHello) -> bool:
         """Only this attempt, with its token."""
-        return hello.attempt == self._attempt and hello.token == self._token
+        return hello.attempt == self._attempt and hmac.compare_digest(hello.token.encode(), self._token.encode())
 
     def inputs_from(self, sender: int) -> dict[int, InputChannel]:
         """Input channels by edge."""
         return {edge: channel for (slot, edge), channel in self._inputs.items() if slot == sender}
 
-    def drop(self, connection: _Receiver) -> None:
+    def welcome(self, connection: _Receiver) -> None:
+        """It is a slot of ours."""
+        del self._strangers[connection]
+        self._connections.append(connection)
+
+    def refuse(self, connection: _Receiver, why: str) -> None:
         """Close a connection that is not ours."""
-        self._connections.remove(connection)
+        if self._strangers.pop(connection, None) is None:
+            return  # its last event was on the way when it was closed
+        self._complaints.report("a data connection was refused", why)
         connection.close()
 
     def pump(self) -> bool:
         """Move what may leave into the sockets; True when frames left."""
+        if self._strangers or self._accepts_at is not None:
+            self._look_at_the_clock()
         moved = [connection.pump() for connection in self._connections]  # every one, not up to the first that moved
         return any(moved)
 
     def close(self) -> None:
         """Close every socket."""
-        for connection in self._connections:
+        for connection in (*self._connections, *self._strangers):
             connection.close()
         self._connections.clear()
-        self.selector.unregister(self._listener)
+        self._strangers.clear()
+        self._stop_accepting()
         self._listener.close()
 
     def _on_accept(self, mask: int) -> None:  # noqa: ARG002  # the selector's callback
         try:
-            sock, _ = self._listener.accept()
+            sock = self._sockets.accept(self._listener)
         except BlockingIOError:
             return
-        self._connections.append(_Receiver(self, sock))
+        except OSError as error:  # of one connection, or no descriptors are left: neither ends the slot
+            self._complaints.report("a data connection cannot be accepted", error.strerror or type(error).__name__)
+            self._stop_accepting()
+            self._accepts_at = self._elapsed() + ACCEPT_PAUSE_S
+            return
+        while len(self._strangers) >= self._strangers_max:
+            self.refuse(next(iter(self._strangers)), "there are too many without a hello")
+        self._strangers[_Receiver(self, sock)] = self._elapsed() + HELLO_TIMEOUT_S
+
+    def _stop_accepting(self) -> None:
+        if self._accepts_at is None:
+            self.selector.unregister(self._listener)
+
+    def _look_at_the_clock(self) -> None:
+        now = self._elapsed()
+        for stranger, until in list(self._strangers.items()):
+            if until > now:
+                break
+            self.refuse(stranger, f"no hello within {HELLO_TIMEOUT_S:g} s")
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._accepts_at = None
+            self.selector.register(self._listener, selectors.EVENT_READ, self._on_accept)

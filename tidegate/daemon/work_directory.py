@@ -1,14 +1,19 @@
-"""The daemon's temporary directory: Spark's local files and what the JVM is configured by. Nothing that must survive.
+"""The daemon's temporary directory: Spark's local files, the JVMs' own temporary files, the token for orders.
 
-Its name carries the process id, so that the next daemon on this machine removes what a killed one has left.
+Nothing that must survive. It is removed when the daemon ends, however it ends; what a killed one has left the next
+daemon of this user on this machine removes. Its owner holds a lock on it, so that containers which share a temporary
+directory, where process ids mean nothing, leave one another's alone (and so do cleaners such as systemd-tmpfiles).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
+import stat
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +22,7 @@ from tidegate.errors import TidegateError
 from tidegate.storage.problems import is_lasting_errno
 
 _NAME: Final = re.compile(r"tidegate-([0-9]+)-[a-z0-9_]+")
+SWEPT_MAX: Final = 1000
 
 
 class WorkDirectoryUnusable(TidegateError):
@@ -34,13 +40,36 @@ class WorkDirectoryFull(TidegateError):
     retriable = True
 
 
-def make_work_directory(parent: Path | None = None) -> Path:
-    """A directory of this process below `parent` (the system's temporary directory), after sweeping there.
+class WorkDirectory:
+    """A new directory below `parent` (the system's temporary directory), after sweeping there.
 
     Raises WorkDirectoryUnusable, WorkDirectoryFull.
     """
-    base = parent if parent is not None else _temporary_directory()
-    sweep_work_directories(base)
+
+    def __init__(self, parent: Path | None = None) -> None:
+        base = temporary_directory() if parent is None else parent
+        sweep_work_directories(base)
+        self.path = _make(base)
+        lock = _lock(self.path)
+        self._finalizer = weakref.finalize(self, _remove, self.path, lock)
+
+    def remove(self) -> None:
+        """Remove it with everything inside, once; when nobody does, the end of the interpreter does."""
+        self._finalizer()
+
+
+def temporary_directory() -> Path:
+    """Where work directories are; `TMPDIR` names another one than the system's.
+
+    Where Python finds none that it can write to, the one that should be: using it says why not.
+    """
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - it is not used but for the error
+
+
+def _make(base: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f"tidegate-{os.getpid()}-", dir=base))
     except OSError as error:
@@ -52,21 +81,53 @@ def make_work_directory(parent: Path | None = None) -> Path:
         ) from error
 
 
-def _temporary_directory() -> Path:
-    """The system's. Where Python finds none that it can write to, the one that should be: using it says why not."""
-    try:
-        return Path(tempfile.gettempdir())
-    except FileNotFoundError:
-        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - it is not used but for the error
+def find_work_directories(parent: Path) -> list[Path]:
+    """Those of this user; of everybody for the superuser. A link to one is none."""
+    own = os.geteuid()
+    return [
+        entry
+        for entry in sorted(parent.glob("tidegate-*"))
+        if _NAME.fullmatch(entry.name) and (owner := _owner(entry)) is not None and own in (owner, 0)
+    ]
 
 
 def sweep_work_directories(parent: Path) -> list[Path]:
-    """Remove directories of daemons that are gone, as far as they are ours to remove; those that were removed."""
-    left = [
-        entry
-        for entry in parent.glob("tidegate-*")
-        if (match := _NAME.fullmatch(entry.name)) and entry.is_dir() and not is_alive(int(match[1]))
-    ]
-    for entry in left:
-        shutil.rmtree(entry, ignore_errors=True)  # another user's stays
-    return [entry for entry in left if not entry.exists()]
+    """Remove this user's directories whose daemons are gone; those that were removed."""
+    removed = []
+    for entry in find_work_directories(parent)[:SWEPT_MAX]:
+        match = _NAME.fullmatch(entry.name)
+        if match is None or _owner(entry) != os.geteuid() or is_alive(int(match[1])):
+            continue
+        try:
+            lock = _lock(entry)
+        except OSError:
+            continue  # its daemon lives, under another process id of ours; or another one sweeps it
+        _remove(entry, lock)
+        if not entry.exists():
+            removed.append(entry)
+    return removed
+
+
+def _owner(entry: Path) -> int | None:
+    """The user id; None of what is no directory, or is gone."""
+    try:
+        found = entry.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_uid if stat.S_ISDIR(found.st_mode) else None
+
+
+def _lock(directory: Path) -> int:
+    """A descriptor that holds the lock. Raises OSError, BlockingIOError when somebody else has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(directory: Path, lock: int) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.close(lock)

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate import __version__
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
+from tidegate.daemon.channel_key import dialling_context
+from tidegate.daemon.channel_sockets import EncryptedSockets
 from tidegate.daemon.control_link import ControlLink
 from tidegate.daemon.faults import derive_failure
-from tidegate.daemon.transport import DataTransport
+from tidegate.daemon.limits import raise_descriptor_limit
+from tidegate.daemon.transport import SOCKETS, DataTransport
 from tidegate.daemon.worker_logs import SlotLogHandler
 from tidegate.errors import AttemptFailed
 from tidegate.task.messages import (
@@ -75,10 +78,14 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
+    raise_descriptor_limit()
     selector = selectors.DefaultSelector()
     waker = Waker(selector)
-    link = ControlLink(bootstrap.host, bootstrap.port, waker.wake, bootstrap.connect_timeout_s)
-    transport = DataTransport(selector, link.local_host, bootstrap.attempt, bootstrap.token)
+    tls, sockets = (
+        (dialling_context(bootstrap.key), EncryptedSockets(bootstrap.key)) if bootstrap.key else (None, SOCKETS)
+    )
+    link = ControlLink(bootstrap.host, bootstrap.port, waker.wake, bootstrap.connect_timeout_s, tls)
+    transport = DataTransport(selector, link.local_host, bootstrap.attempt, bootstrap.token, sockets)
     hello = Hello(
         attempt=bootstrap.attempt,
         token=bootstrap.token,

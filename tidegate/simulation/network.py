@@ -219,12 +219,6 @@ class SimSocket:
         if full and self._unread < self._capacity:
             self._wake()
 
-    def setblocking(self, _flag: bool) -> None:
-        """Never blocks."""
-
-    def setsockopt(self, *_option: int) -> None:
-        """Has no options."""
-
     def close(self) -> None:
         """End the connection."""
         self._end.close()
@@ -269,9 +263,6 @@ class SimListener:
         """Address and port."""
         return self._process.name, self.port
 
-    def setblocking(self, _flag: bool) -> None:
-        """Never blocks."""
-
     def close(self) -> None:
         """Nobody listens any more."""
         self._network.close_port(self.port)
@@ -293,11 +284,15 @@ class SimSockets:
         self._wake = wake
 
     def listen(self, _host: str) -> SimListener:
-        """See tidegate.daemon.transport.Sockets."""
+        """See tidegate.daemon.channel_sockets.Sockets."""
         return SimListener(self._network, self._process, self._wake)
 
+    def accept(self, listening: SimListener) -> SimSocket:
+        """See tidegate.daemon.channel_sockets.Sockets."""
+        return listening.accept()[0]
+
     def connect(self, _host: str, port: int) -> SimSocket:
-        """See tidegate.daemon.transport.Sockets."""
+        """See tidegate.daemon.channel_sockets.Sockets."""
         end = self._network.connect(self._process, port)
         return SimSocket(end, _capacity(self._network), self._wake, self._network)
 

@@ -270,7 +270,8 @@ class SimSlot:
             link = SimControlLink(world, process, end, self.wake)
             sockets: Any = SimSockets(world.network, process, self.wake)
             selector: Any = SimSelector()
-            transport = DataTransport(selector, process.name, bootstrap.attempt, bootstrap.token, sockets)
+            elapsed = process.kernel.clock.monotonic
+            transport = DataTransport(selector, process.name, bootstrap.attempt, bootstrap.token, sockets, elapsed)
             hello = Hello(
                 attempt=bootstrap.attempt,
                 token=bootstrap.token,

@@ -28,7 +28,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "ssl.keystore.password": "use ssl.certificate.location and ssl.key.location (PEM files)",
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
-    "ssl.engine.location": "use ssl.certificate.location and ssl.key.location (PEM files)",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
     "sasl.oauthbearer.method": "use SCRAM, PLAIN or TLS client certificates",
     "sasl.oauthbearer.config": "use SCRAM, PLAIN or TLS client certificates",

@@ -21,6 +21,7 @@ LOOK_S: Final = 1.0
 """After so long without a connection we look what is in the way, then after twice as long and so on: most obstacles do
 not go away by waiting."""
 STEP_S: Final = 2.0
+PAUSE_S: Final = 0.1
 
 
 def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
@@ -39,6 +40,12 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
     while True:
         try:
             return _try(arguments, max(0.1, min(look_s, deadline - time.monotonic())))
+        except OSError as error:  # of the client itself: no descriptor is left, for instance, which passes
+            if time.monotonic() < deadline:
+                time.sleep(PAUSE_S)
+                continue
+            text, remedy = f"no client for {bootstrap}: {error.strerror or error}", "raise the limit of open files"
+            raise BrokerUnavailable(f"{text}; {remedy} (ulimit -n)", text=text, remedy=remedy) from error
         except errors.KafkaError as error:
             obstacle = diagnose(kafka, STEP_S)
             if obstacle is not None and obstacle.final:
@@ -80,7 +87,7 @@ def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
             reconnect_backoff_max_ms=1000,
             kafka_client=make_client,
         )
-    except errors.KafkaError:
+    except (errors.KafkaError, OSError):
         for client in made:
             net = client._manager._net
             client.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -36,13 +37,16 @@ class LocalDirectory:
 
 
 def sweep(parent: Path) -> list[Path]:
-    """Remove the directories of processes that are gone, as far as they are ours to remove; those that were removed."""
+    """Remove this user's directories whose processes are gone; those that were removed."""
     removed: list[Path] = []
     for entry in sorted(parent.glob(f"{PREFIX}*/{_LOCK}"))[:SWEPT_MAX]:
         try:
-            lock = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
+            found = entry.parent.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                continue
+            lock = os.open(entry, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # another user's, or gone meanwhile
+            continue  # gone meanwhile
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(entry.parent, ignore_errors=True)

@@ -3,11 +3,15 @@
 An object is written to a private folder, synced, and then appears under its name in one step: by a hard link, which
 fails when the name exists (put_if_absent), or by a rename (put). The folders on the way are synced before the call
 returns, so that neither the content nor the name can be lost to a power cut.
+
+What is created is its owner's alone: 0600 in 0700. In a directory that is shared with a group (rwx for the group, and
+setgid) it is the group's, too, for executors that run as another user.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +20,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tidegate.storage.base import StorageError
+from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
 
 UNFINISHED: Final = ".unfinished"
@@ -37,7 +42,8 @@ class LocalStorage:
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         self.location: str = url
-        self._root = _directory_of(url)
+        self._root = directory_of(url)
+        self._shared = False
         if create:
             self._guard("create", "the directory", self._prepare)
 
@@ -66,7 +72,8 @@ class LocalStorage:
 
     def get(self, name: str) -> bytes:
         """See Storage."""
-        return self._guard("read", name, self._path(name).read_bytes)
+        path = self._path(name)
+        return self._guard("read", name, lambda: open_patiently(path.read_bytes))
 
     def list(self, prefix: str) -> list[str]:
         """See Storage."""
@@ -105,6 +112,7 @@ class LocalStorage:
     def _prepare(self) -> None:
         unfinished = self._root / UNFINISHED
         self._make_folder(unfinished)
+        self._shared = _is_shared(self._root)
         oldest = time.time() - STALE_AFTER_S
         with os.scandir(unfinished) as entries:
             for entry, _ in zip(entries, range(SWEPT_MAX), strict=False):
@@ -118,7 +126,7 @@ class LocalStorage:
         """Write aside, sync, let it appear, sync the folders. Somebody may prune an empty folder in between."""
         unfinished = self._root / UNFINISHED / uuid.uuid4().hex
         try:
-            _write_synced(unfinished, data)
+            _write_synced(unfinished, data, shared=self._shared)
             for _ in range(_TRIES):
                 try:
                     self._make_folder(target.parent)
@@ -141,7 +149,9 @@ class LocalStorage:
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
-            child.mkdir(exist_ok=True)
+            child.mkdir(0o700, exist_ok=True)
+            if _is_shared(child.parent) and not _is_shared(child):
+                child.chmod(stat.S_ISGID | 0o770)
             _sync_folder(child.parent)
 
     def _sync_up(self, folder: Path) -> None:
@@ -163,7 +173,7 @@ class LocalStorage:
 
     def _walk(self, folder: Path) -> Iterator[str]:
         try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            entries = sorted(open_patiently(lambda: os.scandir(folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
             return
         for entry in entries:
@@ -187,25 +197,38 @@ class LocalStorage:
             raise describe_failure(self.location, operation, name, failure) from failure
 
 
-def _directory_of(url: str) -> Path:
+def directory_of(url: str) -> Path:
+    """The directory that `file:///directory` or a path means. Raises StorageError."""
+    path = url
     if url.startswith("file:"):
         parts = urlsplit(url)
         if parts.netloc not in {"", "localhost"} or not parts.path.startswith("/"):
             raise StorageError(f"{url}: a file address has three slashes and an absolute path: file:///directory")
-        return Path(unquote(parts.path))
-    return Path(url).absolute()
+        path = unquote(parts.path)
+    if "\0" in path:
+        raise StorageError(f"{path!r}: no path has a NUL byte: name another directory")
+    return Path(path).absolute()
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _is_shared(folder: Path) -> bool:
+    """With a group, by whoever made it."""
+    mode = folder.stat().st_mode
+    return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG
+
+
+def _write_synced(path: Path, data: bytes, *, shared: bool) -> None:
     """Create and sync a file; after an error nothing is left of it."""
-    with path.open("xb") as file:
+    descriptor = open_patiently(lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with os.fdopen(descriptor, "wb") as file:
+        if shared:
+            os.fchmod(descriptor, 0o660)  # whatever the umask is
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_patiently(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
     try:
         os.fsync(descriptor)
     finally:

@@ -1,0 +1,81 @@
+"""Whether what daemon, slots and Spark say to one another is encrypted, and Spark's settings for that. Pure; ADR 24.
+
+Spark's own connections carry the closure with the key of ours, so they come first: without Spark's encryption ours
+would be worth nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.config.properties import Finding
+from tidegate.config.secrets import Text
+
+STANDALONE: Final = "spark://"
+SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of the setting
+ENCRYPTED_SPARK: Final[Mapping[str, str]] = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+"""Settings of an application whose connections are encrypted. YARN and Kubernetes make a secret for each application, a
+standalone cluster has one of its own."""
+
+
+def leaves_machine(master: str) -> bool:
+    """Whether slots may be on another machine than the daemon. `master` is `spark.master`."""
+    if master.startswith("local"):
+        return False
+    if not master.startswith(STANDALONE):
+        return True
+    hosts = [address.strip().rpartition(":")[0] or address for address in master.removeprefix(STANDALONE).split(",")]
+    return not all(_is_loopback(host) for host in hosts)
+
+
+def decide_encryption(wanted: str, master: str) -> bool:
+    """`wanted` is `runtime.encryption`."""
+    return wanted == "always" or (wanted == "auto" and leaves_machine(master))
+
+
+def decide_encryption_findings(wanted: str, master: str, spark: Mapping[str, Text]) -> list[Finding]:
+    """Why connections that have to be encrypted would not be."""
+    if not decide_encryption(wanted, master):
+        return []
+    way_out = "or set `runtime.encryption: never` when nobody else is in that network"
+    findings = [
+        Finding(
+            name, "what is sent, the passwords of `kafka:` among it, would be sent in clear", f"remove it, {way_out}"
+        )
+        for name in ("spark.authenticate", "spark.network.crypto.enabled")
+        if str(spark.get(name, "true")).lower() != "true" and not _has_own_tls(name, spark)
+    ]
+    if master.startswith(STANDALONE) and SECRET not in spark:
+        findings.append(
+            Finding(
+                "master",
+                f"passwords would be sent in clear: a standalone cluster encrypts with a secret of its own, and "
+                f"`{SECRET}` is not set",
+                f"set it here and in the cluster (docs/operations.md, Encryption), {way_out}",
+                at_key=False,
+            )
+        )
+    return findings
+
+
+def _has_own_tls(name: str, spark: Mapping[str, Text]) -> bool:
+    """Spark can have TLS in the place of its own encryption, with certificates of the user's."""
+    return name == "spark.network.crypto.enabled" and str(spark.get("spark.ssl.rpc.enabled", "")).lower() == "true"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,80 @@
+"""Who may ask what over HTTP: decisions about a request's ends and headers. Pure; why is in ADR 24.
+
+A browser is the stranger that matters: it runs on the daemon's own machine, sends requests for any page that it shows,
+and a page can give its own name our address (DNS rebinding). It cannot forge `Host` and `Origin`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+LOCALHOST: Final = "localhost"
+SCHEME: Final = "Bearer "
+
+
+class Refusal(NamedTuple):
+    """Status, stable code and words of an answer to what is not done."""
+
+    status: int
+    code: str
+    message: str
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an IP address is this machine's own; False for a name."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return bool((mapped or parsed).is_loopback)
+
+
+def is_own_machine(peer: Any, own: Any) -> bool:
+    """Whether the other end of a connection is on this machine: loopback, or the very address that it has called.
+
+    Both are socket addresses, or None when the connection has ended.
+    """
+    return bool(peer and own) and (is_loopback(str(peer[0])) or peer[0] == own[0])
+
+
+def decide_host(host: str | None, names: Collection[str]) -> Refusal | None:
+    """None when a `Host` header means this server: localhost, a loopback address, one of `names`; or there is none."""
+    if host is None:
+        return None
+    name = _name_of(host)
+    if name == LOCALHOST or is_loopback(name) or name in {each.lower() for each in names}:
+        return None
+    message = (
+        f"this server is not {host[:100]!r}: call it by its address, for instance http://127.0.0.1, or by http.host"
+    )
+    return Refusal(421, "misdirected", message)
+
+
+def decide_order(headers: Mapping[str, str], names: Collection[str], token: str) -> Refusal | None:
+    """None when a request from this machine may change something."""
+    if "Origin" in headers:
+        return Refusal(403, "forbidden", "orders are not taken from web pages (the request has an Origin)")
+    refusal = decide_host(headers.get("Host"), names)
+    if refusal is not None:
+        return refusal
+    given = headers.get("Authorization", "")
+    if given.startswith(SCHEME) and hmac.compare_digest(given.removeprefix(SCHEME).encode(), token.encode()):
+        return None
+    what = "another token than this daemon's" if given else "no token"
+    return Refusal(
+        401,
+        "unauthorized",
+        f"the order has {what}: give it as the daemon's user, with its TMPDIR, and the command finds the token; or "
+        "name the file, by http.token_file in the pipeline file or by --token-file",
+    )
+
+
+def _name_of(host: str) -> str:
+    """Without port, brackets and the dot of the root."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower().rstrip(".") if host.count(":") == 1 else host.lower().rstrip(".")

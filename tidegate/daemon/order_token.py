@@ -1,0 +1,96 @@
+"""The token that orders to a running daemon carry: whoever can read the daemon's file may give them.
+
+By default the daemon makes one at every start, in its work directory, which only its user can read; the commands find
+it there by the port. `http.token_file` names another place: a file that is made when it is not there, and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from tidegate.daemon.work_directory import find_work_directories
+from tidegate.errors import TidegateError
+
+TOKEN_BYTES: Final = 32
+CHARACTERS_MIN: Final = 16
+CHARACTERS_MAX: Final = 1024
+_OTHERS: Final = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+
+
+class TokenFileRefused(TidegateError):
+    """The file with the token cannot be used."""
+
+    code = "token-file-refused"
+    exit_code = 2
+    retriable = False
+
+
+def provide_token(directory: Path, port: int, named: Path | None) -> str:
+    """The token of a daemon that listens on `port`: in `directory`, or in the file `named`. Raises TokenFileRefused."""
+    try:
+        if named is None:
+            return _make(directory / _file_name(port))
+        return read_token(named) if named.exists() else _make(named)
+    except OSError as error:
+        raise _unusable(named or directory, error) from error
+
+
+def check_token_file(named: Path) -> None:
+    """What `provide_token` would refuse, without making anything. Raises TokenFileRefused."""
+    try:
+        exists = named.exists()
+    except OSError as error:
+        raise _unusable(named, error) from error
+    if exists:
+        read_token(named)
+    elif not os.access(named.parent, os.W_OK | os.X_OK):
+        raise _unusable(named, PermissionError(0, "no file can be made in this directory"))
+
+
+def read_token(file: Path) -> str:
+    """The token in a file. Raises TokenFileRefused when it cannot be read, or when others could have."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as opened:
+            mode = os.fstat(descriptor).st_mode
+            content = opened.read(CHARACTERS_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise _unusable(file, error) from error
+    if mode & _OTHERS:
+        raise TokenFileRefused(f"{file} (http.token_file) is not only its owner's: chmod 600 {file}", file=str(file))
+    token = content.decode("ascii", "replace").strip()
+    if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not (token.isascii() and token.isprintable()):
+        raise TokenFileRefused(
+            f"{file} (http.token_file) holds no token: write {CHARACTERS_MIN} to {CHARACTERS_MAX} printable ASCII "
+            "characters, or remove it and the daemon makes one at its next start",
+            file=str(file),
+        )
+    return token
+
+
+def find_token(parent: Path, port: int) -> str | None:
+    """The token of this user's daemon on `port`; of the newest when there seem to be several, None without one."""
+    files = [found / _file_name(port) for found in find_work_directories(parent)]
+    files = [file for file in files if file.is_file()]
+    return read_token(max(files, key=lambda file: file.stat().st_mtime_ns)) if files else None
+
+
+def _make(file: Path) -> str:
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+        opened.write(token + "\n")
+    return token
+
+
+def _file_name(port: int) -> str:
+    return f"orders-{port}.token"
+
+
+def _unusable(file: Path, error: Exception) -> TokenFileRefused:
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else error
+    return TokenFileRefused(f"{file}: the token for orders cannot be kept there: {cause} (http.token_file)")
