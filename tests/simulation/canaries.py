@@ -268,9 +268,30 @@ def with_rows_in_flight(workload: Workload) -> Workload:
     )
 
 
-def with_an_exchange(workload: Workload) -> Workload:
-    """State behind channels of several senders."""
-    return msgspec.structs.replace(workload, topology="both", parallelism=max(2, workload.parallelism))
+def with_rows_that_wait(workload: Workload) -> Workload:
+    """An exchange of many senders whose receivers are slow all the time; barriers wait for each other."""
+    return msgspec.structs.replace(
+        workload,
+        topology="both",
+        parallelism=3,
+        partitions=4,
+        records=160,
+        exactly_once=True,
+        unaligned_after_ms=None,
+        input_s=2.0,
+        interval_ms=100,
+        transaction_timeout_ms=10_000,
+        slot_pace=20.0,
+        broker_pace=1.0,
+        storage_pace=1.0,
+    )
+
+
+def with_many_commits(workload: Workload) -> Workload:
+    """Transaction after transaction, by ids that are used again soon."""
+    return msgspec.structs.replace(
+        workload, topology="both", exactly_once=True, interval_ms=50, broker_pace=1.0, storage_pace=1.0
+    )
 
 
 def with_many_keys(workload: Workload) -> Workload:
@@ -288,6 +309,16 @@ ZOMBIES: Final = (
     *(Fault(kind="replace", at_s=at_s) for at_s in (0.8, 1.6, 2.4)),
 )
 """Appends that take effect long after another daemon has begun."""
+
+KILLS: Final = tuple(Fault(kind="kill", at_s=at_s, target="slot 0") for at_s in (1.2, 1.9, 2.6, 3.3))
+"""Reasons to restore what has been stored."""
+
+LOST_MARKERS: Final = tuple(
+    Fault(kind="leader-away", at_s=at_s, target=f"{topic}/0", seconds=0.1)
+    for at_s in (0.8, 1.2, 1.6, 2.0, 2.4, 2.8, 3.2, 3.6)
+    for topic in ("paid", "sums")
+)
+"""Commits for partitions without a leader."""
 
 FAILED_UPLOADS: Final = (
     *(Fault(kind="lose-before", point="slot.storage.put", nth=nth) for nth in (7, 13, 19, 25, 31, 37, 43)),
@@ -317,7 +348,7 @@ CANARIES: Final = (
     Canary(commit_before_the_journal_entry, with_slow_storage),
     Canary(no_commit_at_recovery),
     Canary(carried_committables_dropped),
-    Canary(no_alignment, with_an_exchange),
+    Canary(no_alignment, with_rows_that_wait, more=KILLS),
     Canary(ack_before_the_upload_is_durable, with_slow_storage),
     Canary(producer_reused_after_a_timeout),
     Canary(commit_from_a_stale_attempt),
@@ -332,7 +363,7 @@ CANARIES: Final = (
     Canary(increments_restored_before_what_they_build_on, with_many_keys),
     Canary(lost_markers_not_written),
     Canary(begin_looked_up_by_every_attempt, from_latest),
-    Canary(id_used_again_before_its_marker_is_there),
+    Canary(id_used_again_before_its_marker_is_there, with_many_commits, more=LOST_MARKERS),
 )
 
 

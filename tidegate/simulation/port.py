@@ -7,16 +7,19 @@ from typing import Final, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.simulation.chance import generator
-from tidegate.simulation.faults import FaultPlan
+from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.kernel import Kernel, Process, Signal, SimKilled
-from tidegate.simulation.model_broker.link import LinkLost
+from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.model_broker.link import LinkLost, LinkSilent
 from tidegate.storage.base import ObjectMissing, StorageError
 
 T = TypeVar("T")
 
 WAY_S: Final = (0.0002, 0.003)
 LOST_AFTER_S: Final = 0.7
-"""So long a client waits for an answer that does not come."""
+"""Until a client notices that a connection is broken."""
+PATIENCE_S: Final = 10.0
+"""So long a client waits for an answer."""
 
 
 class Outages:
@@ -30,10 +33,6 @@ class Outages:
         self.cut_off: dict[str, float] = {}
         """By process name: a partition between it and the broker."""
 
-    def broker_until(self, process: Process) -> float:
-        """As this process sees it."""
-        return max(self.broker, self.cut_off.get(process.name, 0.0))
-
     def clear(self) -> None:
         """Everything can be reached."""
         self.broker = self.storage = 0.0
@@ -45,58 +44,56 @@ class BrokerPort:
 
     def __init__(self, process: Process, faults: FaultPlan, outages: Outages) -> None:
         self._process = process
-        self._kernel: Kernel = process.kernel
+        self.kernel: Kernel = process.kernel
         self._faults = faults
         self._outages = outages
-        self._random = generator(self._kernel.seed, f"broker/{process.name}")
+        self._random = generator(self.kernel.seed, f"broker/{process.name}")
         self._arrives = 0.0
+        self._answers = 0.0
         self._connection = 0
 
     @property
     def clock(self) -> Clock:
         """See Link."""
-        return self._kernel.clock
+        return self.kernel.clock
 
-    def call(self, name: str, request: Callable[[], T]) -> T:
+    def call(self, name: str, request: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
         """See Link."""
-        kernel, process = self._kernel, self._process
+        kernel, process = self.kernel, self._process
         kernel.check_alive()
-        fault = self._faults.strike(f"{process.kind}.broker.{name}")
-        if fault is not None:
-            kernel.trace.tell(f"{process.name}: {fault}")
-            if fault.kind == "crash-before":
-                process.kill(str(fault))
-                raise SimKilled
-        lost = fault is not None and fault.kind == "lose-before"
-        if self._outages.broker_until(process) > kernel.now or lost:
-            kernel.block(LOST_AFTER_S)
+        deadline_s = kernel.now + timeout_s
+        fault = self._strike(name)
+        kind = "" if fault is None else fault.kind
+        if kind == "crash-before":
+            raise SimKilled
+        if self._outages.broker > kernel.now or kind == "lose-before":
+            kernel.block(min(LOST_AFTER_S, timeout_s))
             raise LinkLost(name)
-        way_s = self._random.uniform(*self._outages.broker_way_s)
-        if fault is not None and fault.kind == "slow":
-            way_s += fault.seconds
+        way_s = self._way_s(fault)
         answer: list[tuple[bool, object]] = []
         answered = Signal(kernel)
 
         def arrive() -> None:
             try:
                 answer.append((True, request()))
-            except Exception as error:  # noqa: BLE001 - the caller gets it
-                answer.append((False, error))
+            except RequestRefused as refused:
+                answer.append((False, refused))
             if process.alive:
                 good, result = answer[0]
                 kernel.trace.tell(f"{process.name} {name}", result if good else f"{type(result).__name__} {result}")
+            if kind == "crash-after":
+                process.kill(str(fault))
             answered.set()
 
-        if kernel.advance(way_s):
+        if way_s <= timeout_s and kernel.advance(way_s):
             arrive()
+            kernel.check_alive()
         else:
             kernel.at(way_s, arrive)
-            kernel.wait(answered, None)
-        if fault is not None and fault.kind == "crash-after":
-            process.kill(str(fault))
-            raise SimKilled
-        if fault is not None and fault.kind == "lose-after":
-            kernel.block(LOST_AFTER_S)
+            if not kernel.wait(answered, timeout_s):
+                raise LinkSilent(name)
+        if kind == "lose-after":
+            kernel.block(min(LOST_AFTER_S, max(0.0, deadline_s - kernel.now)))
             raise LinkLost(name)
         kernel.block(self._random.uniform(*self._outages.broker_way_s))
         good, result = answer[0]
@@ -109,21 +106,16 @@ class BrokerPort:
         self, name: str, request: Callable[[], T], answered: Callable[[T], None], lost: Callable[[], None]
     ) -> None:
         """See Link."""
-        kernel, process = self._kernel, self._process
+        kernel, process = self.kernel, self._process
         if not process.alive:
             return
-        fault = self._faults.strike(f"{process.kind}.broker.{name}")
-        if fault is not None:
-            kernel.trace.tell(f"{process.name}: {fault}")
-            if fault.kind == "crash-before":
-                process.kill(str(fault))
-                return
-        if self._outages.broker_until(process) > kernel.now:
+        fault = self._strike(name)
+        if fault is not None and fault.kind == "crash-before":
+            return
+        if self._outages.broker > kernel.now:
             self._drop(lost)
             return
-        way_s = self._random.uniform(*self._outages.broker_way_s) + (
-            fault.seconds if fault is not None and fault.kind == "slow" else 0.0
-        )
+        way_s = self._way_s(fault)
         self._arrives = max(self._arrives, kernel.now + way_s)
         connection = self._connection
         breaks = fault.kind if fault is not None and fault.kind in ("lose-before", "lose-after") else ""
@@ -142,16 +134,34 @@ class BrokerPort:
                 self._connection += 1
                 self._drop(lost)
                 return
-            kernel.at(self._random.uniform(*self._outages.broker_way_s), lambda: answered(result), process)
+            back_s = self._random.uniform(*self._outages.broker_way_s)
+            self._answers = max(self._answers, kernel.now + back_s)
+            kernel.at(self._answers - kernel.now, lambda: answered(result), process)
 
         kernel.at(self._arrives - kernel.now, arrive)
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         """See Link."""
-        self._kernel.at(seconds, action, self._process)
+        self.kernel.at(seconds, action, self._process)
+
+    def _strike(self, name: str) -> Fault | None:
+        """The fault that is planned for this request; a crash before it has happened already."""
+        fault = self._faults.strike(f"{self._process.kind}.broker.{name}")
+        if fault is not None:
+            self.kernel.trace.tell(f"{self._process.name}: {fault}")
+            if fault.kind == "crash-before":
+                self._process.kill(str(fault))
+        return fault
+
+    def _way_s(self, fault: Fault | None) -> float:
+        """Behind a partition a request is on its way until that is over."""
+        way_s = self._random.uniform(*self._outages.broker_way_s)
+        if fault is not None and fault.kind == "slow":
+            way_s += fault.seconds
+        return way_s + max(0.0, self._outages.cut_off.get(self._process.name, 0.0) - self.kernel.now)
 
     def _drop(self, lost: Callable[[], None]) -> None:
-        self._kernel.at(LOST_AFTER_S, lost, self._process)
+        self.kernel.at(LOST_AFTER_S, lost, self._process)
 
 
 class SimStorage:

@@ -16,7 +16,7 @@ from tidegate.daemon.worker import IDLE_WAIT_S, SlotProcess
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.simulation.kernel import Event, Process, Signal
-from tidegate.simulation.model_broker.client import ModelClient
+from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.simulation.model_broker.writer import ModelWriter
@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from tidegate.daemon.spark import SlotBootstrap
     from tidegate.daemon.uploads import Uploads
     from tidegate.simulation.world import World
+    from tidegate.sinks.channel import Channel
+    from tidegate.sinks.errors import BrokerUnavailable
     from tidegate.sinks.facts import TopicLimits
-    from tidegate.sinks.transactions import TransactionClient
     from tidegate.sinks.writer import Writer
     from tidegate.sources.reader import Reader
     from tidegate.storage.base import Storage
@@ -73,9 +74,12 @@ class SimTools(KafkaTools):
         """The process's way to the broker."""
         return self._port
 
-    def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:  # noqa: ARG002  # as KafkaTools
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:  # noqa: ARG002  # as KafkaTools
         """See KafkaTools."""
-        return cast("TransactionClient", ModelClient(self._broker, self._port))
+        return open_model_channel(self._broker, self._port, timeout_s)
+
+    def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
+        """Nothing more is known."""
 
     def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:  # noqa: ARG002 - the model refuses no record
         """See KafkaTools."""

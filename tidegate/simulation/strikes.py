@@ -205,17 +205,20 @@ class Striker:
 
     def _coordinator_away(self, fault: Fault) -> bool:
         code = Code.COORDINATOR_LOAD_IN_PROGRESS if fault.target == "loading" else Code.NOT_COORDINATOR
-        self._world.broker.coordinator_away(self._until_ms(fault), code)
+        self._world.broker.coordinator_away(self._now_ms(), self._until_ms(fault), code)
         return True
 
     def _leader_away(self, fault: Fault) -> bool:
         topic, number = fault.target.split("/")
-        self._world.broker.leader_away(TopicPartition(topic, int(number)), self._until_ms(fault))
+        self._world.broker.leader_away(self._now_ms(), TopicPartition(topic, int(number)), self._until_ms(fault))
         return True
 
     def _marker_delay(self, fault: Fault) -> bool:
         self._world.broker.marker_delay_ms = int(fault.seconds * 1000)
         return True
+
+    def _now_ms(self) -> int:
+        return self._world.kernel.clock.now_ms()
 
     def _until_ms(self, fault: Fault) -> int:
         return EPOCH_MS + int((self._world.kernel.now + fault.seconds) * 1000)

@@ -32,6 +32,7 @@ OUTPUTS: Final = {
 }
 LATEST: Final = 0.1
 """This part of the schedules begins at the latest record."""
+METADATA_LAGS_MS: Final = (0, 0, 50, 400)
 BURST_PACE: Final = 20.0
 """Before slots as slow as this the input may come all at once, so that rows wait in the channels. Their transactions
 get more time: with 1.5 s no checkpoint could ever complete."""
@@ -92,6 +93,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
     from_latest: bool = False
     """`start: latest`: what is there when the first daemon looks is never read."""
+    metadata_lag_ms: int = 0
+    """So long clients are told the leaders and coordinators of before."""
 
 
 class InputRecord(msgspec.Struct, frozen=True):
@@ -138,6 +141,7 @@ def draw_workload(seed: int) -> Workload:
         skew_ms=draw.choice((0, 0, 20, 200)),
         slot_pace=slot_pace,
         from_latest=generator(seed, "start").random() < LATEST,
+        metadata_lag_ms=generator(seed, "metadata").choice(METADATA_LAGS_MS),
     )
     skus = draw.choice((0, draw.randint(20, 60)))
     return msgspec.structs.replace(workload, retained=draw.choice((1, 2, 2, 3)), skus=skus or workload.skus)

@@ -86,6 +86,7 @@ class World:
         self.outages = Outages(schedule.workload.broker_pace, schedule.workload.storage_pace)
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
+        self.broker.placement.lag_ms = schedule.workload.metadata_lag_ms
         self.objects: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
         """Savepoints."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.sinks.channel import Channel, open_client_channel
 from tidegate.sinks.connecting import STEP_S
 from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
@@ -32,7 +33,11 @@ class KafkaTools:
 
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
         """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, SinkRefused."""
-        return TransactionClient(kafka, timeout_s)
+        return TransactionClient(kafka, timeout_s, self.channel, self.clock)
+
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:
+        """For request objects of kafka-python. Raises as `connect`."""
+        return open_client_channel(kafka, timeout_s)
 
     def connect_again(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
         """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried.

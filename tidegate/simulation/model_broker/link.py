@@ -17,6 +17,10 @@ class LinkLost(Exception):
     """No answer came: the request had its effect, or it had not."""
 
 
+class LinkSilent(LinkLost):
+    """No answer came in time: the request may have its effect later on."""
+
+
 class Link(Protocol):
     """One process's way to the broker."""
 
@@ -24,10 +28,10 @@ class Link(Protocol):
     def clock(self) -> Clock:
         """Of the process, and of the broker; `sleep` waits on the caller's (virtual) thread."""
 
-    def call(self, name: str, request: Callable[[], T]) -> T:
+    def call(self, name: str, request: Callable[[], T], timeout_s: float = ...) -> T:
         """Run `request` at the broker and wait for its answer, which may be the exception that it raised.
 
-        Raises LinkLost, with or without the effect.
+        Raises LinkLost, with or without the effect, and LinkSilent when the time is over.
         """
 
     def post(

@@ -16,7 +16,6 @@ import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.model_broker.broker import ModelBroker
-from tidegate.simulation.model_broker.client import ModelClient
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, LEADER_RETRY, Code, RequestRefused
 from tidegate.simulation.model_broker.link import Link, LinkLost
 from tidegate.simulation.model_broker.log import Record, Stamp
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from tidegate.formats.records import Encoded
+    from tidegate.sinks.transactions import TransactionClient
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class ModelWriter:
 
     # -- what the sink calls -------------------------------------------------------------------------------------------
 
-    def open(self, client: ModelClient | None, stopping: Callable[[], bool]) -> None:
+    def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
         """Initialise the transactional id and learn the topic. Raises SinkFailed, SinkRefused."""
         deadline_s = self._link.clock.monotonic() + OPEN_TIMEOUT_S
         wanted = self.transactional_id or None
