@@ -320,6 +320,9 @@ LOST_MARKERS: Final = tuple(
 )
 """Commits for partitions without a leader."""
 
+TIME_OUTS: Final = tuple(Fault(kind="time-out", at_s=at_s) for at_s in (0.7, 1.1, 1.5, 1.9, 2.3, 2.7, 3.1))
+"""Transactions that the broker aborts while they are written."""
+
 FAILED_UPLOADS: Final = (
     *(Fault(kind="lose-before", point="slot.storage.put", nth=nth) for nth in (7, 13, 19, 25, 31, 37, 43)),
     *(Fault(kind="kill", at_s=at_s, target="slot 0") for at_s in (1.5, 2.5)),
@@ -350,7 +353,7 @@ CANARIES: Final = (
     Canary(carried_committables_dropped),
     Canary(no_alignment, with_rows_that_wait, more=KILLS),
     Canary(ack_before_the_upload_is_durable, with_slow_storage),
-    Canary(producer_reused_after_a_timeout),
+    Canary(producer_reused_after_a_timeout, more=TIME_OUTS),
     Canary(commit_from_a_stale_attempt),
     Canary(next_transaction_before_the_flush),
     Canary(rows_in_flight_not_replayed, with_rows_in_flight),

@@ -178,6 +178,10 @@ def _marker_delay(draw: random.Random, _workload: Workload, end_s: float) -> Fau
     return Fault(kind="marker-delay", at_s=_at_moment(draw, end_s), seconds=_seconds(draw, 0.01, 0.6))
 
 
+def _time_out(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="time-out", at_s=_at_moment(draw, end_s))
+
+
 def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
@@ -219,6 +223,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _coordinator_away: 2,
     _leader_away: 2,
     _marker_delay: 2,
+    _time_out: 1,
     _lost_call: 4,
     _storage_error: 4,
     _slow: 5,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from tidegate.simulation.baton import Carrier, Worker, Workers
 from tidegate.simulation.chance import generator
@@ -393,3 +393,33 @@ class Signal:
         waiters, self.waiters = self.waiters, []
         for thread in waiters:
             self._kernel.wake(thread)
+
+
+class SimCondition:
+    """See threading.Condition. Only one virtual thread runs at a time, so there is nothing to lock."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._news = Signal(kernel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
+        """Until the predicate holds, which is looked at whenever somebody notifies; False when the time is over."""
+        until = None if timeout is None else self._kernel.now + timeout
+        while not predicate():
+            left = None if until is None else until - self._kernel.now
+            if left is not None and left <= 0:
+                return False
+            self._kernel.wait(self._news, left)
+        return True
+
+    def notify_all(self) -> None:
+        """Let everybody who waits look again."""
+        if self._news.waiters:
+            news, self._news = self._news, Signal(self._kernel)
+            news.set()

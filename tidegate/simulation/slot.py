@@ -1,10 +1,10 @@
-"""A slot process: the real deployment, loop, transport and sinks, driven by events instead of a selector's wait."""
+"""A slot process: the real loop, deployment, transport, sources and sinks on a virtual thread."""
 
 from __future__ import annotations
 
 import queue
+import selectors
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate import __version__
@@ -12,14 +12,14 @@ from tidegate.clock import SteadyClock
 from tidegate.daemon.control_link import ControlLost
 from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.transport import DataTransport
-from tidegate.daemon.worker import IDLE_WAIT_S, SlotProcess
+from tidegate.daemon.worker import SlotProcess
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
-from tidegate.simulation.kernel import Event, Process, Signal
+from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
+from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.model_broker.reader import ModelReader
-from tidegate.simulation.model_broker.writer import ModelWriter
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
 from tidegate.simulation.port import BrokerPort, SimStorage
 from tidegate.simulation.threads import SimHelper, SimUploads
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
     from tidegate.sinks.channel import Channel
     from tidegate.sinks.errors import BrokerUnavailable
-    from tidegate.sinks.facts import TopicLimits
-    from tidegate.sinks.writer import Writer
     from tidegate.sources.reader import Reader
     from tidegate.storage.base import Storage
 
@@ -81,9 +79,9 @@ class SimTools(KafkaTools):
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
         """Nothing more is known."""
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:  # noqa: ARG002 - the model refuses no record
+    def producer(self, config: Mapping[str, Any]) -> ModelProducer:
         """See KafkaTools."""
-        return cast("Writer", ModelWriter(self._broker, self._port, sink, topic, properties))
+        return ModelProducer(self._broker, self._port, config)
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
         """See KafkaTools."""
@@ -245,35 +243,51 @@ class SimControlLink:
         self._wake()
 
 
+class SlotSelector(SimSelector):
+    """The selector of a slot, which also says how long a turn of its loop takes."""
+
+    def __init__(self, process: Process, pace: float) -> None:
+        super().__init__()
+        self._kernel = process.kernel
+        self._random = process.random
+        self._pace = pace
+        self._woken = False
+        self._changed = SimCondition(process.kernel)
+
+    def wake(self) -> None:
+        """There is news. See Waker."""
+        self._woken = True
+        self._changed.notify_all()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready after a turn that moved something (timeout 0), or when somebody has called `wake`."""
+        if timeout:
+            self._changed.wait_for(lambda: self._woken, timeout)
+        if self._woken or not timeout:
+            self._kernel.block(self._random.uniform(*TURN_S) * (1.0 if timeout else self._pace))
+        self._woken = False
+        return super().select(timeout)
+
+
 class SimSlot:
-    """One slot process of one job. `returned` is called when it ends by itself."""
+    """One slot process of one job. `returned`: it has ended by itself."""
 
     def __init__(self, world: World, process: Process, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
         self.returned = False
         self._world = world
-        self._kernel = process.kernel
         self._bootstrap = bootstrap
         self._partition = partition
-        self._random = process.random
-        self._step_event: Event | None = None
-        self._step_at = 0.0
-        self._busy_until = 0.0
-        self._inner: _Inner | None = None
-        self._over = False
-        self._kernel.spawn(process, "main", self._start)
+        process.kernel.spawn(process, "main", self._run)
 
-    def wake(self) -> None:
-        """There is news: turn soon."""
-        self._plan_step(self._random.uniform(*TURN_S))
-
-    def _start(self) -> None:
+    def _run(self) -> None:
+        """See run_slot."""
         bootstrap, process, world = self._bootstrap, self.process, self._world
+        selector: Any = SlotSelector(process, world.schedule.workload.slot_pace)
         try:
             end = world.network.connect(process, bootstrap.port)
-            link = SimControlLink(world, process, end, self.wake)
-            sockets: Any = SimSockets(world.network, process, self.wake)
-            selector: Any = SimSelector()
+            link = SimControlLink(world, process, end, selector.wake)
+            sockets: Any = SimSockets(world.network, process, selector.wake)
             transport = DataTransport(selector, process.name, bootstrap.attempt, bootstrap.token, sockets)
             hello = Hello(
                 attempt=bootstrap.attempt,
@@ -290,63 +304,15 @@ class SimSlot:
             world.trace.tell(f"{process.name}: {error}")
             process.exit()
             return
-        if not isinstance(order, Deploy):
-            process.exit()
-            return
-        process.alias = f"slot {order.slot}"
-        inner = _Inner(world, process, order, link, transport, selector, self)
-        link.start(inner.heartbeat, order.settings.heartbeat_interval_ms / 1000, order.settings.lease_ms / 1000)
-        try:
-            inner.build()
-        except Exception as error:  # noqa: BLE001 - as SlotProcess.serve
-            self._fail(inner, error)
-            return
-        self._inner = inner
-        self._plan_step(0.0)
-
-    def _plan_step(self, delay_s: float) -> None:
-        if self._inner is None or self._over:
-            return
-        at = max(self._kernel.now + delay_s, self._busy_until)
-        if self._step_event is not None:
-            if self._step_at <= at:
-                return
-            self._step_event.cancel()
-        self._step_at = at
-        self._step_event = self._kernel.at(at - self._kernel.now, self._step, self.process)
-
-    def _step(self) -> None:
-        self._step_event = None
-        inner = self._inner
-        assert inner is not None
-        try:
-            progressed = inner.step()
-        except Exception as error:  # noqa: BLE001 - as SlotProcess.serve
-            self._over = True
-            self._kernel.spawn(self.process, "main", partial(self._fail, inner, error))
-            return
-        if inner.stopping:
-            self._over = True
-            self._kernel.spawn(self.process, "main", lambda: self._end(inner))
-            return
-        pause_s = self._random.uniform(*TURN_S) * self._world.schedule.workload.slot_pace
-        self._busy_until = self._kernel.now + pause_s if progressed else 0.0
-        self._plan_step(pause_s if progressed else IDLE_WAIT_S)
-
-    def _fail(self, inner: _Inner, error: Exception) -> None:
-        self._world.trace.tell(f"{self.process.name} fails: {type(error).__name__}: {str(error)[:200]}")
-        self._world.judge(self.process, error)
-        inner.report(error)
-        self._end(inner)
-
-    def _end(self, inner: _Inner) -> None:
-        inner.close()
-        self.returned = True
-        self.process.exit()
+        if isinstance(order, Deploy):
+            process.alias = f"slot {order.slot}"
+            _SlotProcess(world, process, order, link, transport, selector).serve()
+            self.returned = True
+        process.exit()
 
 
-class _Inner(SlotProcess):
-    """The product's slot process without its threads and waits."""
+class _SlotProcess(SlotProcess):
+    """The product's, with the parts of the simulation; the world hears what fails."""
 
     def __init__(
         self,
@@ -356,50 +322,30 @@ class _Inner(SlotProcess):
         link: SimControlLink,
         transport: DataTransport,
         selector: Any,
-        slot: SimSlot,
     ) -> None:
-        waker: Any = slot
-        super().__init__(deploy, cast("Any", link), transport, selector, waker)
+        super().__init__(deploy, cast("Any", link), transport, selector, selector)
         self._clock = SteadyClock(process.kernel.clock)
         self._turned_at = self._clock.monotonic()
         self._world = world
-        self._parts = SimParts(world, process)
-        self._selector = selector
+        self._process = process
 
-    @property
-    def stopping(self) -> bool:
-        """Stop has come."""
-        return self._stopping
+    def _forward_logs(self, level: int) -> None:
+        """Nobody reads them."""
 
-    def build(self) -> None:
-        """See SlotProcess."""
-        self._build()
+    def _build(self) -> None:
+        super()._build()
         assert self._deployment is not None
         self._world.replays += sum(task.replaying > 0 for task in self._deployment.loop.tasks)
 
-    def step(self) -> bool:
-        """What arrived, then one turn."""
-        self._wait(0.0)
-        self._take_news()
-        return not self._stopping and self._turn()
-
-    def heartbeat(self) -> Heartbeat:
-        """See SlotProcess."""
-        return self._heartbeat()
-
-    def report(self, error: Exception) -> None:
-        """See SlotProcess."""
-        self._report(error)
-
-    def close(self) -> None:
-        """See SlotProcess."""
-        self._close()
+    def _report(self, error: Exception) -> None:
+        self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")
+        self._world.judge(self._process, error)
+        super()._report(error)
 
     @staticmethod
     def _settle_memory() -> None:
         """The simulation's memory is its own business."""
 
     def _make_deployment(self) -> Deployment:
-        return Deployment(
-            self._deploy, self._clock, self._link.send, self._waker.wake, self._parts, self._link.local_host
-        )
+        parts = SimParts(self._world, self._process)
+        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, parts, self._link.local_host)

@@ -45,6 +45,7 @@ class Striker:
             "coordinator-away": self._coordinator_away,
             "leader-away": self._leader_away,
             "marker-delay": self._marker_delay,
+            "time-out": self._time_out,
         }
 
     def strike(self, fault: Fault) -> None:
@@ -216,6 +217,10 @@ class Striker:
     def _marker_delay(self, fault: Fault) -> bool:
         self._world.broker.marker_delay_ms = int(fault.seconds * 1000)
         return True
+
+    def _time_out(self, _fault: Fault) -> bool:
+        """The broker aborts the pipeline's oldest open transaction before its time, prepared or not."""
+        return self._world.broker.time_out(self._now_ms(), "simulated.") is not None
 
     def _now_ms(self) -> int:
         return self._world.kernel.clock.now_ms()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.sinks.channel import Channel, open_client_channel
@@ -24,6 +24,46 @@ if TYPE_CHECKING:
     from tidegate.sinks.writer import Writer
 
 _CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
+
+
+class Producer(Protocol):
+    """What is used of confluent_kafka.Producer."""
+
+    def __len__(self) -> int:
+        """Records that are not delivered, and events that nobody has polled."""
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Metadata of a topic, or of all."""
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Get a new epoch of the transactional id."""
+
+    def begin_transaction(self) -> None:
+        """Locally."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        *,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """Queue one record."""
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> int:
+        """Queue several; how many were taken. The others get their error as `_error`."""
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve events."""
+
+    def flush(self, timeout: float = -1) -> int:
+        """Serve events until nothing is queued; what is."""
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Give up what is queued."""
 
 
 class KafkaTools:
@@ -57,10 +97,16 @@ class KafkaTools:
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
     def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:
-        """A producer of one transaction. Raises SinkRefused."""
+        """For one transaction. Raises SinkRefused."""
         from tidegate.sinks.writer import Writer
 
-        return Writer(sink, topic, properties, limits)
+        return Writer(sink, topic, properties, limits, self)
+
+    def producer(self, config: Mapping[str, Any]) -> Producer:
+        """A client that writes. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
+        import confluent_kafka as ck
+
+        return ck.Producer(dict(config), logger=_CLIENT_LOG)
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
         """A thread for what blocks."""

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from tidegate.simulation.faults import FaultPlan
 from tidegate.simulation.kernel import Process
 from tidegate.simulation.model_broker.codes import Code
-from tidegate.simulation.model_broker.link import LinkLost
-from tidegate.simulation.port import PATIENCE_S, BrokerPort, Outages
+from tidegate.simulation.port import PATIENCE_S, BrokerPort, Connection, LinkLost, Outages
 
 T = TypeVar("T")
 
@@ -40,7 +39,7 @@ class ScriptedPort(BrokerPort):
         self._name, self._fates = name, deque(fates)
 
     def call(self, name: str, request: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
-        match self._fate_of(name):
+        match self.fate_of(name):
             case Fate.LOSE_REQUEST:
                 raise LinkLost(name)
             case Fate.LOSE_ANSWER:
@@ -48,12 +47,34 @@ class ScriptedPort(BrokerPort):
                 raise LinkLost(name)
         return super().call(name, request, timeout_s)
 
+    def connect(self) -> Connection:
+        return ScriptedConnection(self)
+
+    def fate_of(self, name: str) -> Fate:
+        """What becomes of the next request."""
+        fate = self._fates.popleft() if name == self._name and self._fates else Fate.ARRIVE
+        self.hurt += fate is not Fate.ARRIVE
+        return fate
+
+
+class ScriptedConnection(Connection):
+    """Of a scripted port."""
+
+    def __init__(self, port: ScriptedPort) -> None:
+        super().__init__(port)
+        self._script = port
+
     def post(
-        self, name: str, request: Callable[[], T], answered: Callable[[T], None], lost: Callable[[], None]
+        self,
+        name: str,
+        request: Callable[[], T],
+        answered: Callable[[T], None],
+        lost: Callable[[], None],
+        timeout_s: float = PATIENCE_S,
     ) -> None:
-        match self._fate_of(name):
+        match self._script.fate_of(name):
             case Fate.ARRIVE:
-                super().post(name, request, answered, lost)
+                super().post(name, request, answered, lost, timeout_s)
             case Fate.REFUSE:
                 code: Any = Code.NOT_LEADER_OR_FOLLOWER
                 super().post(name, lambda: code, answered, lost)
@@ -61,8 +82,3 @@ class ScriptedPort(BrokerPort):
                 super().post(name, lambda: None, lambda _: lost(), lost)
             case Fate.LOSE_ANSWER:
                 super().post(name, request, lambda _: lost(), lost)
-
-    def _fate_of(self, name: str) -> Fate:
-        fate = self._fates.popleft() if name == self._name and self._fates else Fate.ARRIVE
-        self.hurt += fate is not Fate.ARRIVE
-        return fate

@@ -24,10 +24,11 @@ from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.channel import ModelChannel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
-from tidegate.simulation.model_broker.writer import ModelWriter
+from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.trace import Trace
 from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
+from tidegate.sinks.tools import KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import Writer
 
@@ -39,7 +40,6 @@ API_KEYS = {"produce": PRODUCE, "headers": 1, "ends": 2, "topics": 3, "coordinat
 API_KEYS |= {"producers": 61, "describe": 65, "list": 66}
 SMALL_BATCHES = {"batch.size": "4000", "linger.ms": "0", "retry.backoff.ms": "20"}
 
-AnyWriter = Writer | ModelWriter
 T = TypeVar("T")
 
 
@@ -62,7 +62,7 @@ class Stage:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._numbers = itertools.count()
-        self._writers: list[AnyWriter] = []
+        self._writers: list[Writer] = []
 
     def play(self, run: Callable[[], T]) -> T:
         """The result of what is done at it; everything that asks brokers is done here."""
@@ -103,7 +103,7 @@ class Stage:
         """One that knows nothing yet."""
         raise NotImplementedError
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> AnyWriter:
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
         raise NotImplementedError
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
@@ -119,18 +119,23 @@ class Stage:
     def tid(self, name: str) -> TransactionalId:
         return TransactionalId(f"{self.prefix}.{name}")
 
-    def writer(
-        self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None
-    ) -> AnyWriter:
+    def writer(self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None) -> Writer:
         """A writer with its transaction begun."""
         writer = self.make_writer(topic, derive_producer_properties(kafka or {}, self.tid(name), timeout_ms))
         self._writers.append(writer)
         writer.open(self.client, _never)
         return writer
 
+    def plain_writer(self, topic: str) -> Writer:
+        """One without a transaction."""
+        writer = self.make_writer(topic, derive_producer_properties({}, None, 60_000))
+        self._writers.append(writer)
+        writer.open(None, _never)
+        return writer
+
     def write(
         self,
-        writer: AnyWriter,
+        writer: Writer,
         numbers: Sequence[int],
         key: bytes | None = None,
         size: int = 0,
@@ -144,7 +149,7 @@ class Stage:
         assert writer.flush(FLUSH_S, _never) == 0
         writer.poll()
 
-    def committable(self, writer: AnyWriter) -> Committable:
+    def committable(self, writer: Writer) -> Committable:
         """Prove the transaction and give its committable. Raises SinkFailed."""
         flushed = Flushed(
             sink=OperatorName("out"),
@@ -255,10 +260,7 @@ class ModelStage(Stage):
         return results[0]
 
     def another_client(self) -> TransactionClient:
-        return TransactionClient({}, 0.0, self._open_channel, self.clock)
-
-    def _open_channel(self, _kafka: Mapping[str, str], _timeout_s: float) -> ModelChannel:
-        return ModelChannel(self.broker, self.port, answer_bytes)
+        return _ModelTools(self).connect({}, 0.0)
 
     def make_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
         self.broker.create_topic(name, partitions, settings)
@@ -289,8 +291,8 @@ class ModelStage(Stage):
         found = self.broker.offsets(self.clock.now_ms(), partition)
         return found.start, found.stable, found.end
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> ModelWriter:
-        return ModelWriter(self.broker, self.port, "out", topic, properties)
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
+        return Writer("out", topic, properties, self.client.topic_limits(topic), _ModelTools(self))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return _EndingConsumer(ModelConsumer(self.broker, self.port, config))
@@ -299,6 +301,21 @@ class ModelStage(Stage):
         super().close()
         self._kernel.close()
         self._workers.close()
+
+
+class _ModelTools(KafkaTools):
+    """Clients of the model."""
+
+    def __init__(self, stage: ModelStage) -> None:
+        self.clock = stage.clock
+        self._broker = stage.broker
+        self._port = stage.port
+
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> ModelChannel:
+        return ModelChannel(self._broker, self._port, answer_bytes)
+
+    def producer(self, config: Mapping[str, Any]) -> ModelProducer:
+        return ModelProducer(self._broker, self._port, config)
 
 
 class _EndingConsumer:

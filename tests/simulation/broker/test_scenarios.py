@@ -10,6 +10,7 @@ from tests.simulation.broker import (  # noqa: F401 - they register their scenar
     scenarios_of_ids,
     scenarios_of_logs,
     scenarios_of_requests,
+    scenarios_of_writing,
 )
 from tests.simulation.broker.scenario import SCENARIOS
 from tests.simulation.broker.stages import ModelStage, RealStage, Stage

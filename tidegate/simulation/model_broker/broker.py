@@ -113,6 +113,23 @@ class ModelBroker:
         """The partition has no leader until then, so no markers are written; then another one."""
         self.placement.move_leader(partition, now_ms, until_ms)
 
+    def time_out(self, now_ms: int, prefix: str) -> TransactionalId | None:
+        """The time of the oldest open transaction is over, as for a broker whose clock has made a step; which one.
+
+        Only ids with the prefix count.
+        """
+        found = [
+            (entry.opened_at_ms, known)
+            for known, (_, entry) in self._open.items()
+            if entry.state is CoordinatorState.ONGOING and known.startswith(prefix)
+        ]
+        if not found:
+            return None
+        known = min(found)[1]
+        self._plan(known, now_ms, self._open[known][1])
+        self._catch_up(now_ms)
+        return known
+
     def check_coordinator(self, now_ms: int, key: str, node: int) -> None:
         """Raises RequestRefused where the node does not coordinate the id or group, or does not know it yet."""
         if self.placement.coordinator(key, now_ms) != node:
@@ -191,6 +208,7 @@ class ModelBroker:
     ) -> int:
         """Append one batch; its base offset."""
         log = self._lead(now_ms, partition)
+        self._check_records(now_ms, self._topics[partition.topic].settings, records)
         if stamp is not None and stamp.transactional and transactional_id is not None:
             entry = log.producers.get(stamp.producer_id)
             if entry is None or entry.epoch != stamp.epoch or entry.open_since is None:
@@ -268,6 +286,17 @@ class ModelBroker:
         if topic is None or not 0 <= partition.partition < topic.facts.partitions:
             raise RequestRefused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.logs[partition.partition]
+
+    @staticmethod
+    def _check_records(now_ms: int, settings: Mapping[str, str], records: Sequence[Record]) -> None:
+        """The topic's rules; one bad record, and none of its batch is taken."""
+        if sum(record.size_bytes for record in records) > int(settings["max.message.bytes"]):
+            raise RequestRefused(Code.MESSAGE_TOO_LARGE)
+        if settings.get("cleanup.policy") == "compact" and any(record.key is None for record in records):
+            raise RequestRefused(Code.INVALID_RECORD)
+        ahead_ms = settings.get("message.timestamp.after.max.ms")
+        if ahead_ms is not None and any(record.timestamp_ms > now_ms + int(ahead_ms) for record in records):
+            raise RequestRefused(Code.INVALID_TIMESTAMP)
 
     def _verify(
         self, log: PartitionLog, partition: TopicPartition, stamp: Stamp, transactional_id: TransactionalId

@@ -11,9 +11,8 @@ from kafka import errors
 from tidegate.simulation.kernel import Signal
 from tidegate.simulation.model_broker.answers import answer, name_of
 from tidegate.simulation.model_broker.broker import ModelBroker
-from tidegate.simulation.model_broker.link import LinkLost, LinkSilent
 from tidegate.simulation.model_broker.placement import NODES
-from tidegate.simulation.port import BrokerPort
+from tidegate.simulation.port import BrokerPort, Connection, LinkLost, LinkSilent
 from tidegate.sinks.errors import BrokerUnavailable
 
 CONNECT_PAUSE_S: Final = 0.1
@@ -28,6 +27,7 @@ class ModelChannel:
         self._broker = broker
         self._port = port
         self._answering = answering
+        self._connections: dict[int | None, Connection] = {}
         self._closed = False
 
     def send(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
@@ -48,7 +48,7 @@ class ModelChannel:
 
         for index, (request, node) in enumerate(requests):
             lost = errors.KafkaConnectionError("the connection broke")
-            self._port.post(
+            self._connections.setdefault(node, self._port.connect()).post(
                 name_of(request),
                 partial(self._answer, request, node),
                 partial(take, index),

@@ -10,9 +10,9 @@ import confluent_kafka as ck
 from tidegate.ids import TopicPartition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
-from tidegate.simulation.model_broker.link import Link, LinkLost
 from tidegate.simulation.model_broker.log import Fetched
 from tidegate.simulation.model_broker.messages import make_message
+from tidegate.simulation.port import BrokerPort, LinkLost
 
 POLL_S: Final = 0.05
 
@@ -23,7 +23,7 @@ class ModelConsumer:
     As with the real one, a failed request gives no message and is repeated by the next `consume`.
     """
 
-    def __init__(self, broker: ModelBroker, link: Link, config: Mapping[str, Any]) -> None:
+    def __init__(self, broker: ModelBroker, link: BrokerPort, config: Mapping[str, Any]) -> None:
         self._broker = broker
         self._link = link
         self._committed = config.get("isolation.level", "read_committed") == "read_committed"

@@ -18,6 +18,7 @@ from tidegate.sinks.batches import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 NO_SEQUENCE: Final = -1
+RECORD_OVERHEAD_BYTES: Final = 20
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -27,6 +28,11 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes | None
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """In a batch, about."""
+        return len(self.key or b"") + len(self.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 class Stamp(msgspec.Struct, frozen=True):

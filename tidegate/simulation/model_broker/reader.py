@@ -14,9 +14,9 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.simulation.model_broker.broker import ModelBroker, Offsets
 from tidegate.simulation.model_broker.codes import LEADER_RETRY, Code, RequestRefused
-from tidegate.simulation.model_broker.link import Link
 from tidegate.simulation.model_broker.log import Fetched
 from tidegate.simulation.model_broker.messages import make_message
+from tidegate.simulation.port import BrokerPort
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.task.elements import BYTES_MAX
@@ -46,7 +46,7 @@ class ModelReader:
     def __init__(
         self,
         broker: ModelBroker,
-        link: Link,
+        link: BrokerPort,
         operator: SourceOperator,
         partitions: Sequence[TopicPartition],
         restored: SourcePositions,
@@ -54,6 +54,7 @@ class ModelReader:
     ) -> None:
         self._broker = broker
         self._link = link
+        self._connection = link.connect()
         self._operator = operator
         self._partitions = list(partitions)
         self._restored = restored
@@ -72,7 +73,7 @@ class ModelReader:
 
     def start(self) -> None:
         """Ask where to begin, then read."""
-        self._link.post("offsets", self._read_offsets, self._begin, lambda: self._later(RETRY_S, self.start))
+        self._connection.post("offsets", self._read_offsets, self._begin, lambda: self._later(RETRY_S, self.start))
 
     def initial(self) -> Positions | None:
         """The positions to begin with, once they are known."""
@@ -163,7 +164,7 @@ class ModelReader:
             return
         self._fetching = True
         places = dict(self._places)
-        self._link.post("fetch", lambda: self._read(places), self._on_fetched, self._on_lost)
+        self._connection.post("fetch", lambda: self._read(places), self._on_fetched, self._on_lost)
 
     def _read(self, places: dict[TopicPartition, int]) -> _Answer:
         """At the broker: one request for all partitions."""
