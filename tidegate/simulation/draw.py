@@ -11,7 +11,7 @@ from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
-FAULTS: Final = (15, 19)
+FAULTS: Final = (17, 21)
 BEGIN_S: Final = 0.2
 AIMED_AT: Final = 4
 """One of the first so many checkpoints with rows in flight."""
@@ -28,23 +28,25 @@ STORAGE_POINTS: Final = {
     "slot.storage.get": 2,
 }
 BROKER_CALLS: Final = {
-    "daemon.broker.end": 12,
-    "daemon.broker.describe": 1,
-    "daemon.broker.headers": 2,
+    "daemon.broker.coordinator": 9,
+    "daemon.broker.end": 10,
     "daemon.broker.fence": 5,
-    "daemon.broker.list": 3,
-    "daemon.broker.topics": 4,
-    "slot.broker.init": 25,
-    "slot.broker.describe": 33,
-    "slot.broker.producers": 10,
-    "slot.broker.ends": 10,
-    "slot.broker.headers": 12,
-    "slot.broker.metadata": 22,
+    "daemon.broker.group": 8,
+    "daemon.broker.list": 15,
+    "daemon.broker.producers": 7,
+    "daemon.broker.topics": 15,
+    "slot.broker.coordinator": 18,
+    "slot.broker.describe": 26,
+    "slot.broker.ends": 8,
+    "slot.broker.headers": 9,
+    "slot.broker.metadata": 34,
+    "slot.broker.producers": 9,
 }
 BROKER_POSTS: Final = {
-    "slot.broker.produce": 60,
-    "slot.broker.add-partitions": 30,
-    "slot.broker.fetch": 90,
+    "slot.broker.init": 18,
+    "slot.broker.produce": 22,
+    "slot.broker.add-partitions": 9,
+    "slot.broker.fetch": 60,
     "slot.broker.offsets": 4,
 }
 """Point -> up to which time it is passed in an ordinary run."""
