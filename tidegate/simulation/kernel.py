@@ -239,9 +239,9 @@ class Kernel:
                 thread.joiners.remove(waiter)
         return thread.ended
 
-    def wake(self, thread: VirtualThread) -> None:
-        """Resume a waiting virtual thread now."""
-        self._plan_resume(thread, 0.0)
+    def wake(self, thread: VirtualThread, delay_s: float = 0.0) -> None:
+        """Resume a waiting virtual thread."""
+        self._plan_resume(thread, delay_s)
 
     def reap(self, process: Process) -> None:
         """Unwind the virtual threads of a dead process before anything else happens."""
@@ -387,12 +387,12 @@ class Signal:
         self.waiters: list[VirtualThread] = []
         self._kernel = kernel
 
-    def set(self) -> None:
-        """Wake everybody who waits."""
+    def set(self, delay_s: float = 0.0) -> None:
+        """Wake everybody who waits, so much later."""
         self.is_set = True
         waiters, self.waiters = self.waiters, []
         for thread in waiters:
-            self._kernel.wake(thread)
+            self._kernel.wake(thread, delay_s)
 
 
 class SimCondition:

@@ -73,7 +73,7 @@ class BrokerPort:
         """
         kernel, process = self.kernel, self.process
         kernel.check_alive()
-        deadline_s = kernel.now + timeout_s
+        sent_s = kernel.now
         fault = self.strike(name)
         kind = "" if fault is None else fault.kind
         if kind == "crash-before":
@@ -82,6 +82,7 @@ class BrokerPort:
             kernel.block(min(LOST_AFTER_S, timeout_s))
             raise LinkLost(name)
         way_s = self.way_s(fault)
+        back_s = LOST_AFTER_S if kind == "lose-after" else self.back_s()
         answer: list[tuple[bool, object]] = []
         answered = Signal(kernel)
 
@@ -95,19 +96,18 @@ class BrokerPort:
                 kernel.trace.tell(f"{process.name} {name}", result if good else f"{type(result).__name__} {result}")
             if kind == "crash-after":
                 process.kill(str(fault))
-            answered.set()
+            answered.set(back_s)
 
-        if way_s <= timeout_s and kernel.advance(way_s):
+        if way_s + back_s <= timeout_s and kernel.advance(way_s):
             arrive()
-            kernel.check_alive()
+            kernel.block(back_s)
         else:
             kernel.at(way_s, arrive)
-            if not kernel.wait(answered, timeout_s):
+            kernel.wait(answered, timeout_s)
+            if kernel.now < sent_s + way_s + back_s:
                 raise LinkSilent(name)
         if kind == "lose-after":
-            kernel.block(min(LOST_AFTER_S, max(0.0, deadline_s - kernel.now)))
             raise LinkLost(name)
-        kernel.block(self.back_s())
         good, result = answer[0]
         if not good:
             assert isinstance(result, Exception)

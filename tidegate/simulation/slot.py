@@ -19,13 +19,12 @@ from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
-from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
 from tidegate.simulation.port import BrokerPort, SimStorage
 from tidegate.simulation.threads import SimHelper, SimUploads
-from tidegate.sinks.threads import HelperThread
 from tidegate.sinks.tools import KafkaTools
-from tidegate.sources.kafka import KafkaSource
+from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.tools import SourceTools
 from tidegate.task.messages import (
     LENGTH,
     Acknowledged,
@@ -39,6 +38,7 @@ from tidegate.task.messages import (
     decode_driver_message,
     encode_message,
 )
+from tidegate.threads import Condition, HelperThread, Threads
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -49,60 +49,76 @@ if TYPE_CHECKING:
     from tidegate.simulation.world import World
     from tidegate.sinks.channel import Channel
     from tidegate.sinks.errors import BrokerUnavailable
-    from tidegate.sources.reader import Reader
     from tidegate.storage.base import Storage
 
 TURN_S: Final = (0.0002, 0.003)
+ROWS_AT_ONCE: Final = 6
 HELLO_TIMEOUT_S: Final = 10.0
 ZOMBIE_S: Final = 0.05
 """So long a process goes on whose lease was over when it woke up."""
 
 
-class SimTools(KafkaTools):
-    """Clients of the model broker, for one process."""
+class SimThreads(Threads):
+    """Virtual ones of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        """See Threads."""
+        return SimHelper(self._process, name, on_error)
+
+    def condition(self) -> Condition:
+        """See Threads."""
+        return SimCondition(self._process.kernel)
+
+
+class SimTools(SimThreads, KafkaTools):
+    """Clients of the model broker, for the sinks of one process, or its daemon."""
 
     def __init__(self, world: World, process: Process) -> None:
+        super().__init__(process)
         self.clock = process.kernel.clock
-        self._process = process
-        self._broker = world.broker
-        self._port = BrokerPort(process, world.faults, world.outages)
-
-    @property
-    def port(self) -> BrokerPort:
+        self.port = BrokerPort(process, world.faults, world.outages)
         """The process's way to the broker."""
-        return self._port
+        self._broker = world.broker
 
     def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:  # noqa: ARG002  # as KafkaTools
         """See KafkaTools."""
-        return open_model_channel(self._broker, self._port, timeout_s)
+        return open_model_channel(self._broker, self.port, timeout_s)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
         """Nothing more is known."""
 
     def producer(self, config: Mapping[str, Any]) -> ModelProducer:
         """See KafkaTools."""
-        return ModelProducer(self._broker, self._port, config)
+        return ModelProducer(self._broker, self.port, config)
 
-    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+    def consumer(self, config: Mapping[str, Any]) -> ModelConsumer:
         """See KafkaTools."""
-        return SimHelper(self._process, name, on_error)
+        return ModelConsumer(self._broker, self.port, config)
 
-    def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
-        """See KafkaTools."""
-        return cast("ck.Consumer", ModelConsumer(self._broker, self._port, config))
+
+class SimSourceTools(SimThreads, SourceTools):
+    """Consumers of the model broker, for the sources of one process."""
+
+    def __init__(self, world: World, process: Process, port: BrokerPort) -> None:
+        super().__init__(process)
+        self.clock = process.kernel.clock
+        self._broker = world.broker
+        self._port = port
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
+        """See SourceTools."""
+        return ModelConsumer(self._broker, self._port, config, on_error)
 
 
 class SimSource(KafkaSource):
-    """Reads the model broker."""
+    """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
 
-    def __init__(self, world: World, port: BrokerPort, *arguments: Any) -> None:
-        self._world = world
-        self._port = port
-        super().__init__(*arguments)
-
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
-        reader = ModelReader(self._world.broker, self._port, self._operator, partitions, restored, self._wake)
-        return cast("Reader", reader)
+    def poll(self, rows_max: int) -> SourceBatch | None:
+        """See KafkaSource."""
+        return super().poll(min(rows_max, ROWS_AT_ONCE))
 
 
 class SimParts(SlotParts):
@@ -130,7 +146,8 @@ class SimParts(SlotParts):
         wake: Callable[[], None],
     ) -> KafkaSource:
         """See SlotParts."""
-        return SimSource(self._world, self.tools.port, spec, partitions, restored, group_id, wake)
+        tools = SimSourceTools(self._world, self._process, self.tools.port)
+        return SimSource(spec, partitions, restored, group_id, wake, tools)
 
 
 class SimControlLink:

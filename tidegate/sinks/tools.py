@@ -6,7 +6,7 @@ The simulation hands in others. librdkafka is imported when it is first needed, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
@@ -14,8 +14,8 @@ from tidegate.sinks.channel import Channel, open_client_channel
 from tidegate.sinks.connecting import STEP_S
 from tidegate.sinks.diagnosis import diagnose
 from tidegate.sinks.errors import BrokerUnavailable, LoginRefused
-from tidegate.sinks.threads import HelperThread
 from tidegate.sinks.transactions import TransactionClient
+from tidegate.threads import Threads
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -66,7 +66,20 @@ class Producer(Protocol):
         """Give up what is queued."""
 
 
-class KafkaTools:
+class Consumer(Protocol):
+    """What is used of confluent_kafka.Consumer."""
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """Read these and nothing else, from their offsets on."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        """So many messages, or those that came until the time was over."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class KafkaTools(Threads):
     """The real ones."""
 
     clock: Clock = SYSTEM_CLOCK
@@ -108,11 +121,7 @@ class KafkaTools:
 
         return ck.Producer(dict(config), logger=_CLIENT_LOG)
 
-    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
-        """A thread for what blocks."""
-        return HelperThread(name, on_error)
-
-    def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
+    def consumer(self, config: Mapping[str, Any]) -> Consumer:
         """A reader of what was written."""
         import confluent_kafka as ck
 

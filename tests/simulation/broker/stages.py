@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import Message
@@ -19,38 +19,40 @@ from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
-from tidegate.simulation.kernel import Kernel
+from tidegate.simulation.kernel import Kernel, SimCondition
 from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.channel import ModelChannel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
+from tidegate.simulation.threads import SimHelper
 from tidegate.simulation.trace import Trace
 from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
 from tidegate.sinks.tools import KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import Writer
+from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
+from tidegate.threads import Condition, HelperThread
 
 DEADLINE_S = 120.0
 POLL_S = 0.02
 PLAY_S = 30 * 24 * 3600.0
 FLUSH_S = 60.0
-API_KEYS = {"produce": PRODUCE, "headers": 1, "ends": 2, "topics": 3, "coordinator": 10, "fence": 22, "end": 26}
+API_KEYS = {
+    "produce": PRODUCE,
+    "headers": 1,
+    "fetch": 1,
+    "ends": 2,
+    "topics": 3,
+    "coordinator": 10,
+    "fence": 22,
+    "end": 26,
+}
 API_KEYS |= {"producers": 61, "describe": 65, "list": 66}
 SMALL_BATCHES = {"batch.size": "4000", "linger.ms": "0", "retry.backoff.ms": "20"}
 
 T = TypeVar("T")
-
-
-class Consumer(Protocol):
-    """What is used of a consumer."""
-
-    def assign(self, places: list[ck.TopicPartition]) -> None: ...
-
-    def consume(self, limit: int, timeout_s: float) -> list[Message]: ...
-
-    def close(self) -> None: ...
 
 
 class Stage:
@@ -58,6 +60,8 @@ class Stage:
 
     clock: Clock
     client: TransactionClient
+    source_tools: SourceTools
+    kafka: Mapping[str, str]
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -246,6 +250,8 @@ class ModelStage(Stage):
         self.broker.marker_delay_ms = marker_delay_ms
         self.port = ScriptedPort(self._process)
         self.client = self.another_client()
+        self.source_tools = _ModelSourceTools(self)
+        self.kafka = {}
 
     def play(self, run: Callable[[], T]) -> T:
         results: list[T] = []
@@ -295,12 +301,30 @@ class ModelStage(Stage):
         return Writer("out", topic, properties, self.client.topic_limits(topic), _ModelTools(self))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return _EndingConsumer(ModelConsumer(self.broker, self.port, config))
+        return ModelConsumer(self.broker, self.port, config)
 
     def close(self) -> None:
         super().close()
         self._kernel.close()
         self._workers.close()
+
+
+class _ModelSourceTools(SourceTools):
+    """A consumer of the model, on a virtual thread."""
+
+    def __init__(self, stage: ModelStage) -> None:
+        self.clock = stage.clock
+        self._broker = stage.broker
+        self._port = stage.port
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        return SimHelper(self._port.process, name, on_error)
+
+    def condition(self) -> Condition:
+        return SimCondition(self._port.kernel)
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
+        return ModelConsumer(self._broker, self._port, config, on_error)
 
 
 class _ModelTools(KafkaTools):
@@ -318,23 +342,6 @@ class _ModelTools(KafkaTools):
         return ModelProducer(self._broker, self._port, config)
 
 
-class _EndingConsumer:
-    """Tells the end of its partition as the real one does."""
-
-    def __init__(self, consumer: ModelConsumer) -> None:
-        self._consumer = consumer
-
-    def assign(self, places: list[ck.TopicPartition]) -> None:
-        self._consumer.assign(places)
-
-    def consume(self, limit: int, timeout_s: float) -> list[Message]:
-        found = self._consumer.consume(limit, timeout_s)
-        return found or [Message(error=ck.KafkaError(ck.KafkaError._PARTITION_EOF))]  # public all the same
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
 class RealStage(Stage):
     """A development broker that is reached only through a proxy."""
 
@@ -343,11 +350,12 @@ class RealStage(Stage):
         self.clock = SYSTEM_CLOCK
         self._broker = broker
         self._proxy = proxy
-        self._kafka = {"bootstrap.servers": broker.bootstrap}
+        self.kafka = {"bootstrap.servers": broker.bootstrap}
         self.client = self.another_client()
-        self._admin = AdminClient(dict(self._kafka))
+        self.source_tools = SOURCE_TOOLS
+        self._admin = AdminClient(dict(self.kafka))
         self._bounds_readers = [
-            ck.Consumer({**self._kafka, "group.id": "bounds", "isolation.level": level})
+            ck.Consumer({**self.kafka, "group.id": "bounds", "isolation.level": level})
             for level in ("read_committed", "read_uncommitted")
         ]
 
@@ -378,7 +386,7 @@ class RealStage(Stage):
         self._proxy.rule = rule
 
     def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> list[int]:
-        reader = ck.Consumer({**self._kafka, "group.id": group})
+        reader = ck.Consumer({**self.kafka, "group.id": group})
         try:
             places = [ck.TopicPartition(part.topic, part.partition) for part in partitions]
             return [place.offset for place in reader.committed(places, timeout=DEADLINE_S)]
@@ -395,13 +403,13 @@ class RealStage(Stage):
         return bounds[0][0], bounds[0][1], bounds[1][1]
 
     def another_client(self) -> TransactionClient:
-        return TransactionClient(self._kafka)
+        return TransactionClient(self.kafka)
 
     def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", topic, {**properties, **self._kafka}, self.client.topic_limits(topic))
+        return Writer("out", topic, {**properties, **self.kafka}, self.client.topic_limits(topic))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return ck.Consumer({**config, **self._kafka})
+        return ck.Consumer({**config, **self.kafka})
 
     def close(self) -> None:
         super().close()

@@ -9,20 +9,15 @@ import pytest
 
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, ModelStage
-from tidegate.coordinator.types import SourcePositions
-from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.ids import TopicPartition
 from tidegate.simulation.model_broker.answers import answer
 from tidegate.simulation.model_broker.broker import ID_EXPIRY_MS
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import EPOCH_MAX
 from tidegate.simulation.model_broker.log import PartitionLog, Record, Stamp
-from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.sinks.errors import BrokerUnavailable, SinkFailed
 from tidegate.sinks.facts import EndAnswer, Marker
 from tidegate.sinks.requests import end_request
-from tidegate.sources.errors import SourceFailed
-from tidegate.task.elements import ROWS_MAX
 
 ALL_FATES = [Fate.REFUSE, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]
 
@@ -247,76 +242,3 @@ def test_a_marker_with_a_newer_epoch_shuts_the_older_one_out() -> None:
     log.append_marker(7, 1, commits=False)
     assert log.stable_offset == 2
     assert _append(log, 0, 1) is Code.INVALID_PRODUCER_EPOCH
-
-
-# -- the reader --------------------------------------------------------------------------------------------------------
-
-
-def _reader(stage: ModelStage, topic: str, next_offsets: dict[TopicPartition, int], until: str) -> ModelReader:
-    operator = SourceOperator(OperatorName("in"), (topic,), "raw", (), (), "earliest", until, "fail", {})
-    ends = (
-        {part: stage.broker.offsets(stage.clock.now_ms(), part).stable for part in next_offsets}
-        if until == "latest"
-        else {}
-    )
-    positions = SourcePositions(operator.name, tuple(sorted(next_offsets.items())), tuple(sorted(ends.items())))
-    reader = ModelReader(stage.broker, stage.port, operator, stage.parts(topic), positions, lambda: None)
-    reader.start()
-    return reader
-
-
-def _drain(stage: ModelStage, reader: ModelReader) -> tuple[list[int], dict[TopicPartition, int]]:
-    numbers: list[int] = []
-    ends: dict[TopicPartition, int] = {}
-    for _ in range(20):
-        stage.clock.sleep(0.1)
-        pending = reader.take(ROWS_MAX)
-        if pending is not None:
-            numbers += [int(message.value() or b"") for message in pending.messages]
-            ends.update(pending.ends)
-    return numbers, ends
-
-
-@played
-def test_a_reader_sees_what_is_committed_and_where_it_ends(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(100)))
-    stage.client.end_transaction(stage.prepared("b", topic, [777]), commit=False)
-    stage.prepared("c", topic, [888])
-    reader = _reader(stage, topic, {}, "never")
-    assert _drain(stage, reader) == (list(range(100)), {part: 103})
-    stage.client.fence(stage.tid("c"))
-    stage.client.end_transaction(stage.prepared("d", topic, [5]))
-    assert _drain(stage, reader) == ([5], {part: 107})
-
-
-@played
-def test_a_reader_goes_on_where_it_was(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(100)))
-    assert _drain(stage, _reader(stage, topic, {part: 90}, "never"))[0] == list(range(90, 100))
-
-
-@played
-def test_a_bounded_reader_knows_its_end(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(10)))
-    reader = _reader(stage, topic, {part: 0}, "latest")
-    _drain(stage, reader)
-    positions = reader.initial()
-    assert positions is not None
-    assert positions.end_offsets == {part: 11}
-
-
-@played
-def test_a_reader_stops_at_records_that_are_gone(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(10)))
-    stage.delete_records(part, 5)
-    reader = _reader(stage, topic, {part: 3}, "never")
-    with pytest.raises(SourceFailed, match="offset 3 is gone"):
-        _drain(stage, reader)

@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.broker import (  # noqa: F401 - they register their scenarios
     scenarios_of_ids,
     scenarios_of_logs,
+    scenarios_of_reading,
     scenarios_of_requests,
     scenarios_of_writing,
 )

@@ -82,10 +82,15 @@ def _coded(call: Callable[[], T], check: Callable[[], None] = lambda: None) -> t
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
+_BROKERS: Final = [
+    metadata.MetadataResponse.MetadataResponseBroker(node_id=node, host="model", port=PORT + node) for node in NODES
+]
+
+
 def _metadata(at: _Node, asked: Any) -> Any:
     kind = metadata.MetadataResponse
     return kind(
-        brokers=[kind.MetadataResponseBroker(node_id=node, host="model", port=PORT + node) for node in NODES],
+        brokers=_BROKERS,
         cluster_id=at.broker.cluster_id,
         controller_id=NODES[0],
         topics=[_topic(at, topic.name) for topic in asked.topics],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
@@ -28,7 +29,7 @@ class Placement:
         """The node; NOBODY while there is none."""
         changes = self._leaders.get(partition)
         if changes is None:
-            return _home(str(partition))
+            return _home(f"{partition.topic}/{partition.partition}")
         return next(node for since_ms, node in reversed(changes) if since_ms <= now_ms)
 
     def told_leader(self, partition: TopicPartition, now_ms: int) -> int:
@@ -37,7 +38,7 @@ class Placement:
 
     def move_leader(self, partition: TopicPartition, now_ms: int, until_ms: int) -> None:
         """Nobody leads it until then, then the next node."""
-        changes = self._leaders.setdefault(partition, [(_ALWAYS, _home(str(partition)))])
+        changes = self._leaders.setdefault(partition, [(_ALWAYS, _home(f"{partition.topic}/{partition.partition}"))])
         last = next(node for _, node in reversed(changes) if node != NOBODY)
         kept = [change for change in changes if change[0] < now_ms]
         self._leaders[partition] = [*kept, (now_ms, NOBODY), (until_ms, _behind(last, 1))]
@@ -64,6 +65,7 @@ class Placement:
         self._moves.append(now_ms)
 
 
+@lru_cache(maxsize=4096)
 def _home(key: str) -> int:
     return NODES[crc32(key.encode()) % len(NODES)]
 

@@ -81,12 +81,12 @@ class ModelProducer:
         self._connections: dict[int, Connection] = {}
         self._changed = SimCondition(port.kernel)
         self._flushing = False
+        self._queued = 0
         self._unkeyed = 0
         self._timer_s = NEVER_S
 
     def __len__(self) -> int:
-        queued = sum(len(batch.records) for lane in self._lanes.values() for batch in lane.batches)
-        return queued + len(self._events)
+        return self._queued + len(self._events)
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
@@ -199,6 +199,7 @@ class ModelProducer:
         if partition not in self._lanes:
             self._lanes[partition] = Lane(partition, self._limits)
         self._lanes[partition].add(record, self._clock.monotonic())
+        self._queued += 1
         return None
 
     def _derive_partition(self, key: bytes | None, partitions: int) -> int:
@@ -297,6 +298,8 @@ class ModelProducer:
                 self._fail(batch, int(code))
         elif verdict is Verdict.RETRY:
             self._give_up_unsent()
+        else:
+            self._queued -= len(batch.records)
         self._step()
         self._changed.notify_all()
 
@@ -411,6 +414,7 @@ class ModelProducer:
 
     def _fail(self, batch: Batch, code: int) -> None:
         error = ck.KafkaError(code)
+        self._queued -= len(batch.records)
         self._events.extend((error, batch.partition, record) for record in batch.records)
         self._changed.notify_all()
 
