@@ -352,7 +352,7 @@ CANARIES: Final = (
     Canary(no_commit_at_recovery),
     Canary(carried_committables_dropped),
     Canary(no_alignment, with_rows_that_wait, more=KILLS),
-    Canary(ack_before_the_upload_is_durable, with_slow_storage),
+    Canary(ack_before_the_upload_is_durable, with_slow_storage, more=FAILED_UPLOADS),
     Canary(producer_reused_after_a_timeout, more=TIME_OUTS),
     Canary(commit_from_a_stale_attempt),
     Canary(next_transaction_before_the_flush),

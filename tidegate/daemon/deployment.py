@@ -76,6 +76,10 @@ class SlotParts:
         """The thread that makes state durable."""
         return Uploads(storage, wake)
 
+    def choose_backend(self, name: str, retained: int) -> OpenState:
+        """How states are opened."""
+        return choose_backend(name, retained)
+
     def make_source(
         self,
         spec: SourceOperator,
@@ -116,7 +120,8 @@ class Deployment:
         self._inputs: dict[VertexId, list[InputChannel]] = {}
         self._sources: list[SourceNode] = []
         self._sinks: list[SinkNode] = []
-        self._open_state = choose_backend(deploy.settings.state_backend, deploy.settings.checkpoints_retained)
+        settings = deploy.settings
+        self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
         self._states: dict[OperatorName, OperatorState] = {}
 
     def open(self) -> None:

@@ -48,6 +48,7 @@ class SimDaemon:
         self.restore = restore
         self.over = False
         self.error: TidegateError | None = None
+        self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)
@@ -136,6 +137,7 @@ class SimDaemon:
 
     def _slot_settings(self) -> SlotSettings:
         world = self._world
+        backends = world.schedule.workload.backends
         return SlotSettings(
             group_id="simulated",
             storage_url="model",
@@ -145,6 +147,7 @@ class SimDaemon:
             heartbeat_interval_ms=world.heartbeat_ms,
             lease_ms=world.lease_ms,
             pipeline_log_level=100,
+            state_backend=backends[(self._number - 1) % len(backends)],
             unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
             checkpoints_retained=world.checkpoints.retained,
         )

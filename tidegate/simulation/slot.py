@@ -25,6 +25,7 @@ from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.sinks.tools import KafkaTools
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SourceTools
+from tidegate.state.backends import OpenState
 from tidegate.task.messages import (
     LENGTH,
     Acknowledged,
@@ -136,6 +137,15 @@ class SimParts(SlotParts):
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""
         return SimUploads(self._process, storage, wake)
+
+    def choose_backend(self, name: str, retained: int) -> OpenState:
+        """See SlotParts."""
+        if name != "rocksdb":
+            return super().choose_backend(name, retained)
+        disks, process = self._world.local_disks, self._process
+        return lambda operator, state, shape, groups_of: disks.open(
+            process, operator, state, shape, groups_of, retained
+        )
 
     def make_source(
         self,

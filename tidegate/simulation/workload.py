@@ -32,6 +32,8 @@ OUTPUTS: Final = {
 }
 LATEST: Final = 0.1
 """This part of the schedules begins at the latest record."""
+BACKENDS: Final = {("memory",): 6, ("rocksdb",): 1, ("rocksdb", "memory"): 1}
+"""How often each is drawn: RocksDB is real, and costs a few milliseconds for every slot."""
 METADATA_LAGS_MS: Final = (0, 0, 50, 400)
 BURST_PACE: Final = 20.0
 """Before slots as slow as this the input may come all at once, so that rows wait in the channels. Their transactions
@@ -93,6 +95,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
     from_latest: bool = False
     """`start: latest`: what is there when the first daemon looks is never read."""
+    backends: tuple[str, ...] = ("memory",)
+    """Of state: what the first daemon's slots use, then the second's, and from the beginning."""
     metadata_lag_ms: int = 0
     """So long clients are told the leaders and coordinators of before."""
 
@@ -141,6 +145,7 @@ def draw_workload(seed: int) -> Workload:
         skew_ms=draw.choice((0, 0, 20, 200)),
         slot_pace=slot_pace,
         from_latest=generator(seed, "start").random() < LATEST,
+        backends=generator(seed, "state").choices(list(BACKENDS), list(BACKENDS.values()))[0],
         metadata_lag_ms=generator(seed, "metadata").choice(METADATA_LAGS_MS),
     )
     skus = draw.choice((0, draw.randint(20, 60)))

@@ -21,6 +21,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import SimDaemon
 from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault, FaultPlan
 from tidegate.simulation.kernel import START_S, Kernel, Process
+from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
@@ -88,6 +89,7 @@ class World:
         self.broker = ModelBroker()
         self.broker.placement.lag_ms = schedule.workload.metadata_lag_ms
         self.objects: dict[str, bytes] = {}
+        self.local_disks = LocalDisks()
         self.files: dict[str, bytes] = {}
         """Savepoints."""
         self.savepoints: list[str] = []
@@ -154,6 +156,7 @@ class World:
             self.problems.append("".join(format_exception(error))[-3000:])
         finally:
             self.kernel.close()
+            self.local_disks.close()
             for daemon in self.daemons:
                 daemon.loop.dispose()
         return Result(

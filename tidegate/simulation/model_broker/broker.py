@@ -17,7 +17,7 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
 from tidegate.simulation.model_broker.log import Fetched, PartitionLog, ProducerEntry, Record, Stamp
-from tidegate.simulation.model_broker.placement import NOBODY, Placement
+from tidegate.simulation.model_broker.placement import Placement
 from tidegate.sinks.batches import BatchHeader
 from tidegate.sinks.facts import CoordinatorState, TopicFacts, TransactionDescription, TransactionListing
 
@@ -277,7 +277,7 @@ class ModelBroker:
         """A request to the partition's leader. Raises RequestRefused while there is none."""
         self._catch_up(now_ms)
         log = self._log(partition)
-        if self.placement.leader(partition, now_ms) == NOBODY:
+        if not self.placement.is_led(partition, now_ms):
             raise RequestRefused(Code.NOT_LEADER_OR_FOLLOWER)
         return log
 
@@ -339,7 +339,7 @@ class ModelBroker:
         """
         partition = min(entry.partitions)
         topic = self._topics.get(partition.topic)
-        if self.placement.leader(partition, now_ms) == NOBODY:
+        if not self.placement.is_led(partition, now_ms):
             self.markers_lost += 1
         elif topic is not None and partition.partition < topic.facts.partitions:
             coordinator_epoch = self.placement.coordinator_epoch(now_ms)

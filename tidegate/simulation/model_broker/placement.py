@@ -20,8 +20,9 @@ class Placement:
 
     def __init__(self) -> None:
         self.lag_ms = 0
+        self._homes: dict[TopicPartition, int] = {}
         self._leaders: dict[TopicPartition, list[tuple[int, int]]] = {}
-        """Moments and who leads from then on, in order."""
+        """Moments and who leads from then on, in order; where nothing has changed, the home leads."""
         self._moves: list[int] = []
         """Of all coordinators, each to its next node."""
 
@@ -29,8 +30,12 @@ class Placement:
         """The node; NOBODY while there is none."""
         changes = self._leaders.get(partition)
         if changes is None:
-            return _home(f"{partition.topic}/{partition.partition}")
+            return self._home_of(partition)
         return next(node for since_ms, node in reversed(changes) if since_ms <= now_ms)
+
+    def is_led(self, partition: TopicPartition, now_ms: int) -> bool:
+        """Whether somebody leads it."""
+        return partition not in self._leaders or self.leader(partition, now_ms) != NOBODY
 
     def told_leader(self, partition: TopicPartition, now_ms: int) -> int:
         """What metadata say."""
@@ -38,7 +43,7 @@ class Placement:
 
     def move_leader(self, partition: TopicPartition, now_ms: int, until_ms: int) -> None:
         """Nobody leads it until then, then the next node."""
-        changes = self._leaders.setdefault(partition, [(_ALWAYS, _home(f"{partition.topic}/{partition.partition}"))])
+        changes = self._leaders.setdefault(partition, [(_ALWAYS, self._home_of(partition))])
         last = next(node for _, node in reversed(changes) if node != NOBODY)
         kept = [change for change in changes if change[0] < now_ms]
         self._leaders[partition] = [*kept, (now_ms, NOBODY), (until_ms, _behind(last, 1))]
@@ -63,6 +68,12 @@ class Placement:
     def move_coordinators(self, now_ms: int) -> None:
         """Each to its next node."""
         self._moves.append(now_ms)
+
+    def _home_of(self, partition: TopicPartition) -> int:
+        home = self._homes.get(partition)
+        if home is None:
+            home = self._homes[partition] = _home(f"{partition.topic}/{partition.partition}")
+        return home
 
 
 @lru_cache(maxsize=4096)
