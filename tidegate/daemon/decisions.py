@@ -55,6 +55,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COMMIT_RETRY_S: Final = 0.5
+LOOK_S: Final = 10.0
+"""Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
 CLOSE_TIMEOUT_S: Final = 10.0
 
 
@@ -87,7 +89,9 @@ class Services:
         clock: Clock = SYSTEM_CLOCK,
         open_storage: StorageOpener = open_storage,
         make_token: Callable[[], str] = secrets.token_hex,
+        look_s: float = LOOK_S,
     ) -> None:
+        """`look_s`: between two looks at the topics while an attempt runs."""
         self.storage = storage
         self.journal = journal
         self.journal_thread = journal_thread
@@ -100,6 +104,7 @@ class Services:
         self.clock = clock
         self.open_storage = open_storage
         self.make_token = make_token
+        self.look_s = look_s
 
     async def in_journal_thread(self, call: Callable[[], T]) -> T:
         """Run a call that touches the journal or the state files; raises what it raises."""

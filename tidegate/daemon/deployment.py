@@ -68,6 +68,14 @@ class SlotParts:
 
     tools: KafkaTools = KAFKA_TOOLS
 
+    def input_channel(self, edge: int) -> InputChannel:
+        """The receiving end of a channel."""
+        return InputChannel(edge)
+
+    def remote_output(self, edge: int) -> RemoteOutput:
+        """The sending end of a channel to another slot."""
+        return RemoteOutput(edge)
+
     def open_storage(self, url: str) -> Storage:
         """The checkpoint storage."""
         return open_storage(url)
@@ -188,7 +196,7 @@ class Deployment:
         return list(range(self._deploy.plan.parallelism)) if edge.keys else [own]
 
     def _input_channel(self, edge: Edge, sender: int) -> InputChannel:
-        channel = InputChannel(edge.index)
+        channel = self._parts.input_channel(edge.index)
         where = self._local_inputs if sender == self._deploy.slot else self.remote_inputs
         where[sender, edge.index] = channel
         return channel
@@ -201,7 +209,7 @@ class Deployment:
             if receiver == own:
                 channels.append(LocalOutput(self._local_inputs[own, edge.index]))
             else:
-                output = RemoteOutput(edge.index)
+                output = self._parts.remote_output(edge.index)
                 self.remote_outputs.setdefault(receiver, {})[edge.index] = output
                 channels.append(output)
         return EdgeOutput(edge, channels, plan.max_parallelism)

@@ -34,8 +34,7 @@ def simulate(seeds: int, first: int, processes: int, budget: float | None) -> No
             violations = len(tally.failed)
             click.echo(f"{tally.played} of {seeds} played, {violations} violations, {rate:.1f} schedules/s", err=True)
     click.echo(
-        f"played {tally.played} from seed {first}: {tally.attempts} attempts, {tally.checkpoints} checkpoints "
-        f"({tally.with_rows_in_flight} with rows in flight, which {tally.replays} subtasks restored), "
+        f"played {tally.played} from seed {first}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "
         f"{tally.refusals} refusals of damaged files; "
         f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults are not counted"
     )

@@ -19,7 +19,6 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
-from tidegate.simulation.faults import ROWS_IN_FLIGHT
 from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
@@ -30,12 +29,15 @@ from tidegate.storage.base import Storage
 from tidegate.task.messages import SlotSettings
 
 if TYPE_CHECKING:
+    from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
     from tidegate.simulation.world import World
 
 START_TIMEOUT_S: Final = 8.0
 SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who wants a savepoint asks again while the pipeline does not run."""
+LOOK_S: Final = 1.0
+"""Between two looks at the topics: attempts live for seconds here."""
 RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
@@ -73,6 +75,7 @@ class SimDaemon:
             clock=SimClock(world.kernel, self.process.random.randint(-skew_ms, skew_ms)),
             open_storage=self._open_storage,
             make_token=lambda: f"token-{number}-{next(tokens)}",
+            look_s=LOOK_S,
         )
         self._server = SimControlServer(world, self)
         self._attempts = _Attempts(
@@ -92,9 +95,20 @@ class SimDaemon:
         self.loop.call_soon(self._attempts.stop)
 
     @property
+    def is_running(self) -> bool:
+        """Whether all slots of an attempt run."""
+        runner = self._attempts.runner
+        return runner is not None and runner.is_running and not runner.is_finished
+
+    @property
+    def journal(self) -> JournalState:
+        """As this daemon knows it."""
+        return self._services.journal.state
+
+    @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
         """Checkpoints that can be restored, oldest first."""
-        return tuple(entry.checkpoint for entry in self._services.journal.state.retained)
+        return tuple(entry.checkpoint for entry in self.journal.retained)
 
     def request_savepoint(self) -> None:
         """As `tidegate savepoint`."""
@@ -154,8 +168,7 @@ class SimDaemon:
 
     def _on_attempt(self, attempt: Attempt) -> None:
         world = self._world
-        world.attempts += 1
-        world.on_recovered(self._services.journal.state)
+        world.on_recovered(self.journal)
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
     def _on_running(self, attempt: Attempt) -> None:
@@ -163,14 +176,9 @@ class SimDaemon:
         self._attempts.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        world = self._world
-        world.completed += 1
-        world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
+        self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
         self._attempts.on_completed(checkpoint)
-        if checkpoint.inflight_bytes:
-            fault = world.faults.strike(ROWS_IN_FLIGHT)
-            if fault is not None:
-                world.striker.strike_behind(fault, self.process)
+        self._world.on_completed(checkpoint)
 
 
 class _Attempts(Attempts):

@@ -7,24 +7,33 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.simulation.chance import generator
-from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault
-from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
+from tidegate.simulation.faults import Fault
+from tidegate.simulation.life import Life
+from tidegate.simulation.workload import INPUTS, OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
-FAULTS: Final = (17, 21)
-BEGIN_S: Final = 0.2
-AIMED_AT: Final = 4
-"""One of the first so many checkpoints with rows in flight."""
-AIMED_FAULTS: Final = (0, 1, 2, 3)
-MORE_S: Final = 4.0
-"""Faults go on so long behind the last input."""
+KINDS: Final = 0.5
+"""Of the kinds of faults each schedule has about so many, and none of the others (swarm testing): a fault that comes in
+nearly every schedule hides what happens without it."""
+FAULTS: Final = (9, 15)
+SPACING_S: Final = (0.3, 0.4, 0.6)
+"""Between two faults, on the average."""
+FROM_THE_START: Final = 0.15
+"""In this part of the schedules faults begin with the first daemon."""
+FEW: Final = 0.1
+"""In this part already after a few checkpoints."""
+AWAY_S: Final = (1.5, 8.0)
+"""A daemon that has died is missed so long, at times: longer than some transactions live."""
+LONG_AWAY: Final = 0.2
+REST_S: Final = (0.5, 5.0, 70.0)
+"""From the end to the last start: transactions have time to expire."""
 
 STORAGE_POINTS: Final = {
-    "daemon.storage.put_if_absent": 14,
-    "daemon.storage.get": 8,
-    "daemon.storage.list": 30,
-    "daemon.storage.delete": 20,
-    "slot.storage.put": 14,
+    "daemon.storage.put_if_absent": 6,
+    "daemon.storage.get": 6,
+    "daemon.storage.list": 14,
+    "daemon.storage.delete": 12,
+    "slot.storage.put": 8,
     "slot.storage.get": 2,
 }
 BROKER_CALLS: Final = {
@@ -49,8 +58,8 @@ BROKER_POSTS: Final = {
     "slot.broker.fetch": 60,
     "slot.broker.offsets": 4,
 }
-"""Point -> up to which time it is passed in an ordinary run."""
-ORDERS: Final = {"slot.order.trigger": 20, "slot.order.completed": 18, "slot.order.abandoned": 1, "slot.ack": 40}
+"""Point -> up to which time it is passed while faults go on in an ordinary schedule."""
+ORDERS: Final = {"slot.order.trigger": 10, "slot.order.completed": 10, "slot.order.abandoned": 1, "slot.ack": 20}
 
 Draw = Callable[[random.Random, Workload, float], Fault]
 
@@ -59,30 +68,28 @@ def draw_schedule(seed: int) -> Schedule:
     """Everything about schedule `seed`."""
     workload = draw_workload(seed)
     draw = generator(seed, "faults")
-    end_s = workload.input_s + MORE_S * draw.random()
-    chosen = draw.choices(list(_DRAWS), weights=list(_DRAWS.values()), k=draw.randint(*FAULTS))
+    kinds = [make for make in _DRAWS if draw.random() < KINDS] or list(_DRAWS)
+    chosen = draw.choices(kinds, weights=[_DRAWS[make] for make in kinds], k=draw.randint(*FAULTS))
+    end_s = len(chosen) * draw.choice(SPACING_S)
     faults = tuple(make(draw, workload, end_s) for make in chosen)
-    return Schedule(seed=seed, workload=workload, faults=faults + _draw_aimed(seed, workload))
+    return Schedule(seed=seed, workload=workload, life=_draw_life(seed, workload, end_s), faults=faults)
 
 
-def _draw_aimed(seed: int, workload: Workload) -> tuple[Fault, ...]:
-    """Crashes right behind checkpoints with rows in flight, so that these are restored; other ones never come up."""
-    draw = generator(seed, "aimed faults")
-    numbers = sorted(draw.sample(range(1, 1 + AIMED_AT), k=draw.choice(AIMED_FAULTS)))
-    return tuple(
-        Fault(
-            kind="kill",
-            point=ROWS_IN_FLIGHT,
-            nth=nth,
-            target=_process(draw, workload),
-            seconds=draw.choice((0.0, _seconds(draw, 0.001, 0.05))),
-        )
-        for nth in numbers
-    )
+def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:
+    draw = generator(seed, "life")
+    kind = draw.random()
+    quiet, after = draw.randint(5, 8), draw.randint(5, 6)
+    if workload.bounded:
+        quiet = draw.randint(1, 3)  # each is a start of its own
+    if kind < FROM_THE_START:
+        quiet = 0
+    elif kind < FROM_THE_START + FEW:
+        quiet = draw.randint(1, 4)
+    return Life(quiet=quiet, faults_s=faults_s, after=after, away_s=draw.choice(REST_S))
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:
-    return round(draw.uniform(BEGIN_S, end_s), 3)
+    return round(draw.uniform(0.0, end_s), 3)
 
 
 def _slot(draw: random.Random, workload: Workload) -> str:
@@ -102,13 +109,28 @@ def _at_point(kind: str, draw: random.Random, points: dict[str, int], seconds: f
     return Fault(kind=kind, point=point, nth=draw.randint(1, points[point]), seconds=seconds)
 
 
+def _away(draw: random.Random) -> float:
+    """How long a dead daemon is missed; 0: as usual."""
+    return _seconds(draw, *AWAY_S) if draw.random() < LONG_AWAY else 0.0
+
+
 def _kill(draw: random.Random, workload: Workload, end_s: float) -> Fault:
-    return Fault(kind="kill", at_s=_at_moment(draw, end_s), target=_process(draw, workload))
+    target = _process(draw, workload)
+    return Fault(
+        kind="kill", at_s=_at_moment(draw, end_s), target=target, seconds=_away(draw) if target == "daemon" else 0.0
+    )
 
 
 def _crash(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     kind = draw.choice(("crash-before", "crash-after"))
-    return _at_point(kind, draw, draw.choice((STORAGE_POINTS, BROKER_CALLS, BROKER_CALLS, BROKER_POSTS)))
+    points = draw.choice((STORAGE_POINTS, BROKER_CALLS, BROKER_CALLS, BROKER_POSTS))
+    return _at_point(kind, draw, points, _away(draw))
+
+
+def _undone(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
+    """A daemon dies between a decision and its transactions' end, and is missed for so long that they expire."""
+    point = {"daemon.broker.end": BROKER_CALLS["daemon.broker.end"]}
+    return _at_point("crash-before", draw, point, _seconds(draw, *AWAY_S))
 
 
 def _freeze(draw: random.Random, workload: Workload, end_s: float) -> Fault:
@@ -140,6 +162,10 @@ def _damage(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
 def _savepoint(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     """No fault, but a disturbance."""
     return Fault(kind="savepoint", at_s=_at_moment(draw, end_s))
+
+
+def _grow(draw: random.Random, workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="grow", at_s=_at_moment(draw, end_s), target=draw.choice(INPUTS[workload.topology]))
 
 
 def _go_back(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
@@ -201,16 +227,19 @@ def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     """A connection never doubles; but acks, notices and aborts may be repeated, and any message may come too late."""
     kind = draw.choice(("double", "lose", "slow"))
     points = {point: nth for point, nth in ORDERS.items() if kind != "double" or point != "slot.order.trigger"}
-    return _at_point(kind, draw, points, _seconds(draw, 0.01, 1.5) if kind == "slow" else 0.0)
+    return _at_point(
+        kind, draw, points, _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0)))) if kind == "slow" else 0.0
+    )
 
 
 def _frame(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    return _at_point(draw.choice(("double", "lose")), draw, {"slot.frame": 25})
+    return _at_point(draw.choice(("double", "lose")), draw, {"slot.frame": 20})
 
 
 _DRAWS: Final[dict[Draw, int]] = {
     _kill: 5,
     _crash: 6,
+    _undone: 2,
     _freeze: 4,
     _replace: 2,
     _rescale: 1,
@@ -218,6 +247,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _damage: 1,
     _savepoint: 2,
     _go_back: 1,
+    _grow: 1,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,

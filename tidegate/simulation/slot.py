@@ -26,9 +26,11 @@ from tidegate.sinks.tools import KafkaTools
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
+from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, RemoteOutput
 from tidegate.task.messages import (
     LENGTH,
     Acknowledged,
+    AddPartitions,
     Declined,
     Deploy,
     DriverMessage,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.daemon.spark import SlotBootstrap
     from tidegate.daemon.uploads import Uploads
+    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
     from tidegate.sinks.channel import Channel
     from tidegate.sinks.errors import BrokerUnavailable
@@ -122,13 +125,37 @@ class SimSource(KafkaSource):
         return super().poll(min(rows_max, ROWS_AT_ONCE))
 
 
+class WatchedOutput(RemoteOutput):
+    """Notes what credits do."""
+
+    def __init__(self, reach: Reach, edge: int, credit_bytes: int) -> None:
+        super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
+        self._reach = reach
+
+    def grant(self, credit: int) -> None:
+        """See RemoteOutput."""
+        self._reach.note("credits granted")
+        if self._credit <= 0 < len(self._queue):
+            self._reach.note("credits granted to a sender that waits")
+        super().grant(credit)
+
+
 class SimParts(SlotParts):
     """See SlotParts."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+        self._credit_bytes = world.schedule.workload.credit_bytes or CREDIT_BYTES
         self.tools: SimTools = SimTools(world, process)
+
+    def input_channel(self, edge: int) -> InputChannel:
+        """See SlotParts."""
+        return InputChannel(edge, self._credit_bytes)
+
+    def remote_output(self, edge: int) -> RemoteOutput:
+        """See SlotParts."""
+        return WatchedOutput(self._world.reach, edge, self._credit_bytes)
 
     def open_storage(self, url: str) -> Storage:  # noqa: ARG002  # as SlotParts
         """See SlotParts."""
@@ -266,6 +293,8 @@ class SimControlLink:
             self._kernel.at(fault.seconds, lambda: self._order(message), self._process)
 
     def _order(self, message: DriverMessage) -> None:
+        if isinstance(message, AddPartitions):
+            self._world.reach.note("partitions added while running")
         self.orders.put(message)
         self._wake()
 
@@ -362,7 +391,9 @@ class _SlotProcess(SlotProcess):
     def _build(self) -> None:
         super()._build()
         assert self._deployment is not None
-        self._world.replays += sum(task.replaying > 0 for task in self._deployment.loop.tasks)
+        self._world.reach.note(
+            "subtasks that replay rows in flight", sum(task.replaying > 0 for task in self._deployment.loop.tasks)
+        )
 
     def _report(self, error: Exception) -> None:
         self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")

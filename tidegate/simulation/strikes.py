@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.coordinator.savepoint import METADATA, Savepoint
-from tidegate.coordinator.types import CompletedCheckpoint, StateKind
+from tidegate.coordinator.types import StateKind
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.ids import TopicPartition
 from tidegate.simulation.chance import generator
@@ -37,6 +37,7 @@ class Striker:
             "stop": self._stop,
             "savepoint": self._savepoint,
             "go-back": self._go_back,
+            "grow": self._grow,
             "damage": self._damage,
             "cut": self._cut,
             "partition": self._partition,
@@ -51,15 +52,9 @@ class Striker:
     def strike(self, fault: Fault) -> None:
         """Its moment has come."""
         world = self._world
-        if not world.faults.calm and self._actions[fault.kind](fault):
-            world.faults.fired.append(fault)
+        if world.faults.active and self._actions[fault.kind](fault):
+            world.faults.happened(fault)
             world.trace.tell(f"FAULT {fault}")
-
-    def strike_behind(self, fault: Fault, daemon: Process) -> None:
-        """A checkpoint has completed: a slot dies, or the daemon, soon enough for a restore of just that checkpoint."""
-        process = self._target(fault.target) or daemon
-        self._world.trace.tell(f"FAULT {fault}: {process.name}")
-        self._world.kernel.at(fault.seconds, lambda: process.kill("fault"))
 
     def _target(self, name: str) -> Process | None:
         for process in reversed(self._world.kernel.processes):
@@ -71,6 +66,8 @@ class Striker:
         process = self._target(fault.target)
         if process is None:
             return False
+        if process.kind == "daemon":
+            self._world.faults.away_s = max(self._world.faults.away_s, fault.seconds)
         process.kill("fault")
         return True
 
@@ -84,7 +81,7 @@ class Striker:
     def _replace(self, fault: Fault) -> bool:
         """A second daemon starts while the first one is there, frozen for a while or in full health."""
         daemon = self._world.daemon
-        if daemon is None or self._world.starting or self._world.stopping:
+        if daemon is None or self._world.starting:
             return False
         if fault.seconds:
             daemon.process.freeze(fault.seconds)
@@ -93,17 +90,17 @@ class Striker:
 
     def _rescale(self, fault: Fault) -> bool:
         """Kill the daemon; the next one has another parallelism."""
-        self._world.parallelism = int(fault.target)
         daemon = self._world.daemon
         if daemon is None:
             return False
+        self._world.parallelism = int(fault.target)
         daemon.process.kill("rescaled")
         return True
 
     def _stop(self, _fault: Fault) -> bool:
         """SIGTERM: a final checkpoint, and a new daemon later on."""
         daemon = self._world.daemon
-        if daemon is None or self._world.stopping:
+        if daemon is None:
             return False
         daemon.request_stop()
         return True
@@ -119,12 +116,12 @@ class Striker:
     def _go_back(self, _fault: Fault) -> bool:
         """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
         daemon, workload = self._world.daemon, self._world.schedule.workload
-        if daemon is None or self._world.restore is not None or workload.bounded or not workload.exactly_once:
+        if daemon is None or self._world.going_back is not None or workload.bounded or not workload.exactly_once:
             return False
         if sum(one.process.alive for one in self._world.daemons) > 1:
             return False  # the other one would go on as if nothing had been asked for
         if self._world.savepoints:
-            target = self._world.savepoints[-1]
+            target = self._random.choice(self._world.savepoints)
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
@@ -136,20 +133,14 @@ class Striker:
             checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
-        self._world.going_back = (origin, self.processed(checkpoint))
+        self._world.going_back = (origin, self._world.processed(checkpoint))
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")
         return True
 
-    def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
-        """Records of the input before its positions."""
-        values = [
-            value
-            for positions in checkpoint.positions
-            for place, offset in positions.next_offsets
-            for _, value in self._world.fetch(place, offset)
-        ]
-        return frozenset(msgspec.json.decode(value)["id"] for value in values)
+    def _grow(self, fault: Fault) -> bool:
+        """A topic of the input gets one more partition."""
+        return self._world.feed.grow(fault.target)
 
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
