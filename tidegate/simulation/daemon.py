@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartSettings
 from tidegate.daemon.attempts import Attempts, AttemptSettings
@@ -15,13 +17,13 @@ from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
+from tidegate.simulation.observers import WatchedCoordinator, WatchedMetrics
 from tidegate.simulation.port import SimStorage
 from tidegate.simulation.slot import SimTools
 from tidegate.simulation.spark import SimSparkHost
@@ -31,12 +33,13 @@ from tidegate.task.messages import SlotSettings
 if TYPE_CHECKING:
     from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
+    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
 
 START_TIMEOUT_S: Final = 8.0
 SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who wants a savepoint asks again while the pipeline does not run."""
-LOOK_S: Final = 1.0
+LOOK_S: Final = 0.5
 """Between two looks at the topics: attempts live for seconds here."""
 RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
@@ -68,7 +71,7 @@ class SimDaemon:
             journal_thread=cast("Any", self),
             kafka=KafkaEdge({}, SimTools(world, self.process)),
             spark=cast("Any", SimSparkHost(world, self.process)),
-            metrics=cast("Any", SilentMetrics()),
+            metrics=cast("Any", WatchedMetrics(world)),
             control_host=self.process.name,
             on_running=self._on_running,
             on_completed=self._on_completed,
@@ -79,6 +82,7 @@ class SimDaemon:
         )
         self._server = SimControlServer(world, self)
         self._attempts = _Attempts(
+            world.reach,
             plan,
             self._services,
             self._server,
@@ -182,9 +186,16 @@ class SimDaemon:
 
 
 class _Attempts(Attempts):
-    """The real ones; every failed attempt is told."""
+    """The real ones; every failed attempt is told, and their coordinators are watched."""
 
     told: Callable[[TidegateError], None]
+
+    def __init__(self, reach: Reach, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._reach = reach
+
+    def _make_coordinator(self, job: Job) -> Coordinator:
+        return WatchedCoordinator(self._settings.checkpoints, job, self._reach)
 
     async def _run_attempt(self) -> None:
         try:
@@ -231,21 +242,3 @@ class SimStream:
     def close(self) -> None:
         """End the connection."""
         self._end.close()
-
-
-class SilentMetrics:
-    """Takes every figure and keeps none, but for the state."""
-
-    def __init__(self) -> None:
-        self.current_state = (PipelineState.STARTING, "")
-
-    def state(self, state: PipelineState, reason: str = "") -> None:
-        """See Metrics."""
-        self.current_state = (state, reason)
-
-    def __getattr__(self, _name: str) -> Any:
-        return _ignore
-
-
-def _ignore(*_values: object) -> None:
-    return
