@@ -165,7 +165,7 @@ def nothing_is_left(rig: Rig) -> bool:
         for task in slot.loop.tasks:
             if task._recordings or task.replaying or task.next_deadline_ms is not None:
                 return False
-            handler = task._handler
+            handler = task.handler
             if handler is not None and any(handler.recording(index) for index in range(len(task.inputs))):
                 return False
         if any(output._overtaken or output._limited or output.queued_bytes for output in slot.remote.values()):

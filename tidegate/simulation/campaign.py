@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened."""
-ORDINARY: Final = frozenset({"savepoint", "stop", "go-back", "grow"})
+ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are no faults; they do not count."""
 CHUNK: Final = 50
 GARBAGE: Final = (50_000, 10, 50)

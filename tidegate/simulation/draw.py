@@ -9,7 +9,7 @@ from typing import Final
 from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
-from tidegate.simulation.workload import INPUTS, OUTPUTS, Workload, draw_workload
+from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
 KINDS: Final = 0.5
@@ -60,6 +60,7 @@ BROKER_POSTS: Final = {
 }
 """Point -> up to which time it is passed while faults go on in an ordinary schedule."""
 ORDERS: Final = {"slot.order.trigger": 10, "slot.order.completed": 10, "slot.order.abandoned": 1, "slot.ack": 20}
+ORDER_WEIGHTS: Final = (3, 1, 1, 3)
 
 Draw = Callable[[random.Random, Workload, float], Fault]
 
@@ -164,10 +165,6 @@ def _savepoint(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="savepoint", at_s=_at_moment(draw, end_s))
 
 
-def _grow(draw: random.Random, workload: Workload, end_s: float) -> Fault:
-    return Fault(kind="grow", at_s=_at_moment(draw, end_s), target=draw.choice(INPUTS[workload.topology]))
-
-
 def _go_back(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="go-back", at_s=_at_moment(draw, end_s))
 
@@ -225,11 +222,15 @@ def _slow(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     """A connection never doubles; but acks, notices and aborts may be repeated, and any message may come too late."""
-    kind = draw.choice(("double", "lose", "slow"))
-    points = {point: nth for point, nth in ORDERS.items() if kind != "double" or point != "slot.order.trigger"}
-    return _at_point(
-        kind, draw, points, _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0)))) if kind == "slow" else 0.0
-    )
+    (point,) = draw.choices(list(ORDERS), weights=ORDER_WEIGHTS)
+    kind = draw.choice(("lose", "slow") if point == "slot.order.trigger" else ("double", "lose", "slow"))
+    seconds = _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0)))) if kind == "slow" else 0.0
+    return _at_point(kind, draw, {point: ORDERS[point]}, seconds)
+
+
+def _strange_ack(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
+    """An ack that nobody waits for comes as well: of an older attempt, or of a subtask that there is not."""
+    return _at_point(draw.choice(("stale", "unknown")), draw, {"slot.ack": ORDERS["slot.ack"]})
 
 
 def _frame(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
@@ -247,7 +248,6 @@ _DRAWS: Final[dict[Draw, int]] = {
     _damage: 1,
     _savepoint: 2,
     _go_back: 1,
-    _grow: 1,
     _cut: 2,
     _partition: 3,
     _broker_down: 2,
@@ -259,7 +259,8 @@ _DRAWS: Final[dict[Draw, int]] = {
     _lost_call: 4,
     _storage_error: 4,
     _slow: 5,
-    _order: 4,
+    _order: 6,
+    _strange_ack: 2,
     _frame: 1,
 }
 """How often each kind is planned."""

@@ -26,6 +26,8 @@ SLOW_WAVES: Final = 0.5
 NOISE: Final = 0.3
 NOISE_S: Final = (0.01, 0.6)
 NOISE_TIMEOUT_MS: Final = 60_000
+GROWTH: Final = 0.05
+"""With so many bursts a topic gets one more partition, where topics grow."""
 GROWN_MAX: Final = 2
 """Partitions that a topic may get while it is read."""
 WAITING_MAX: Final = 120
@@ -46,6 +48,7 @@ class Feed:
         self._partitions = dict.fromkeys(self._topics, self._workload.partitions)
         self._draw = generator(world.schedule.seed, "records")
         self._noise = generator(world.schedule.seed, "noise")
+        self._growth = generator(world.schedule.seed, "growth")
         self._flowing = False
         self._waves = SLOW_WAVES if self._workload.slot_pace >= SLOW_PACE else WAVES
 
@@ -58,14 +61,6 @@ class Feed:
     def stop(self) -> None:
         """Nothing arrives any more."""
         self._flowing = False
-
-    def grow(self, topic: str) -> bool:
-        """One more partition, which takes records from now on; whether the topic may have it."""
-        if self._partitions[topic] >= self._workload.partitions + GROWN_MAX:
-            return False
-        self._partitions[topic] += 1
-        self._world.broker.add_topic_partitions(topic, self._partitions[topic])
-        return True
 
     def append(self, count: int) -> None:
         """So many new records, at once."""
@@ -91,9 +86,19 @@ class Feed:
             return
         wave = self._workload.wave if self._draw.random() < self._waves else 0
         waiting = self._count_appended() - self._world.processed_count
+        if self._workload.growing and self._growth.random() < GROWTH:
+            self._grow(self._growth.choice(self._topics))
         if waiting < WAITING_MAX:
             self.append(max(wave - waiting, self._draw.randint(1, self._workload.burst)))
         self._plan_burst()
+
+    def _grow(self, topic: str) -> None:
+        """One more partition, which takes records from now on."""
+        if self._partitions[topic] < self._workload.partitions + GROWN_MAX:
+            self._partitions[topic] += 1
+            self._world.broker.add_topic_partitions(topic, self._partitions[topic])
+            self._world.reach.note("topics grown")
+            self._world.trace.tell(f"{topic} has {self._partitions[topic]} partitions")
 
     def _count_appended(self) -> int:
         """Records, and what else has an offset."""

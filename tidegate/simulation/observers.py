@@ -11,9 +11,16 @@ from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
+from tidegate.ids import CheckpointId
+from tidegate.simulation.reach import Reach
+from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.barriers.alternating import Alternating
+from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
+from tidegate.task.barriers.tracker import Tracker
+from tidegate.task.channels import QUEUE_BYTES_MAX, RemoteOutput
+from tidegate.task.elements import CancelMarker, Control
 
 if TYPE_CHECKING:
-    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
 
 RECENT_MAX: Final = 3
@@ -27,11 +34,11 @@ class WatchedCoordinator(Coordinator):
         super().__init__(settings, job, RECENT_MAX)
         self._reach = reach
 
-    def handle(self, event: Event) -> tuple[Instruction, ...]:
+    def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
         """See Coordinator."""
         if isinstance(event, DeclineReceived):
-            self._reach.note("declines")
-        instructions = super().handle(event)
+            self._reach.note(f"declines: {AbortReason(event.decline.reason).name.lower()}")
+        instructions = super().handle(event, wall_offset_ms)
         for instruction in instructions:
             if isinstance(instruction, AckRefused):
                 self._reach.note(f"acks: {instruction.outcome.name.lower()}")
@@ -74,3 +81,59 @@ class WatchedMetrics:
 
 def _ignore(*_values: object) -> None:
     return
+
+
+class WatchedOutput(RemoteOutput):
+    """See RemoteOutput."""
+
+    def __init__(self, reach: Reach, edge: int, credit_bytes: int) -> None:
+        super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
+        self._reach = reach
+
+    def grant(self, credit: int) -> None:
+        """See RemoteOutput."""
+        self._reach.note("credits granted")
+        if self._credit <= 0 < len(self._queue):
+            self._reach.note("credits granted to a sender that waits")
+        super().grant(credit)
+
+
+def watch_handler(reach: Reach, handler: BarrierHandler) -> None:
+    """Count the cancellations that it takes, by what it is doing."""
+    if handler.watches_arrivals:
+        arrival = handler.on_arrival
+
+        def on_arrival(channel: int, control: Control, now_ms: int) -> list[Action]:
+            if isinstance(control, CancelMarker):
+                reach.note(f"cancellations: {_derive_state(handler, control.checkpoint)}")
+            return arrival(channel, control, now_ms)
+
+        handler.on_arrival = on_arrival  # type: ignore[method-assign]  # of this one only
+    else:
+        cancel = handler.on_cancel
+
+        def on_cancel(channel: int, checkpoint: CheckpointId) -> list[Action]:
+            reach.note(f"cancellations: {_derive_state(handler, checkpoint)}")
+            return cancel(channel, checkpoint)
+
+        handler.on_cancel = on_cancel  # type: ignore[method-assign]  # of this one only
+
+
+def _derive_state(handler: BarrierHandler, checkpoint: CheckpointId) -> str:
+    match handler:
+        case Aligner():
+            if checkpoint > handler.current:
+                return "an aligner that aligns an older checkpoint" if handler.aligning else "an aligner at rest"
+            return "an aligner that aligns it" if handler.aligning else "an aligner that has done with it"
+        case Tracker():
+            if checkpoint > handler.latest:
+                return "a tracker that has seen nothing of it"
+            return "a tracker that counts it" if checkpoint in handler._pending else "a tracker that has done with it"  # noqa: SLF001 - to watch
+        case Alternating():
+            if checkpoint > handler.newest:
+                return "an alternating handler that has seen nothing of it"
+            if checkpoint in handler._waiting:  # noqa: SLF001 - to watch
+                return "an alternating handler where it waits"
+            tracked = checkpoint in handler._unaligner  # noqa: SLF001 - to watch
+            return f"an alternating handler that {'has it overtaking' if tracked else 'has done with it'}"
+    raise TypeError(f"{type(handler).__name__} is not watched")

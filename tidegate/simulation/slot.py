@@ -20,13 +20,14 @@ from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
+from tidegate.simulation.observers import WatchedOutput, watch_handler
 from tidegate.simulation.port import BrokerPort, SimStorage
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.sinks.tools import KafkaTools
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
-from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, RemoteOutput
+from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
 from tidegate.task.messages import (
     LENGTH,
     Acknowledged,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.daemon.spark import SlotBootstrap
     from tidegate.daemon.uploads import Uploads
-    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
     from tidegate.sinks.channel import Channel
     from tidegate.sinks.errors import BrokerUnavailable
@@ -123,21 +123,6 @@ class SimSource(KafkaSource):
     def poll(self, rows_max: int) -> SourceBatch | None:
         """See KafkaSource."""
         return super().poll(min(rows_max, ROWS_AT_ONCE))
-
-
-class WatchedOutput(RemoteOutput):
-    """Notes what credits do."""
-
-    def __init__(self, reach: Reach, edge: int, credit_bytes: int) -> None:
-        super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
-        self._reach = reach
-
-    def grant(self, credit: int) -> None:
-        """See RemoteOutput."""
-        self._reach.note("credits granted")
-        if self._credit <= 0 < len(self._queue):
-            self._reach.note("credits granted to a sender that waits")
-        super().grant(credit)
 
 
 class SimParts(SlotParts):
@@ -240,14 +225,18 @@ class SimControlLink:
 
     def send(self, message: SlotMessage) -> None:
         """Queue an answer."""
-        times, delay_s = 1, 0.0
+        times, delay_s, before = 1, 0.0, b""
         if isinstance(message, Acknowledged | Declined):
             fault = self._world.faults.strike("slot.ack")
             if fault is not None:
                 self._world.trace.tell(f"{self._process.name}: {fault}")
                 times = {"double": 2, "lose": 0}.get(fault.kind, 1)
                 delay_s = fault.seconds
-        data = encode_message(message) * times
+                if isinstance(message, Acknowledged):
+                    before = b"".join(map(encode_message, self._world.strange_acks.make(fault.kind, message)))
+        if isinstance(message, Acknowledged):
+            self._world.strange_acks.note(message)
+        data = before + encode_message(message) * times
         self._kernel.at(delay_s, lambda: self._end.send(data), self._process)
 
     def waiting(self) -> int:
@@ -391,6 +380,9 @@ class _SlotProcess(SlotProcess):
     def _build(self) -> None:
         super()._build()
         assert self._deployment is not None
+        for task in self._deployment.loop.tasks:
+            if task.handler is not None:
+                watch_handler(self._world.reach, task.handler)
         self._world.reach.note(
             "subtasks that replay rows in flight", sum(task.replaying > 0 for task in self._deployment.loop.tasks)
         )

@@ -37,7 +37,6 @@ class Striker:
             "stop": self._stop,
             "savepoint": self._savepoint,
             "go-back": self._go_back,
-            "grow": self._grow,
             "damage": self._damage,
             "cut": self._cut,
             "partition": self._partition,
@@ -137,10 +136,6 @@ class Striker:
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")
         return True
-
-    def _grow(self, fault: Fault) -> bool:
-        """A topic of the input gets one more partition."""
-        return self._world.feed.grow(fault.target)
 
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""

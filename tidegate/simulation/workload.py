@@ -109,6 +109,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """As in SlotSettings."""
     noisy: bool = False
     """Other producers write into the input within transactions that they abort."""
+    growing: bool = False
+    """Input topics get more partitions while they are read."""
     broker_pace: float = 1.0
     """How much longer than usual the way to the broker is."""
     storage_pace: float = 1.0
@@ -157,7 +159,7 @@ def draw_workload(seed: int) -> Workload:
     wave = draw.randint(15, 40)
     interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS if slow else 0)
     return Workload(
-        topology=draw.choice(("stateless", "totals", "both", "both", "union", "chain", "chain")),
+        topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain")),
         parallelism=draw.choice((1, 2, 2, 2, 3)),
         partitions=draw.randint(1, 4),
         backlog=draw.choice((0, 5, draw.randint(10, 40))),
@@ -168,10 +170,11 @@ def draw_workload(seed: int) -> Workload:
         skus=skus,
         exactly_once=exactly_once,
         interval_ms=interval_ms,
-        max_concurrent=draw.choice((1, 1, 2, 3)),
+        max_concurrent=draw.choice((1, 2, 3)),
         transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), 10_000 if slow else 0),
         unaligned_after_ms=draw.choice((None, None, 0, 0, 0, 20, 200)) if exactly_once else None,
         noisy=draw.random() < 0.3,
+        growing=draw.random() < 0.2,
         broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         slot_pace=slot_pace,

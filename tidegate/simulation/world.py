@@ -30,6 +30,7 @@ from tidegate.simulation.oracle import check_output, derive_wanted
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
 from tidegate.simulation.reach import Reach, note_checkpoint, note_restore
+from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import Watch, check_left
@@ -128,6 +129,7 @@ class World:
         self._random = generator(schedule.seed, "operator")
         self.starting = False
         self.striker = Striker(self)
+        self.strange_acks = StrangeAcks()
         self.watch = Watch(self)
         self.course = Course(self)
 
