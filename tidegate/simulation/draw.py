@@ -60,7 +60,11 @@ BROKER_POSTS: Final = {
 }
 """Point -> up to which time it is passed while faults go on in an ordinary schedule."""
 ORDERS: Final = {"slot.order.trigger": 10, "slot.order.completed": 10, "slot.order.abandoned": 1, "slot.ack": 20}
-ORDER_WEIGHTS: Final = (3, 1, 1, 3)
+ORDER_KINDS: Final = {
+    "slot.order.trigger": ("lose", "lose", "slow"),
+    "slot.ack": ("double", "lose", "slow", "slow"),
+}
+ORDER_WEIGHTS: Final = (5, 1, 1, 3)
 
 Draw = Callable[[random.Random, Workload, float], Fault]
 
@@ -221,10 +225,12 @@ def _slow(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """A connection never doubles; but acks, notices and aborts may be repeated, and any message may come too late."""
+    """A connection keeps the order and never doubles; but any message may come too late, with those after it, and what is
+    sent may get lost or be repeated on its way to a connection or from it.
+    """
     (point,) = draw.choices(list(ORDERS), weights=ORDER_WEIGHTS)
-    kind = draw.choice(("lose", "slow") if point == "slot.order.trigger" else ("double", "lose", "slow"))
-    seconds = _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0)))) if kind == "slow" else 0.0
+    kind = draw.choice(ORDER_KINDS.get(point, ("double", "lose", "slow")))
+    seconds = _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0), (1.5, 5.0)))) if kind == "slow" else 0.0
     return _at_point(kind, draw, {point: ORDERS[point]}, seconds)
 
 
@@ -259,7 +265,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _lost_call: 4,
     _storage_error: 4,
     _slow: 5,
-    _order: 6,
+    _order: 8,
     _strange_ack: 2,
     _frame: 1,
 }

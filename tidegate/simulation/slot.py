@@ -189,6 +189,8 @@ class SimControlLink:
         self._serving = False
         self._closing = False
         self._heard = self._kernel.now
+        self._orders_due = 0.0
+        """No order is taken before this moment: a slow one holds up those after it."""
         end.on_data = self._on_data
         end.on_end = self._on_end
 
@@ -275,16 +277,19 @@ class SimControlLink:
         fault = self._world.faults.strike(f"slot.order.{type(message).__name__.lower()}")
         if fault is not None:
             self._world.trace.tell(f"{self._process.name}: {fault}")
-        if fault is None or fault.kind == "double":
-            for _ in range(1 if fault is None else 2):
-                self._order(message)
-        elif fault.kind == "slow":
-            self._kernel.at(fault.seconds, lambda: self._order(message), self._process)
+        times = 1 if fault is None else {"double": 2, "lose": 0}.get(fault.kind, 1)
+        due = self._kernel.now + (fault.seconds if fault is not None else 0.0)
+        self._orders_due = max(self._orders_due, due)  # nothing overtakes on a connection
+        if times and self._orders_due <= self._kernel.now:
+            self._order(message, times)
+        elif times:
+            self._kernel.at(self._orders_due - self._kernel.now, lambda: self._order(message, times), self._process)
 
-    def _order(self, message: DriverMessage) -> None:
+    def _order(self, message: DriverMessage, times: int) -> None:
         if isinstance(message, AddPartitions):
             self._world.reach.note("partitions added while running")
-        self.orders.put(message)
+        for _ in range(times):
+            self.orders.put(message)
         self._wake()
 
 

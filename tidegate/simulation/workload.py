@@ -159,7 +159,7 @@ def draw_workload(seed: int) -> Workload:
     wave = draw.randint(15, 40)
     interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS if slow else 0)
     return Workload(
-        topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain")),
+        topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
         parallelism=draw.choice((1, 2, 2, 2, 3)),
         partitions=draw.randint(1, 4),
         backlog=draw.choice((0, 5, draw.randint(10, 40))),
