@@ -225,8 +225,8 @@ def _slow(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """A connection keeps the order and never doubles; but any message may come too late, with those after it, and what is
-    sent may get lost or be repeated on its way to a connection or from it.
+    """A connection keeps the order and never doubles; but any message may come too late, with those after it, and what
+    is sent may get lost or be repeated on its way to a connection or from it.
     """
     (point,) = draw.choices(list(ORDERS), weights=ORDER_WEIGHTS)
     kind = draw.choice(ORDER_KINDS.get(point, ("double", "lose", "slow")))

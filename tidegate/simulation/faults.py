@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FaultPlan:
     """The faults of one schedule. None happens before `begin` and none after `end`."""
 
-    def __init__(self, faults: tuple[Fault, ...], reach: Reach, now: Callable[[], float]) -> None:
+    def __init__(self, faults: tuple[Fault, ...], reach: Reach | None = None, now: Callable[[], float] = float) -> None:
         self.faults = faults
         self.fired: list[Fault] = []
         self.passed: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class FaultPlan:
         self.until_s = 0.0
         """When the last of them is over that has happened."""
         self.active = False
-        self._reach = reach
+        self._reach = reach or Reach()
         self._now = now
         self._at_points = {(fault.point, fault.nth): fault for fault in faults if fault.point}
 
