@@ -44,7 +44,7 @@ from tidegate.storage.shared import Proof
 from tidegate.task.barriers.handler import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
-from tidegate.task.inflight import derive_shapes, read_inflight
+from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
@@ -315,12 +315,7 @@ class Deployment:
         """Rows in flight towards this subtask: what had been received, then what had not left its senders (B50)."""
         inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
         shapes = {index: shape for index, shape in self.loop.shapes.items() if index in inputs}
-        names = {shape.name for shape in shapes.values()}
-        pieces: list[tuple[int, Batch]] = []
-        for kind in (StateKind.INPUT, StateKind.OUTPUT):
-            for handle in self._deploy.states:
-                if handle.kind is kind and names.intersection(handle.edges):
-                    pieces += read_inflight(handle.path, self._read_state(handle), shapes, self._key_groups)
+        pieces = read_replay(self._deploy.states, self._read_state, shapes, self._key_groups)
         if pieces:
             rows = sum(batch.frame.height for _, batch in pieces)
             logger.info("%d rows in flight towards %s restored", rows, vertex.id)

@@ -29,37 +29,36 @@ REST_S: Final = (0.5, 5.0, 70.0)
 """From the end to the last start: transactions have time to expire."""
 
 STORAGE_POINTS: Final = {
-    "daemon.storage.put_if_absent": 6,
-    "daemon.storage.get": 6,
-    "daemon.storage.list": 14,
-    "daemon.storage.delete": 12,
-    "slot.storage.put": 8,
-    "slot.storage.get": 2,
+    "daemon.storage.put_if_absent": 5,
+    "daemon.storage.get": 8,
+    "daemon.storage.list": 12,
+    "daemon.storage.delete": 10,
+    "slot.storage.put": 7,
+    "slot.storage.get": 3,
 }
 BROKER_CALLS: Final = {
-    "daemon.broker.coordinator": 9,
-    "daemon.broker.end": 10,
-    "daemon.broker.fence": 5,
-    "daemon.broker.group": 8,
-    "daemon.broker.list": 15,
-    "daemon.broker.producers": 7,
-    "daemon.broker.topics": 15,
-    "slot.broker.coordinator": 18,
-    "slot.broker.describe": 26,
-    "slot.broker.ends": 8,
-    "slot.broker.headers": 9,
-    "slot.broker.metadata": 34,
-    "slot.broker.producers": 9,
+    "daemon.broker.coordinator": 5,
+    "daemon.broker.end": 7,
+    "daemon.broker.fence": 4,
+    "daemon.broker.group": 4,
+    "daemon.broker.list": 9,
+    "daemon.broker.producers": 3,
+    "daemon.broker.topics": 9,
+    "slot.broker.coordinator": 6,
+    "slot.broker.describe": 12,
+    "slot.broker.ends": 5,
+    "slot.broker.headers": 4,
+    "slot.broker.metadata": 16,
+    "slot.broker.producers": 8,
 }
 BROKER_POSTS: Final = {
-    "slot.broker.init": 18,
-    "slot.broker.produce": 22,
+    "slot.broker.init": 9,
+    "slot.broker.produce": 14,
     "slot.broker.add-partitions": 9,
     "slot.broker.fetch": 60,
-    "slot.broker.offsets": 4,
 }
 """Point -> up to which time it is passed while faults go on in an ordinary schedule."""
-ORDERS: Final = {"slot.order.trigger": 10, "slot.order.completed": 10, "slot.order.abandoned": 1, "slot.ack": 20}
+ORDERS: Final = {"slot.order.trigger": 7, "slot.order.completed": 6, "slot.order.abandoned": 1, "slot.ack": 14}
 ORDER_KINDS: Final = {
     "slot.order.trigger": ("lose", "lose", "slow"),
     "slot.ack": ("double", "lose", "slow", "slow"),
