@@ -18,13 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.task.fakes import Row
-from tests.task.restoring import History, Start, committed_by, counted, order_violations
+from tests.task.restarts import History, Start, committed_by, counted, order_violations
 from tests.task.rig import Rig
 from tests.task.test_exactly_once import join_plan
 from tests.task.topologies import shuffle_plan
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId
 from tidegate.plan.graph import Plan
+from tidegate.task import inflight
 from tidegate.task.barriers.handler import Action, Notify
 from tidegate.task.barriers.unaligner import Unaligner
 from tidegate.task.channels import InputChannel, RemoteOutput
@@ -226,11 +227,9 @@ def plant_no_replay(_patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
     return tamper
 
 
-def plant_sender_part_first(_patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
-    def tamper(start: Start) -> None:
-        start.output_first = True
-
-    return tamper
+def plant_sender_part_first(patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
+    patch.setattr(inflight, "REPLAY_ORDER", (StateKind.OUTPUT, StateKind.INPUT))
+    return lambda start: None
 
 
 def plant(target: type, name: str, replacement: object) -> Callable[[pytest.MonkeyPatch], Callable[[Start], None]]:

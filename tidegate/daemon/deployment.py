@@ -122,6 +122,8 @@ class Deployment:
         self._storage = self._parts.open_storage(deploy.settings.storage_url)
         self.uploads = self._parts.make_uploads(self._storage, wake)
         self.loop = SlotLoop(deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.loop.origins = derive_origins(deploy.plan)
+        self.loop.shapes = derive_shapes(deploy.plan)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
         self._local_inputs: dict[tuple[int, int], InputChannel] = {}
@@ -137,8 +139,6 @@ class Deployment:
         plan = self._deploy.plan
         proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
         proof.answer(self._deploy.slot, self._host)
-        self.loop.origins = derive_origins(plan)
-        self.loop.shapes = derive_shapes(plan)
         for vertex in plan.vertices:
             self._inputs[vertex.id] = [
                 self._input_channel(edge, sender)

@@ -33,7 +33,6 @@ from tidegate.task.messages import SlotSettings
 if TYPE_CHECKING:
     from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
-    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
 
 START_TIMEOUT_S: Final = 8.0
@@ -82,7 +81,7 @@ class SimDaemon:
         )
         self._server = SimControlServer(world, self)
         self._attempts = _Attempts(
-            world.reach,
+            world,
             plan,
             self._services,
             self._server,
@@ -190,12 +189,12 @@ class _Attempts(Attempts):
 
     told: Callable[[TidegateError], None]
 
-    def __init__(self, reach: Reach, *arguments: Any) -> None:
+    def __init__(self, world: World, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._reach = reach
+        self._world = world
 
     def _make_coordinator(self, job: Job) -> Coordinator:
-        return WatchedCoordinator(self._settings.checkpoints, job, self._reach)
+        return WatchedCoordinator(self._settings.checkpoints, job, self._world)
 
     async def _run_attempt(self) -> None:
         try:

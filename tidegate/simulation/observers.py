@@ -6,19 +6,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.coordinator.coordinator import Coordinator
-from tidegate.coordinator.events import AckRefused, CheckpointFailure, DeclineReceived, Event, Instruction
+from tidegate.coordinator.events import (
+    AckRefused,
+    CheckpointFailure,
+    DeclineReceived,
+    Event,
+    Instruction,
+    NotifyAborted,
+    NotifyCompleted,
+)
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
-from tidegate.ids import CheckpointId
+from tidegate.ids import Attempt, CheckpointId, SubtaskId
+from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.reach import Reach
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
 from tidegate.task.barriers.tracker import Tracker
-from tidegate.task.channels import QUEUE_BYTES_MAX, RemoteOutput
-from tidegate.task.elements import CancelMarker, Control
+from tidegate.task.channels import QUEUE_BYTES_MAX, InputChannel, RemoteOutput
+from tidegate.task.elements import CancelMarker, Control, Element
+from tidegate.task.loop import SlotLoop, Uploaded
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
@@ -30,19 +40,30 @@ RECENT_MAX: Final = 3
 class WatchedCoordinator(Coordinator):
     """See Coordinator."""
 
-    def __init__(self, settings: CheckpointSettings, job: Job, reach: Reach) -> None:
+    def __init__(self, settings: CheckpointSettings, job: Job, world: World) -> None:
         super().__init__(settings, job, RECENT_MAX)
-        self._reach = reach
+        self._world = world
 
     def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
         """See Coordinator."""
         if isinstance(event, DeclineReceived):
-            self._reach.note(f"declines: {AbortReason(event.decline.reason).name.lower()}")
+            self._world.reach.note(f"declines: {AbortReason(event.decline.reason).name.lower()}")
         instructions = super().handle(event, wall_offset_ms)
         for instruction in instructions:
-            if isinstance(instruction, AckRefused):
-                self._reach.note(f"acks: {instruction.outcome.name.lower()}")
+            self._look_at(instruction)
         return instructions
+
+    def _look_at(self, instruction: Instruction) -> None:
+        world = self._world
+        match instruction:
+            case AckRefused():
+                world.reach.note(f"acks: {instruction.outcome.name.lower()}")
+            case NotifyAborted(attempt=attempt, checkpoint=checkpoint, reason=CheckpointFailure.EXPIRED):
+                world.problems += world.given_up.check_expired(
+                    attempt, checkpoint, world.kernel.now, world.faults.fired
+                )
+            case NotifyCompleted(attempt=attempt, checkpoint=completed):
+                world.problems += world.given_up.check_completed(attempt, completed.id)
 
 
 class WatchedMetrics:
@@ -96,6 +117,42 @@ class WatchedOutput(RemoteOutput):
         if self._credit <= 0 < len(self._queue):
             self._reach.note("credits granted to a sender that waits")
         super().grant(credit)
+
+
+class WatchedInput(InputChannel):
+    """See InputChannel."""
+
+    def __init__(self, given_up: GivenUp, attempt: Attempt, edge: int, credit_bytes: int) -> None:
+        super().__init__(edge, credit_bytes)
+        self._given_up = given_up
+        self._attempt = attempt
+
+    def push(self, element: Element) -> None:
+        """See InputChannel."""
+        if isinstance(element, CancelMarker):
+            self._given_up.marker_arrived(self._attempt, element.checkpoint, self.edge)
+        super().push(element)
+
+
+def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
+    """Note what its subtasks give up, and count what its handlers are told."""
+    decline, take_upload = loop.decline, loop.on_uploaded
+    edges = {task.subtask: tuple(task.outputs) for task in loop.tasks}
+
+    def on_decline(subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+        world.given_up.given_up(attempt, checkpoint, world.kernel.now, edges[subtask])
+        decline(subtask, checkpoint, reason)
+
+    def on_uploaded(uploaded: Uploaded) -> None:
+        if not uploaded.handles:
+            world.given_up.given_up(attempt, uploaded.checkpoint, world.kernel.now)
+        take_upload(uploaded)
+
+    loop.decline = on_decline  # type: ignore[method-assign]  # of this one only
+    loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # of this one only
+    for task in loop.tasks:
+        if task.handler is not None:
+            watch_handler(world.reach, task.handler)
 
 
 def watch_handler(reach: Reach, handler: BarrierHandler) -> None:

@@ -13,14 +13,14 @@ from tidegate.daemon.control_link import ControlLost
 from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.transport import DataTransport
 from tidegate.daemon.worker import SlotProcess
-from tidegate.ids import TopicPartition
+from tidegate.ids import Attempt, TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
-from tidegate.simulation.observers import WatchedOutput, watch_handler
+from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loop
 from tidegate.simulation.port import BrokerPort, SimStorage
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.sinks.tools import KafkaTools
@@ -128,15 +128,16 @@ class SimSource(KafkaSource):
 class SimParts(SlotParts):
     """See SlotParts."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, attempt: Attempt) -> None:
         self._world = world
         self._process = process
+        self._attempt = attempt
         self._credit_bytes = world.schedule.workload.credit_bytes or CREDIT_BYTES
         self.tools: SimTools = SimTools(world, process)
 
     def input_channel(self, edge: int) -> InputChannel:
         """See SlotParts."""
-        return InputChannel(edge, self._credit_bytes)
+        return WatchedInput(self._world.given_up, self._attempt, edge, self._credit_bytes)
 
     def remote_output(self, edge: int) -> RemoteOutput:
         """See SlotParts."""
@@ -385,9 +386,7 @@ class _SlotProcess(SlotProcess):
     def _build(self) -> None:
         super()._build()
         assert self._deployment is not None
-        for task in self._deployment.loop.tasks:
-            if task.handler is not None:
-                watch_handler(self._world.reach, task.handler)
+        watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
         self._world.reach.note(
             "subtasks that replay rows in flight", sum(task.replaying > 0 for task in self._deployment.loop.tasks)
         )
@@ -402,5 +401,5 @@ class _SlotProcess(SlotProcess):
         """The simulation's memory is its own business."""
 
     def _make_deployment(self) -> Deployment:
-        parts = SimParts(self._world, self._process)
+        parts = SimParts(self._world, self._process, self._deploy.attempt)
         return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, parts, self._link.local_host)

@@ -21,6 +21,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import SimDaemon
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
+from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.kernel import START_S, Kernel, Process
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
@@ -130,6 +131,7 @@ class World:
         self.starting = False
         self.striker = Striker(self)
         self.strange_acks = StrangeAcks()
+        self.given_up = GivenUp(aligned=workload.unaligned_after_ms is None)
         self.watch = Watch(self)
         self.course = Course(self)
 

@@ -154,7 +154,7 @@ def read_replay(
     shapes: Mapping[int, EdgeShape],
     key_groups: range,
 ) -> list[tuple[int, Batch]]:
-    """All rows in flight on these edges whose key group is wanted, oldest first (B50); `read` gives a file's content."""
+    """Rows in flight on these edges whose key group is wanted, oldest first (B50); `read` gives what a file holds."""
     names = {shape.name for shape in shapes.values()}
     wanted = [handle for handle in handles if names.intersection(handle.edges)]
     return [
