@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -43,6 +44,12 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int = 0
     refusals: int = 0
     """Daemons that stopped for good because a file was damaged."""
+    recovered_s: float = 0.0
+    """The longest time from the end of the last disturbance to the next committed checkpoint."""
+    standing_s: float = 0.0
+    """The longest time that readers stood still while an attempt ran."""
+    reach: dict[str, int] = {}
+    """What was reached, and how often."""
     failed: tuple[int, ...] = ()
     """Seeds."""
     stories: tuple[str, ...] = ()
@@ -56,6 +63,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
             attempts=self.attempts + other.attempts,
             checkpoints=self.checkpoints + other.checkpoints,
             refusals=self.refusals + other.refusals,
+            recovered_s=max(self.recovered_s, other.recovered_s),
+            standing_s=max(self.standing_s, other.standing_s),
+            reach=dict(Counter(self.reach) + Counter(other.reach)),
             failed=self.failed + other.failed,
             stories=self.stories + other.stories,
         )
@@ -175,6 +185,9 @@ def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
         attempts=result.attempts,
         checkpoints=result.checkpoints,
         refusals=len(result.refusals),
+        recovered_s=result.recovered_s,
+        standing_s=result.standing_s,
+        reach=result.reach,
         failed=failed,
         stories=stories,
     )

@@ -10,6 +10,8 @@ import msgspec
 
 from tidegate.simulation.reach import Reach
 
+TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading"})
+"""Told in a table; others are many."""
 CRASHES: Final = frozenset({"crash-before", "crash-after"})
 
 
@@ -36,9 +38,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def title(self) -> str:
         """Its kind, for a table."""
         if self.point:
-            return f"{self.kind} {self.point.rpartition('.')[0]}"
+            return f"{self.kind} {'.'.join(self.point.split('.')[:2])}"
         first = self.target.split("/")[0].split(" ")[0]
-        return f"{self.kind} {first}" if first in ("daemon", "slot") else self.kind
+        return f"{self.kind} {first}" if first in TARGETS else self.kind
 
 
 class FaultPlan:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CALM_AFTER_S: Final = 1.0
 """After the last moment of the faults."""
+SEVERAL: Final = 5
 LOOK_S: Final = 0.25
 QUIET_S: Final = 90.0
 """Virtual time for the checkpoints before the first fault."""
@@ -93,6 +94,8 @@ class Course:
         """A checkpoint with new records in it is committed."""
         if self.phase is Phase.QUIET:
             self.quiet += 1
+            if self.quiet == SEVERAL:
+                self._world.reach.note(f"schedules with {SEVERAL} checkpoints before the first fault")
             if self.quiet == self._life.quiet:
                 self._world.kernel.at(0.0, self._begin_faults)
         elif self.phase is Phase.CALM and self._world.kernel.now >= self._healthy_at:
@@ -136,6 +139,8 @@ class Course:
             self.recovered_s = now - self._healthy_at
             self._expect(LIVENESS_S - self.recovered_s, f"{self._life.after} checkpoints and the end of all work")
         self.after += 1
+        if self.after == SEVERAL:
+            self._world.reach.note(f"schedules with {SEVERAL} checkpoints after the last fault")
         if self._again or self.after >= self._life.after:
             self.phase = Phase.DRAINING
             self._world.feed.stop()

@@ -6,8 +6,9 @@ something was reached more rarely than stated here.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +20,9 @@ from tidegate.storage.names import checkpoint_of_state
 PER: Final = 1000
 """Floors are for so many seeds."""
 ENOUGH_SEEDS: Final = 200
-"""Below so many a run says what it has reached and holds nobody to it."""
+"""A run of fewer says what it has reached and holds nobody to it."""
+CHANCE: Final = 2.0
+"""Standard deviations."""
 
 FLOORS: Final[Mapping[str, int]] = {}
 """What -> how often at least in PER seeds."""
@@ -75,29 +78,24 @@ class Row(msgspec.Struct, frozen=True):
 
     what: str
     reached: int
-    per: float
-    """Per PER seeds."""
-    floor: int | None
+    seeds: int
+    floor: int
+    """At least so often in PER seeds; 0: it is only counted."""
 
-    def missed(self, seeds: int) -> bool:
-        """Whether it was reached too rarely; never in a run of few seeds."""
-        return self.floor is not None and seeds >= ENOUGH_SEEDS and self.per < self.floor
+    @property
+    def missed(self) -> bool:
+        """Whether it was reached more rarely than its floor says, by more than chance makes of a small number."""
+        expected = self.floor * self.seeds / PER
+        return self.seeds >= ENOUGH_SEEDS and self.reached < expected - CHANCE * math.sqrt(expected)
 
     def __str__(self) -> str:
-        floor = "" if self.floor is None else str(self.floor)
-        return f"{self.what:<52} {self.reached:>9} {self.per:>11.1f} {floor:>7}"
+        per = PER * self.reached / max(1, self.seeds)
+        return f"{self.what:<60} {self.reached:>8} {per:>10.1f} {self.floor or '':>6}{' MISSED' if self.missed else ''}"
 
 
-HEADING: Final = f"{'reached':<52} {'times':>9} {f'per {PER}':>11} {'floor':>7}"
+HEADING: Final = f"{'what':<60} {'reached':>8} {f'per {PER:,}':>10} {'floor':>6}"
 
 
-def derive_rows(reached: Mapping[str, int], seeds: int) -> Iterator[Row]:
+def derive_rows(reached: Mapping[str, int], seeds: int) -> list[Row]:
     """All that has a floor or was reached, in alphabetical order."""
-    for what in sorted(FLOORS.keys() | reached.keys()):
-        times = reached.get(what, 0)
-        yield Row(what, times, PER * times / max(1, seeds), FLOORS.get(what))
-
-
-def find_missed(reached: Mapping[str, int], seeds: int) -> list[Row]:
-    """What was reached more rarely than its floor says."""
-    return [row for row in derive_rows(reached, seeds) if row.missed(seeds)]
+    return [Row(what, reached.get(what, 0), seeds, FLOORS.get(what, 0)) for what in sorted({*FLOORS, *reached})]

@@ -37,6 +37,8 @@ OUTPUTS: Final = {
     "union": ("paid", "sums"),
     "chain": ("sums", "customers"),
 }
+BOUNDED: Final = 0.1
+"""This part of the schedules ends by itself."""
 LATEST: Final = 0.1
 """This part of the schedules begins at the latest record."""
 BACKENDS: Final = {("memory",): 6, ("rocksdb",): 1, ("rocksdb", "memory"): 1}
@@ -181,7 +183,7 @@ def draw_workload(seed: int) -> Workload:
         credit_bytes=draw.choice((2000, 6000, 20_000, 6000 if slow else None)),
         skew_ms=draw.choice((0, 0, 20, 200)),
         retained=draw.choice((1, 2, 2, 3)),
-        bounded=draw.random() < 0.15,
+        bounded=draw.random() < BOUNDED,
         from_latest=draw.random() < LATEST,
         backends=draw.choices(list(BACKENDS), list(BACKENDS.values()))[0],
         metadata_lag_ms=draw.choice(METADATA_LAGS_MS),
