@@ -243,8 +243,8 @@ def _frame(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 _DRAWS: Final[dict[Draw, int]] = {
-    _kill: 5,
-    _crash: 6,
+    _kill: 8,
+    _crash: 7,
     _undone: 2,
     _freeze: 4,
     _replace: 2,

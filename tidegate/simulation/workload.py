@@ -158,7 +158,7 @@ def draw_workload(seed: int) -> Workload:
     slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 20.0, 40.0))
     slow = slot_pace >= SLOW_PACE
     skus = draw.choice((draw.randint(1, 8), draw.randint(20, 60)))
-    wave = draw.randint(15, 40)
+    wave = draw.randint(30, 80) if slow else draw.randint(15, 40)
     interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS if slow else 0)
     return Workload(
         topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
@@ -180,7 +180,7 @@ def draw_workload(seed: int) -> Workload:
         broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         slot_pace=slot_pace,
-        credit_bytes=draw.choice((2000, 6000, 20_000, 6000 if slow else None)),
+        credit_bytes=draw.choice((1000, 2000, 6000) if slow else (2000, 6000, 20_000, None)),
         skew_ms=draw.choice((0, 0, 20, 200)),
         retained=draw.choice((1, 2, 2, 3)),
         bounded=draw.random() < BOUNDED,
