@@ -8,7 +8,9 @@ LOCKS := requirements-build.lock requirements.lock requirements-jvm.lock
 KILLS ?= 40
 SEED ?= 1
 SEEDS ?= 2000
-FIRST ?= 1
+FIRST ?=
+SOAK ?= 50000
+PROCESSES ?= $(shell nproc)
 WORKERS ?= 3
 ARGS ?=
 
@@ -47,14 +49,14 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") and see that no marker is written
 	$(BIN)/python -m tests.rolling $(ARGS)
 
-sim: setup ## play SEEDS=2000 simulated schedules with faults, from seed FIRST=1
-	$(BIN)/tidegate simulate --seeds $(SEEDS) --first $(FIRST) --processes $(WORKERS) $(ARGS)
+sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
+	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
 canaries: setup ## plant known protocol bugs one at a time and see the simulation find each
 	$(BIN)/python -m tests.simulation.canaries $(ARGS)
 
-soak: setup ## play 54,500 simulated schedules, of which 50,000 have at least 5 faults
-	$(BIN)/tidegate simulate --seeds 54500 --first $(FIRST) --processes $(WORKERS) $(ARGS)
+soak: setup ## play SOAK=50000 simulated schedules (two hours on two cores); FIRST as for sim
+	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
 lock: ## pin the newest permitted versions again, with hashes (uv is taken into a virtual environment of its own)
 	$(PYTHON) -m venv build/lock

@@ -212,6 +212,19 @@ def test_output_before_it_that_is_not_committed_is_refused(fate: Fate) -> None:
         decide_fallback(state, state.retained[0], fates(state, 0, fate), ["broken"])
 
 
+def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> None:
+    """The journal says that the newest checkpoint's transactions are ended, not that there were none."""
+    journal = owned(cut(1, 1, 1, ONE), cut(2, 2, 2, TWO))
+    journal.append_ended(9)
+    state = journal.state
+    assert state.committables == ()
+    assert derive_newer(state, state.retained[0]) == (TWO,)
+    with pytest.raises(RestoreRefused, match="1 of 1 transactions behind it are committed"):
+        decide_fallback(state, state.retained[0], fates(state, 0, Fate.COMMITTED, Fate.COMMITTED), ["broken"])
+    journal.append_checkpoint(cut(3, 3, 3, THREE))
+    assert derive_newer(journal.state, journal.state.retained[0]) == (TWO, THREE)
+
+
 def test_two_damaged_ones_are_passed_over_only_when_neither_was_committed() -> None:
     state = owned(cut(1, 10, 20), cut(2, 30, 40, TWO), cut(3, 50, 60, TWO, THREE)).state
     assert derive_newer(state, state.retained[0]) == (TWO, THREE)

@@ -353,7 +353,7 @@ def same(text: str) -> str:
 def test_X22_a_directory_that_cannot_be_used_is_2_unless_it_may_pass(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_named: object) -> None:
         raise OSError(number, os.strerror(number))
 
     for where in ("tidegate.storage.local.LocalStorage._prepare", "tidegate.storage.local._write_synced"):

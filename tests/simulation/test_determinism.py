@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.simulation.digests import digests
 
-SEEDS = 24
+SEEDS = 12
 
 pytestmark = pytest.mark.slow
 

@@ -137,3 +137,12 @@ def test_what_a_virtual_thread_raises_ends_the_run(kernel: Kernel) -> None:
     kernel.spawn(kernel.process("slot", "p"), "a", work)
     with pytest.raises(ValueError, match="a bug"):
         kernel.run(1.0)
+
+
+def test_a_program_that_goes_in_circles_is_no_endless_run(kernel: Kernel) -> None:
+    def again() -> None:
+        kernel.at(0.0, again)
+
+    again()
+    with pytest.raises(RuntimeError, match="somebody plans the next thing for now"):
+        kernel.run(1.0)

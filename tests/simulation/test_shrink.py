@@ -17,10 +17,14 @@ def test_only_the_faults_that_are_needed_are_left() -> None:
     assert set(shrinker.shrink(schedule).faults) == needed
 
 
-def test_records_are_left_out_while_it_still_fails() -> None:
-    shrinker = Shrinker(lambda candidate: candidate.workload.records >= 17)
-    smallest = shrinker.shrink(draw_schedule(3))
-    assert (smallest.workload.records, smallest.faults) == (17, ())
+def test_life_becomes_shorter_and_records_fewer_while_it_still_fails() -> None:
+    schedule = draw_schedule(3)
+    workload = msgspec.structs.replace(schedule.workload, backlog=40, wave=30)
+    shrinker = Shrinker(lambda candidate: candidate.workload.backlog >= 17 and candidate.life.quiet >= 2)
+    long = msgspec.structs.replace(schedule.life, quiet=6)
+    smallest = shrinker.shrink(msgspec.structs.replace(schedule, workload=workload, life=long))
+    assert (smallest.workload.backlog, smallest.workload.wave) == (17, 0)
+    assert (smallest.life.quiet, smallest.life.after, smallest.faults) == (2, 0, ())
 
 
 def test_it_gives_up_after_a_bounded_number_of_runs() -> None:

@@ -10,7 +10,7 @@ from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.sinks.committer import Committer
+from tidegate.sinks.committer import MARKER_TIMEOUT_S, Committer
 from tidegate.sinks.errors import (
     BrokerUnavailable,
     SinkRefused,
@@ -83,6 +83,16 @@ def test_markers_that_are_still_being_written_are_waited_for() -> None:
     client = ScriptedClient({1: EndAnswer.FENCED}, rounds)
     assert Committer(client).commit(permit([committable(1)])) == [Outcome.COMMITTED]
     assert client.markers == []
+
+
+def test_lost_markers_are_looked_for_soon_instead_of_waited_for() -> None:
+    """Whoever commits looks for them between two tries: a try ends when markers should long be there."""
+    clock = LeapingClock()
+    client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.OPEN]] * 1000)
+    begun = clock.monotonic()
+    outcomes = Committer(client, clock=clock).commit(permit([committable(1, 1), committable(2, 1)]))
+    assert outcomes == [Outcome.STILL_OPEN, Outcome.STILL_OPEN]
+    assert MARKER_TIMEOUT_S <= clock.monotonic() - begun < 1.5 * MARKER_TIMEOUT_S
 
 
 def test_an_unreachable_broker_is_not_final() -> None:

@@ -46,7 +46,8 @@ def test_X30_no_descriptor_left_is_waited_out_by_new_clients_and_by_those_that_l
     answers: list[Any] = []
     asking = threading.Thread(target=lambda: answers.append(client.describe(TransactionalId("nobody"), CONNECT_S)))
     try:
-        manager: Any = client._broker._manager
+        channel: Any = client._broker._channel
+        manager = channel._manager
         manager.run(_close_all, manager)
         with no_descriptors_left():
             before = client.interruptions

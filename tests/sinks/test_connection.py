@@ -12,6 +12,7 @@ from kafka import errors
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.sinks.channel import ClientChannel
 from tidegate.sinks.connection import is_passing
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import EndAnswer
@@ -70,20 +71,12 @@ class Scripted:
         return answer
 
 
-@pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[TransactionClient, Scripted]]:
+def scripted(answer: Answer) -> tuple[TransactionClient, Scripted]:
     """A client of a scripted cluster."""
-
-    def make(answer: Answer) -> tuple[TransactionClient, Scripted]:
-        manager = Scripted(answer)
-        admin = SimpleNamespace(_manager=manager, close=lambda: None)
-        monkeypatch.setattr("tidegate.sinks.connection.connect", lambda _kafka, _timeout_s: admin)
-        return TransactionClient({"bootstrap.servers": "a:1"}), manager
-
-    return make
-
-
-Maker = Callable[[Answer], tuple[TransactionClient, Scripted]]
+    manager = Scripted(answer)
+    admin: Any = SimpleNamespace(_manager=manager, close=lambda: None)
+    client = TransactionClient({"bootstrap.servers": "a:1"}, 1.0, lambda _kafka, _timeout_s: ClientChannel(admin))
+    return client, manager
 
 
 def ended(code: int) -> Any:
@@ -137,7 +130,7 @@ def test_what_does_not_pass_is_final(code: int) -> None:
     [ended(15), ended(16), errors.KafkaConnectionError("it was killed"), errors.NodeNotReadyError(1)],
     ids=["COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "dead", "not connected"],
 )
-def test_a_coordinator_that_has_moved_is_looked_up_again(scripted: Maker, trouble: Any) -> None:
+def test_a_coordinator_that_has_moved_is_looked_up_again(trouble: Any) -> None:
     client, manager = scripted(
         in_turn(FindCoordinator=[coordinated_by(1), coordinated_by(2)], EndTxn=[trouble, ended(0)])
     )
@@ -146,7 +139,7 @@ def test_a_coordinator_that_has_moved_is_looked_up_again(scripted: Maker, troubl
 
 
 @pytest.mark.parametrize("code", [14, 51], ids=["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"])
-def test_a_coordinator_that_is_busy_is_asked_again(scripted: Maker, code: int) -> None:
+def test_a_coordinator_that_is_busy_is_asked_again(code: int) -> None:
     client, manager = scripted(
         in_turn(FindCoordinator=[coordinated_by(1)], EndTxn=[ended(code), ended(code), ended(0)])
     )
@@ -154,14 +147,14 @@ def test_a_coordinator_that_is_busy_is_asked_again(scripted: Maker, code: int) -
     assert [node for name, node in manager.asked if name == "EndTxn"] == [1, 1, 1]
 
 
-def test_a_coordinator_that_nobody_knows_yet_is_asked_for_again(scripted: Maker) -> None:
+def test_a_coordinator_that_nobody_knows_yet_is_asked_for_again() -> None:
     found = [coordinated_by(-1, 15), errors.KafkaConnectionError("the asked one died"), coordinated_by(3)]
     client, manager = scripted(in_turn(FindCoordinator=found, EndTxn=[ended(0)]))
     assert client.end_transaction(PREPARED) is EndAnswer.ENDED
     assert manager.asked[-1] == ("EndTxn", 3)
 
 
-def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_cluster(scripted: Maker) -> None:
+def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_cluster() -> None:
     answers = in_turn(
         FindCoordinator=[coordinated_by(4), coordinated_by(4)], EndTxn=[errors.UnknownBrokerIdError(4), ended(0)]
     )
@@ -170,7 +163,7 @@ def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_clu
     assert manager.refreshed == 1
 
 
-def test_without_a_final_answer_in_time_a_transaction_counts_as_open(scripted: Maker) -> None:
+def test_without_a_final_answer_in_time_a_transaction_counts_as_open() -> None:
     client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else ended(51))
     assert client.end_transaction(PREPARED, timeout_s=0.1) is EndAnswer.NO_ANSWER
 
@@ -180,14 +173,14 @@ def test_without_a_final_answer_in_time_a_transaction_counts_as_open(scripted: M
     [stable_at(-1, 6), stable_at(-1, 78), errors.KafkaConnectionError("it was killed")],
     ids=["NOT_LEADER_OR_FOLLOWER", "OFFSET_NOT_AVAILABLE", "dead"],
 )
-def test_a_leader_that_has_moved_is_looked_up_again(scripted: Maker, trouble: Any) -> None:
+def test_a_leader_that_has_moved_is_looked_up_again(trouble: Any) -> None:
     client, manager = scripted(in_turn(Metadata=[led_by(1), led_by(2)], ListOffsets=[trouble, stable_at(9)]))
     assert client.stable_offsets([PARTITION]) == {PARTITION: 9}
     assert [node for name, node in manager.asked if name == "ListOffsets"] == [1, 2]
 
 
 @pytest.mark.parametrize("code", [6, 74, 75])
-def test_X08_open_transactions_of_a_broker_that_does_not_lead_are_thrown_away(scripted: Maker, code: int) -> None:
+def test_X08_open_transactions_of_a_broker_that_does_not_lead_are_thrown_away(code: int) -> None:
     """NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH."""
     epochs: list[int] = []
     answers = in_turn(
@@ -207,13 +200,13 @@ def test_X08_open_transactions_of_a_broker_that_does_not_lead_are_thrown_away(sc
     assert [node for name, node in manager.asked if name == "DescribeProducers"] == [1, 2]
 
 
-def test_a_partition_without_a_leader_is_waited_for_and_named(scripted: Maker) -> None:
+def test_a_partition_without_a_leader_is_waited_for_and_named() -> None:
     client, _ = scripted(lambda _request, _node: led_by(-1))
     with pytest.raises(BrokerUnavailable, match=r"out\[0\] has no leader"):
         client.stable_offsets([PARTITION], timeout_s=0.1)
 
 
-def test_transactions_are_listed_by_the_brokers_that_are_there_now(scripted: Maker) -> None:
+def test_transactions_are_listed_by_the_brokers_that_are_there_now() -> None:
     brokers = [SimpleNamespace(brokers=[SimpleNamespace(node_id=node) for node in nodes]) for nodes in ([1, 2], [1, 3])]
     empty = SimpleNamespace(error_code=0, transaction_states=[])
     loading = SimpleNamespace(error_code=14, transaction_states=[])
@@ -222,14 +215,14 @@ def test_transactions_are_listed_by_the_brokers_that_are_there_now(scripted: Mak
     assert [node for name, node in manager.asked if name == "ListTransactions"] == [1, 2, 1, 3]
 
 
-def test_a_topic_that_the_user_may_not_see_is_not_called_missing(scripted: Maker) -> None:
+def test_a_topic_that_the_user_may_not_see_is_not_called_missing() -> None:
     hidden = SimpleNamespace(name="out", error_code=29, partitions=[])
     client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[hidden]))
     with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
         client.topics(["out"])
 
 
-def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves(scripted: Maker) -> None:
+def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves() -> None:
     def committed(code: int) -> Any:
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=code)])])
 

@@ -47,4 +47,4 @@ def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle(
         assert told == ["WARNING", "WARNING"]
         broker.kill()
         reading.poll()
-    assert not reading.source._reader._thread.is_alive()  # type: ignore[union-attr]  # it has partitions
+    assert reading.source._reader._thread.join(0)  # type: ignore[union-attr]  # it has partitions

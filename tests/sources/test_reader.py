@@ -10,9 +10,11 @@ import confluent_kafka as ck
 import pytest
 
 from tests.sources.kafka_topics import NEW, source_operator
+from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
 from tidegate.sources import reader
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
+from tidegate.sources.tools import SourceTools
 
 DOWN = ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)
 
@@ -51,20 +53,26 @@ def test_X15_records_are_handed_over_up_to_a_size_but_one_at_least() -> None:
     assert parts == [(messages[:2], 3, {}), (messages[2:3], 30, {}), (messages[3:], 4, end)]
 
 
+class SetClock(SystemClock):
+    """Stands still."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The reader's time: `now`."""
-    made = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(reader, "time", SimpleNamespace(monotonic=lambda: made.now))
-    return made
+def clock() -> SetClock:
+    return SetClock()
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "tidegate.sources"]
 
 
-def test_an_outage_is_told_after_4_seconds_and_once(clock: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
-    outage = reader._Outage("orders")
+def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
+    outage = reader._Outage("orders", clock)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         for seconds in (0.0, 3.9):
             clock.now = 100.0 + seconds
@@ -81,7 +89,7 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SimpleNamespace, capl
 
 
 def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second(
-    clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
+    clock: SetClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """librdkafka repeats an error only 30 s later, and an idle topic never says that all is well again."""
     asked: list[float] = []
@@ -93,7 +101,9 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
             raise ck.KafkaException(DOWN)
 
     client: Any = SimpleNamespace(list_topics=list_topics)
-    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None)
+    tools = SourceTools()
+    tools.clock = clock
+    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         source._look_for_brokers(client)
         assert asked == [], "there was no error"

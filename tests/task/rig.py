@@ -34,7 +34,7 @@ from tidegate.plan.graph import (
     Vertex,
 )
 from tidegate.task.barriers.handler import BarrierHandler, choose_handler
-from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
+from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch
 from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
@@ -152,8 +152,10 @@ class Rig:
         bounded: bool = False,
         unaligned: bool = False,
         restored: Restored | None = None,
+        credit_bytes: int = CREDIT_BYTES,
     ) -> None:
         self.plan = plan
+        self._credit_bytes = credit_bytes
         self._unaligned = unaligned
         self._restored = restored
         self.files: dict[str, bytes] = {}
@@ -185,7 +187,7 @@ class Rig:
     def _build(self, slot: RigSlot) -> None:
         for each in self.plan.edges:
             for sender in self._ends(each, slot.index):
-                slot.inputs[sender, each.index] = InputChannel(each.index)
+                slot.inputs[sender, each.index] = InputChannel(each.index, self._credit_bytes)
         for each_vertex in self.plan.vertices:
             slot.loop.tasks.append(self._task(slot, each_vertex))
 
@@ -250,7 +252,8 @@ class Rig:
             if receiver == slot.index:
                 inner = LocalOutput(slot.inputs[slot.index, edge.index])
             else:
-                inner = slot.remote[receiver, edge.index] = RemoteOutput(edge.index)
+                inner = RemoteOutput(edge.index, self._credit_bytes, min(self._credit_bytes, QUEUE_BYTES_MAX))
+                slot.remote[receiver, edge.index] = inner
             channels.append(TracedOutput(inner, slot.trace))
         return EdgeOutput(edge, channels, self.plan.max_parallelism)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.task.fakes import Row
-from tests.task.restoring import History, Start, committed_by, counted, order_violations
+from tests.task.restarts import History, Start, committed_by, counted, order_violations
 from tests.task.rig import Rig
 from tests.task.test_exactly_once import join_plan
 from tests.task.topologies import shuffle_plan
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId
 from tidegate.plan.graph import Plan
-from tidegate.task import channels
+from tidegate.task import inflight
 from tidegate.task.barriers.handler import Action, Notify
 from tidegate.task.barriers.unaligner import Unaligner
 from tidegate.task.channels import InputChannel, RemoteOutput
@@ -52,15 +51,6 @@ def history_of(plan: Plan) -> History:
     }
 
 
-@contextmanager
-def credit_of(size_bytes: int) -> Iterator[None]:
-    """Channels with little room: rows wait at the senders."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channels, "CREDIT_BYTES", size_bytes)
-        patch.setattr(channels, "QUEUE_BYTES_MAX", size_bytes)
-        yield
-
-
 @dataclass
 class Story:
     """What a run committed and met."""
@@ -76,8 +66,8 @@ class Story:
 class Attempt:
     """One attempt of a run."""
 
-    def __init__(self, start: Start, plan: Plan, randomness: random.Random, first: int) -> None:
-        self.rig = Rig(plan, unaligned=True, restored=start)
+    def __init__(self, start: Start, plan: Plan, randomness: random.Random, first: int, credit: int) -> None:
+        self.rig = Rig(plan, unaligned=True, restored=start, credit_bytes=credit)
         self.start = start
         self.plan = plan
         self.next_id = first
@@ -123,15 +113,15 @@ class Attempt:
                 sink.room = ROWS_MAX
 
 
-def run(make_plan: MakePlan, seed: int, tamper: Callable[[Start], None] = lambda start: None) -> Story:
-    """Attempts until a final checkpoint completes."""
+def run(make_plan: MakePlan, seed: int, credit: int, tamper: Callable[[Start], None] = lambda start: None) -> Story:
+    """Attempts until a final checkpoint completes; with little `credit` rows wait at the senders."""
     randomness = random.Random(seed)
     plan = make_plan(randomness.choice([2, 3]))
     start = Start(plan, history_of(plan))
     story = Story(history_of(plan))
     first = 1
     for attempt_number in range(4):
-        attempt = Attempt(start, plan, randomness, first)
+        attempt = Attempt(start, plan, randomness, first, credit)
         for _ in range(randomness.randint(2, 5)):
             attempt.stir(randomness.randint(0, 150))
             attempt.trigger(randomness.choice([0, 0, 20, 20, None]))
@@ -176,7 +166,7 @@ def nothing_is_left(rig: Rig) -> bool:
         for task in slot.loop.tasks:
             if task._recordings or task.replaying or task.next_deadline_ms is not None:
                 return False
-            handler = task._handler
+            handler = task.handler
             if handler is not None and any(handler.recording(index) for index in range(len(task.inputs))):
                 return False
         if any(output._overtaken or output._limited or output.queued_bytes for output in slot.remote.values()):
@@ -196,8 +186,7 @@ def check(story: Story) -> None:
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_every_completed_checkpoint_restores_every_row_once_and_in_order(credit: int, seed: int) -> None:
-    with credit_of(credit):
-        story = run(shuffle_plan, seed)
+    story = run(shuffle_plan, seed, credit)
     check(story)
     assert order_violations(by_owner(story), story.history) == [], story.events
 
@@ -212,8 +201,7 @@ def by_owner(story: Story) -> list[list[Row]]:
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_two_exchanges_and_two_sources_restore_every_row_once(credit: int, seed: int) -> None:
-    with credit_of(credit):
-        story = run(join_plan, seed)
+    story = run(join_plan, seed, credit)
     check(story)
 
 
@@ -224,12 +212,11 @@ SEEDS = 60
 
 def violations(make_plan: MakePlan, seed: int, tamper: Callable[[Start], None]) -> bool:
     """Whether a run under a planted bug is found out: rows lost, doubled, out of order, or a state that cannot be."""
-    with credit_of(600):
-        try:
-            story = run(make_plan, seed, tamper)
-            check(story)
-        except (AssertionError, KeyError):
-            return True
+    try:
+        story = run(make_plan, seed, 600, tamper)
+        check(story)
+    except (AssertionError, KeyError):
+        return True
     return bool(order_violations(by_owner(story), story.history))
 
 
@@ -240,11 +227,9 @@ def plant_no_replay(_patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
     return tamper
 
 
-def plant_sender_part_first(_patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
-    def tamper(start: Start) -> None:
-        start.output_first = True
-
-    return tamper
+def plant_sender_part_first(patch: pytest.MonkeyPatch) -> Callable[[Start], None]:
+    patch.setattr(inflight, "REPLAY_ORDER", (StateKind.OUTPUT, StateKind.INPUT))
+    return lambda start: None
 
 
 def plant(target: type, name: str, replacement: object) -> Callable[[pytest.MonkeyPatch], Callable[[Start], None]]:

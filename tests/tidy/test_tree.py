@@ -12,6 +12,7 @@ from tests.tidy import rules
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
 BASE = frozenset({"clock", "datatypes", "errors", "ids"})
+EDGE = frozenset({"threads"})
 FIRST = frozenset({"config", "formats", "state", "storage"})
 CORE = BASE | FIRST | {"plan", "coordinator", "task"}
 RUNTIME = frozenset({"operators", "sinks", "sources"})
@@ -19,6 +20,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
+    "threads": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
     "config": BASE,
     "formats": BASE,
@@ -28,10 +30,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "coordinator": BASE | FIRST | {"plan"},
     "task": BASE | FIRST | {"plan", "coordinator"},
     "operators": CORE,
-    "sources": CORE,
-    "sinks": CORE,
-    "daemon": CORE | RUNTIME | {"__version__"},
-    "simulation": CORE | RUNTIME | {"daemon", "__version__"},
+    "sources": CORE | EDGE,
+    "sinks": CORE | EDGE,
+    "daemon": CORE | EDGE | RUNTIME | {"__version__"},
+    "simulation": CORE | EDGE | RUNTIME | {"daemon", "__version__"},
     "__init__": frozenset(),
     "__main__": frozenset({"daemon"}),
 }

@@ -80,10 +80,14 @@ DOUBTFUL_MAX: Final = 10_000
 
 
 class Coordinator:
-    """See the module. One thread at a time. Raises ProtocolBroken for what cannot happen."""
+    """See the module. One thread at a time. Raises ProtocolBroken for what cannot happen.
 
-    def __init__(self, settings: CheckpointSettings, job: Job) -> None:
+    `recent_max`: so many decided checkpoints are remembered; an ack for an older one is late.
+    """
+
+    def __init__(self, settings: CheckpointSettings, job: Job, recent_max: int = RECENT_MAX) -> None:
         self._settings = settings
+        self._recent_max = recent_max
         self._job = job
         self._subtasks = tuple(sorted(job.subtasks))
         self._phase = Phase.STARTING
@@ -439,7 +443,7 @@ class Coordinator:
 
     def _remember(self, checkpoint: CheckpointId, given_up: CheckpointFailure | None) -> None:
         self._recent[checkpoint] = given_up
-        while len(self._recent) > RECENT_MAX:
+        while len(self._recent) > self._recent_max:
             del self._recent[min(self._recent)]
 
     # The life of transactions and of the attempt

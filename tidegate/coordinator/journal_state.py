@@ -24,7 +24,10 @@ class JournalState(msgspec.Struct, frozen=True):
     takeover: Takeover | None = None
     """The newest one among the entries that are still needed."""
     retained: tuple[CheckpointEntry, ...] = ()
-    """Entries of the retained checkpoints, oldest first. The newest lists no transactions once they are ended."""
+    """Entries of the retained checkpoints, oldest first, as they were appended: they say what lies after an older cut,
+    ended or not."""
+    ended: CheckpointId = CheckpointId(0)
+    """The newest checkpoint of which all transactions are on record as ended; 0 without one."""
     journal: str = ""
     """Token of this journal; see Entry."""
     replaces: tuple[str, ...] = ()
@@ -34,8 +37,11 @@ class JournalState(msgspec.Struct, frozen=True):
 
     @property
     def newest_checkpoint(self) -> CompletedCheckpoint | None:
-        """The one a recovery starts from (F01)."""
-        return self.retained[-1].checkpoint if self.retained else None
+        """The one a recovery starts from (F01). It lists no transactions once they are on record as ended."""
+        if not self.retained:
+            return None
+        newest = self.retained[-1].checkpoint
+        return msgspec.structs.replace(newest, committables=()) if newest.id == self.ended else newest
 
     @property
     def identity(self) -> Identity | None:
@@ -68,12 +74,12 @@ class JournalState(msgspec.Struct, frozen=True):
         """The state with one more entry. Raises JournalRefused when it contradicts what is there."""
         _check_follows(self, entry)
         kept = tuple(old for old in self.retained if old.sequence >= entry.floor)
-        takeover = self.takeover
+        takeover, ended = self.takeover, self.ended
         match entry:
             case CheckpointEntry():
                 kept = (*kept, entry)
             case EndedEntry():
-                kept = (*kept[:-1], _without_transactions(kept[-1]))
+                ended = entry.ended
             case Takeover():
                 takeover = entry
         return JournalState(
@@ -83,6 +89,7 @@ class JournalState(msgspec.Struct, frozen=True):
             newest=entry,
             takeover=takeover,
             retained=kept,
+            ended=ended,
             journal=entry.journal,
             replaces=entry.replaces,
             origin=entry.origin,
@@ -90,10 +97,6 @@ class JournalState(msgspec.Struct, frozen=True):
 
 
 EMPTY = JournalState()
-
-
-def _without_transactions(entry: CheckpointEntry) -> CheckpointEntry:
-    return msgspec.structs.replace(entry, checkpoint=msgspec.structs.replace(entry.checkpoint, committables=()))
 
 
 class EntryMissing(JournalRefused):

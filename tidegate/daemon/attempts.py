@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
 from tidegate.coordinator.triggers import CheckpointSettings
 from tidegate.coordinator.types import CompletedCheckpoint
@@ -182,11 +183,10 @@ class Attempts:
         attempt = recovered.restore.attempt
         services.metrics.attempt_started(attempt)
         self._began(attempt)
-        coordinator = Coordinator(settings.checkpoints, recovered.job)
         self.runner = AttemptRunner(
             self._plan,
             recovered.restore,
-            coordinator,
+            self._make_coordinator(recovered.job),
             services,
             self._server,
             settings.slots,
@@ -197,6 +197,10 @@ class Attempts:
                 await self.runner.run()
         finally:
             self.housekeeping.pause()
+
+    def _make_coordinator(self, job: Job) -> Coordinator:
+        """The simulation makes one that is watched."""
+        return Coordinator(self._settings.checkpoints, job)
 
     async def _after_failure(self, error: TidegateError, started: float) -> None:
         """Wait as the restart strategy says, or raise."""

@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COMMIT_RETRY_S: Final = 0.5
+LOOK_S: Final = 10.0
+"""Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
 CLOSE_TIMEOUT_S: Final = 10.0
 
 
@@ -88,13 +90,16 @@ class Services(Stores):
         clock: Clock = SYSTEM_CLOCK,
         open_storage: StorageOpener = open_storage,
         make_token: Callable[[], str] = secrets.token_hex,
+        look_s: float = LOOK_S,
     ) -> None:
+        """`look_s`: between two looks at the topics while an attempt runs."""
         super().__init__(storage, journal, journal_thread, kafka, clock, open_storage, make_token)
         self.spark = spark
         self.metrics = metrics
         self.control_host = control_host
         self.on_running = on_running
         self.on_completed = on_completed
+        self.look_s = look_s
 
 
 class Decisions:

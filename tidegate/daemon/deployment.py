@@ -44,7 +44,7 @@ from tidegate.storage.shared import Proof
 from tidegate.task.barriers.handler import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
-from tidegate.task.inflight import derive_shapes, read_inflight
+from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
@@ -68,6 +68,14 @@ class SlotParts:
 
     tools: KafkaTools = KAFKA_TOOLS
 
+    def input_channel(self, edge: int) -> InputChannel:
+        """The receiving end of a channel."""
+        return InputChannel(edge)
+
+    def remote_output(self, edge: int) -> RemoteOutput:
+        """The sending end of a channel to another slot."""
+        return RemoteOutput(edge)
+
     def open_storage(self, url: str) -> Storage:
         """The checkpoint storage."""
         return open_storage(url)
@@ -75,6 +83,10 @@ class SlotParts:
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """The thread that makes state durable."""
         return Uploads(storage, wake)
+
+    def choose_backend(self, name: str, retained: int) -> OpenState:
+        """How states are opened."""
+        return choose_backend(name, retained)
 
     def make_source(
         self,
@@ -110,13 +122,16 @@ class Deployment:
         self._storage = self._parts.open_storage(deploy.settings.storage_url)
         self.uploads = self._parts.make_uploads(self._storage, wake)
         self.loop = SlotLoop(deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.loop.origins = derive_origins(deploy.plan)
+        self.loop.shapes = derive_shapes(deploy.plan)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
         self._local_inputs: dict[tuple[int, int], InputChannel] = {}
         self._inputs: dict[VertexId, list[InputChannel]] = {}
         self._sources: list[SourceNode] = []
         self._sinks: list[SinkNode] = []
-        self._open_state = choose_backend(deploy.settings.state_backend, deploy.settings.checkpoints_retained)
+        settings = deploy.settings
+        self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
         self._states: dict[OperatorName, OperatorState] = {}
 
     def open(self) -> None:
@@ -124,8 +139,6 @@ class Deployment:
         plan = self._deploy.plan
         proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
         proof.answer(self._deploy.slot, self._host)
-        self.loop.origins = derive_origins(plan)
-        self.loop.shapes = derive_shapes(plan)
         for vertex in plan.vertices:
             self._inputs[vertex.id] = [
                 self._input_channel(edge, sender)
@@ -183,7 +196,7 @@ class Deployment:
         return list(range(self._deploy.plan.parallelism)) if edge.keys else [own]
 
     def _input_channel(self, edge: Edge, sender: int) -> InputChannel:
-        channel = InputChannel(edge.index)
+        channel = self._parts.input_channel(edge.index)
         where = self._local_inputs if sender == self._deploy.slot else self.remote_inputs
         where[sender, edge.index] = channel
         return channel
@@ -196,7 +209,7 @@ class Deployment:
             if receiver == own:
                 channels.append(LocalOutput(self._local_inputs[own, edge.index]))
             else:
-                output = RemoteOutput(edge.index)
+                output = self._parts.remote_output(edge.index)
                 self.remote_outputs.setdefault(receiver, {})[edge.index] = output
                 channels.append(output)
         return EdgeOutput(edge, channels, plan.max_parallelism)
@@ -302,12 +315,7 @@ class Deployment:
         """Rows in flight towards this subtask: what had been received, then what had not left its senders (B50)."""
         inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
         shapes = {index: shape for index, shape in self.loop.shapes.items() if index in inputs}
-        names = {shape.name for shape in shapes.values()}
-        pieces: list[tuple[int, Batch]] = []
-        for kind in (StateKind.INPUT, StateKind.OUTPUT):
-            for handle in self._deploy.states:
-                if handle.kind is kind and names.intersection(handle.edges):
-                    pieces += read_inflight(handle.path, self._read_state(handle), shapes, self._key_groups)
+        pieces = read_replay(self._deploy.states, self._read_state, shapes, self._key_groups)
         if pieces:
             rows = sum(batch.frame.height for _, batch in pieces)
             logger.info("%d rows in flight towards %s restored", rows, vertex.id)

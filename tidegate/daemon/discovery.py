@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from tidegate.coordinator.discovery import (
     LOOKS_AWAY_MAX,
@@ -28,9 +27,6 @@ from tidegate.plan.graph import Plan, SourceOperator
 from tidegate.task.messages import AddPartitions
 
 logger = logging.getLogger(__name__)
-
-LOOK_S: Final = 10.0
-"""Between two looks: a metadata request of a few topics, on a connection that is open anyway."""
 
 
 class Discovery:
@@ -67,7 +63,7 @@ class Discovery:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._services.look_s)
             try:
                 await self.look()
             except TidegateError as error:

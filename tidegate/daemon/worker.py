@@ -126,7 +126,7 @@ class SlotProcess:
     def serve(self) -> None:
         """Run until Stop. Whatever goes wrong is told to the daemon, which ends the attempt."""
         settings = self._deploy.settings
-        SlotLogHandler(self._link.send, self._link.waiting).install(settings.pipeline_log_level)
+        self._forward_logs(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
         try:
             self._build()
@@ -135,6 +135,9 @@ class SlotProcess:
             self._report(error)
         finally:
             self._close()
+
+    def _forward_logs(self, level: int) -> None:
+        SlotLogHandler(self._link.send, self._link.waiting).install(level)
 
     def _build(self) -> None:
         self._deployment = self._make_deployment()

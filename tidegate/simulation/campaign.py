@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -41,12 +42,14 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 0
     attempts: int = 0
     checkpoints: int = 0
-    with_rows_in_flight: int = 0
-    """Of the checkpoints."""
-    replays: int = 0
-    """Subtasks that began with restored rows in flight."""
     refusals: int = 0
     """Daemons that stopped for good because a file was damaged."""
+    recovered_s: float = 0.0
+    """The longest time from the end of the last disturbance to the next committed checkpoint."""
+    standing_s: float = 0.0
+    """The longest time that readers stood still while an attempt ran."""
+    reach: dict[str, int] = {}
+    """What was reached, and how often."""
     failed: tuple[int, ...] = ()
     """Seeds."""
     stories: tuple[str, ...] = ()
@@ -59,9 +62,10 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
             faults=self.faults + other.faults,
             attempts=self.attempts + other.attempts,
             checkpoints=self.checkpoints + other.checkpoints,
-            with_rows_in_flight=self.with_rows_in_flight + other.with_rows_in_flight,
-            replays=self.replays + other.replays,
             refusals=self.refusals + other.refusals,
+            recovered_s=max(self.recovered_s, other.recovered_s),
+            standing_s=max(self.standing_s, other.standing_s),
+            reach=dict(Counter(self.reach) + Counter(other.reach)),
             failed=self.failed + other.failed,
             stories=self.stories + other.stories,
         )
@@ -69,8 +73,8 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def quiet() -> Iterator[Workers]:
-    """Virtual threads for many schedules; the product's log lines are not for people here."""
-    before, thresholds = logging.root.manager.disable, gc.get_threshold()
+    """Virtual threads for many schedules, on one processor; the product's log lines are not for people here."""
+    before, thresholds, processors = logging.root.manager.disable, gc.get_threshold(), _pin(os.getpid())
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.freeze()
@@ -83,6 +87,8 @@ def quiet() -> Iterator[Workers]:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
         logging.disable(before)
+        if processors:
+            os.sched_setaffinity(0, processors)
 
 
 def play_seeds(first: int, count: int, *, shrink: bool = True) -> Tally:
@@ -117,16 +123,25 @@ def play_in_processes(first: int, count: int, processes: int, budget_s: float | 
 def prepare(counter: Synchronized[int] | None = None) -> None:
     """Before Polars is imported: one thread is enough for rows by the dozen.
 
-    With a counter of the processes each gets a processor of its own: to hand the baton to a thread on another one costs
-    several times as much, and a third of all time.
+    With a counter of the processes each gets a processor of its own.
     """
     os.environ["POLARS_MAX_THREADS"] = "1"
-    if counter is not None and hasattr(os, "sched_setaffinity"):
+    if counter is not None:
         with counter.get_lock():
             number = counter.value
             counter.value += 1
-        processors = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {processors[number % len(processors)]})
+        _pin(number)
+
+
+def _pin(number: int) -> set[int]:
+    """Stay on one processor; those that were allowed before. To hand the baton to a thread on another one costs several
+    times as much, and a third of all time.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return set()
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[number % len(before)]})
+    return before
 
 
 def tell(result: Result, smallest: Schedule | None) -> str:
@@ -169,9 +184,10 @@ def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
         faults=faults,
         attempts=result.attempts,
         checkpoints=result.checkpoints,
-        with_rows_in_flight=result.with_rows_in_flight,
-        replays=result.replays,
         refusals=len(result.refusals),
+        recovered_s=result.recovered_s,
+        standing_s=result.standing_s,
+        reach=result.reach,
         failed=failed,
         stories=stories,
     )

@@ -7,7 +7,9 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartSettings
 from tidegate.daemon.attempts import Attempts, AttemptSettings
@@ -15,14 +17,13 @@ from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
-from tidegate.simulation.faults import ROWS_IN_FLIGHT
 from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
+from tidegate.simulation.observers import WatchedCoordinator, WatchedMetrics
 from tidegate.simulation.port import SimStorage
 from tidegate.simulation.slot import SimTools
 from tidegate.simulation.spark import SimSparkHost
@@ -30,12 +31,15 @@ from tidegate.storage.base import Storage
 from tidegate.task.messages import SlotSettings
 
 if TYPE_CHECKING:
+    from tidegate.coordinator.journal_state import JournalState
     from tidegate.coordinator.types import CompletedCheckpoint
     from tidegate.simulation.world import World
 
 START_TIMEOUT_S: Final = 8.0
 SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who wants a savepoint asks again while the pipeline does not run."""
+LOOK_S: Final = 0.5
+"""Between two looks at the topics: attempts live for seconds here."""
 RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
@@ -48,6 +52,7 @@ class SimDaemon:
         self.restore = restore
         self.over = False
         self.error: TidegateError | None = None
+        self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         storage = SimStorage(self.process, world.objects, world.faults, world.outages)
@@ -65,16 +70,18 @@ class SimDaemon:
             journal_thread=cast("Any", self),
             kafka=KafkaEdge({}, SimTools(world, self.process)),
             spark=cast("Any", SimSparkHost(world, self.process)),
-            metrics=cast("Any", SilentMetrics()),
+            metrics=cast("Any", WatchedMetrics(world)),
             control_host=self.process.name,
             on_running=self._on_running,
             on_completed=self._on_completed,
             clock=SimClock(world.kernel, self.process.random.randint(-skew_ms, skew_ms)),
             open_storage=self._open_storage,
             make_token=lambda: f"token-{number}-{next(tokens)}",
+            look_s=LOOK_S,
         )
         self._server = SimControlServer(world, self)
         self._attempts = _Attempts(
+            world,
             plan,
             self._services,
             self._server,
@@ -91,9 +98,20 @@ class SimDaemon:
         self.loop.call_soon(self._attempts.stop)
 
     @property
+    def is_running(self) -> bool:
+        """Whether all slots of an attempt run."""
+        runner = self._attempts.runner
+        return runner is not None and runner.is_running and not runner.is_finished
+
+    @property
+    def journal(self) -> JournalState:
+        """As this daemon knows it."""
+        return self._services.journal.state
+
+    @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
         """Checkpoints that can be restored, oldest first."""
-        return tuple(entry.checkpoint for entry in self._services.journal.state.retained)
+        return tuple(entry.checkpoint for entry in self.journal.retained)
 
     def request_savepoint(self) -> None:
         """As `tidegate savepoint`."""
@@ -136,6 +154,7 @@ class SimDaemon:
 
     def _slot_settings(self) -> SlotSettings:
         world = self._world
+        backends = world.schedule.workload.backends
         return SlotSettings(
             group_id="simulated",
             storage_url="model",
@@ -145,14 +164,14 @@ class SimDaemon:
             heartbeat_interval_ms=world.heartbeat_ms,
             lease_ms=world.lease_ms,
             pipeline_log_level=100,
+            state_backend=backends[(self._number - 1) % len(backends)],
             unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
             checkpoints_retained=world.checkpoints.retained,
         )
 
     def _on_attempt(self, attempt: Attempt) -> None:
         world = self._world
-        world.attempts += 1
-        world.on_recovered(self._services.journal.state)
+        world.on_recovered(self.journal)
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
     def _on_running(self, attempt: Attempt) -> None:
@@ -160,20 +179,22 @@ class SimDaemon:
         self._attempts.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        world = self._world
-        world.completed += 1
-        world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
+        self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
         self._attempts.on_completed(checkpoint)
-        if checkpoint.inflight_bytes:
-            fault = world.faults.strike(ROWS_IN_FLIGHT)
-            if fault is not None:
-                world.striker.strike_behind(fault, self.process)
+        self._world.on_completed(checkpoint)
 
 
 class _Attempts(Attempts):
-    """The real ones; every failed attempt is told."""
+    """The real ones; every failed attempt is told, and their coordinators are watched."""
 
     told: Callable[[TidegateError], None]
+
+    def __init__(self, world: World, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._world = world
+
+    def _make_coordinator(self, job: Job) -> Coordinator:
+        return WatchedCoordinator(self._settings.checkpoints, job, self._world)
 
     async def _run_attempt(self) -> None:
         try:
@@ -220,21 +241,3 @@ class SimStream:
     def close(self) -> None:
         """End the connection."""
         self._end.close()
-
-
-class SilentMetrics:
-    """Takes every figure and keeps none, but for the state."""
-
-    def __init__(self) -> None:
-        self.current_state = (PipelineState.STARTING, "")
-
-    def state(self, state: PipelineState, reason: str = "") -> None:
-        """See Metrics."""
-        self.current_state = (state, reason)
-
-    def __getattr__(self, _name: str) -> Any:
-        return _ignore
-
-
-def _ignore(*_values: object) -> None:
-    return

@@ -7,48 +7,63 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.simulation.chance import generator
-from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault
+from tidegate.simulation.faults import Fault
+from tidegate.simulation.life import Life
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
-FAULTS: Final = (15, 19)
-BEGIN_S: Final = 0.2
-AIMED_AT: Final = 4
-"""One of the first so many checkpoints with rows in flight."""
-AIMED_FAULTS: Final = (0, 1, 2, 3)
-MORE_S: Final = 4.0
-"""Faults go on so long behind the last input."""
+KINDS: Final = 0.5
+"""Of the kinds of faults each schedule has about so many, and none of the others (swarm testing): a fault that comes in
+nearly every schedule hides what happens without it."""
+FAULTS: Final = (9, 15)
+SPACING_S: Final = (0.3, 0.4, 0.6)
+"""Between two faults, on the average."""
+FROM_THE_START: Final = 0.15
+"""In this part of the schedules faults begin with the first daemon."""
+FEW: Final = 0.1
+"""In this part already after a few checkpoints."""
+AWAY_S: Final = (1.5, 8.0)
+"""A daemon that has died is missed so long, at times: longer than some transactions live."""
+LONG_AWAY: Final = 0.2
+REST_S: Final = (0.5, 5.0, 70.0)
+"""From the end to the last start: transactions have time to expire."""
 
 STORAGE_POINTS: Final = {
-    "daemon.storage.put_if_absent": 14,
+    "daemon.storage.put_if_absent": 5,
     "daemon.storage.get": 8,
-    "daemon.storage.list": 30,
-    "daemon.storage.delete": 20,
-    "slot.storage.put": 14,
-    "slot.storage.get": 2,
+    "daemon.storage.list": 12,
+    "daemon.storage.delete": 10,
+    "slot.storage.put": 7,
+    "slot.storage.get": 3,
 }
 BROKER_CALLS: Final = {
-    "daemon.broker.end": 12,
-    "daemon.broker.describe": 1,
-    "daemon.broker.headers": 2,
-    "daemon.broker.fence": 5,
-    "daemon.broker.list": 3,
-    "daemon.broker.topics": 4,
-    "slot.broker.init": 25,
-    "slot.broker.describe": 33,
-    "slot.broker.producers": 10,
-    "slot.broker.ends": 10,
-    "slot.broker.headers": 12,
-    "slot.broker.metadata": 22,
+    "daemon.broker.coordinator": 5,
+    "daemon.broker.end": 7,
+    "daemon.broker.fence": 4,
+    "daemon.broker.group": 4,
+    "daemon.broker.list": 9,
+    "daemon.broker.producers": 3,
+    "daemon.broker.topics": 9,
+    "slot.broker.coordinator": 6,
+    "slot.broker.describe": 12,
+    "slot.broker.ends": 5,
+    "slot.broker.headers": 4,
+    "slot.broker.metadata": 16,
+    "slot.broker.producers": 8,
 }
 BROKER_POSTS: Final = {
-    "slot.broker.produce": 60,
-    "slot.broker.add-partitions": 30,
-    "slot.broker.fetch": 90,
-    "slot.broker.offsets": 4,
+    "slot.broker.init": 9,
+    "slot.broker.produce": 14,
+    "slot.broker.add-partitions": 9,
+    "slot.broker.fetch": 60,
 }
-"""Point -> up to which time it is passed in an ordinary run."""
-ORDERS: Final = {"slot.order.trigger": 20, "slot.order.completed": 18, "slot.order.abandoned": 1, "slot.ack": 40}
+"""Point -> up to which time it is passed while faults go on in an ordinary schedule."""
+ORDERS: Final = {"slot.order.trigger": 7, "slot.order.completed": 6, "slot.order.abandoned": 1, "slot.ack": 14}
+ORDER_KINDS: Final = {
+    "slot.order.trigger": ("lose", "lose", "slow"),
+    "slot.ack": ("double", "lose", "slow", "slow"),
+}
+ORDER_WEIGHTS: Final = (5, 1, 1, 3)
 
 Draw = Callable[[random.Random, Workload, float], Fault]
 
@@ -57,30 +72,28 @@ def draw_schedule(seed: int) -> Schedule:
     """Everything about schedule `seed`."""
     workload = draw_workload(seed)
     draw = generator(seed, "faults")
-    end_s = workload.input_s + MORE_S * draw.random()
-    chosen = draw.choices(list(_DRAWS), weights=list(_DRAWS.values()), k=draw.randint(*FAULTS))
+    kinds = [make for make in _DRAWS if draw.random() < KINDS] or list(_DRAWS)
+    chosen = draw.choices(kinds, weights=[_DRAWS[make] for make in kinds], k=draw.randint(*FAULTS))
+    end_s = len(chosen) * draw.choice(SPACING_S)
     faults = tuple(make(draw, workload, end_s) for make in chosen)
-    return Schedule(seed=seed, workload=workload, faults=faults + _draw_aimed(seed, workload))
+    return Schedule(seed=seed, workload=workload, life=_draw_life(seed, workload, end_s), faults=faults)
 
 
-def _draw_aimed(seed: int, workload: Workload) -> tuple[Fault, ...]:
-    """Crashes right behind checkpoints with rows in flight, so that these are restored; other ones never come up."""
-    draw = generator(seed, "aimed faults")
-    numbers = sorted(draw.sample(range(1, 1 + AIMED_AT), k=draw.choice(AIMED_FAULTS)))
-    return tuple(
-        Fault(
-            kind="kill",
-            point=ROWS_IN_FLIGHT,
-            nth=nth,
-            target=_process(draw, workload),
-            seconds=draw.choice((0.0, _seconds(draw, 0.001, 0.05))),
-        )
-        for nth in numbers
-    )
+def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:
+    draw = generator(seed, "life")
+    kind = draw.random()
+    quiet, after = draw.randint(5, 8), draw.randint(5, 6)
+    if workload.bounded:
+        quiet = draw.randint(1, 3)  # each is a start of its own
+    if kind < FROM_THE_START:
+        quiet = 0
+    elif kind < FROM_THE_START + FEW:
+        quiet = draw.randint(1, 4)
+    return Life(quiet=quiet, faults_s=faults_s, after=after, away_s=draw.choice(REST_S))
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:
-    return round(draw.uniform(BEGIN_S, end_s), 3)
+    return round(draw.uniform(0.0, end_s), 3)
 
 
 def _slot(draw: random.Random, workload: Workload) -> str:
@@ -100,13 +113,28 @@ def _at_point(kind: str, draw: random.Random, points: dict[str, int], seconds: f
     return Fault(kind=kind, point=point, nth=draw.randint(1, points[point]), seconds=seconds)
 
 
+def _away(draw: random.Random) -> float:
+    """How long a dead daemon is missed; 0: as usual."""
+    return _seconds(draw, *AWAY_S) if draw.random() < LONG_AWAY else 0.0
+
+
 def _kill(draw: random.Random, workload: Workload, end_s: float) -> Fault:
-    return Fault(kind="kill", at_s=_at_moment(draw, end_s), target=_process(draw, workload))
+    target = _process(draw, workload)
+    return Fault(
+        kind="kill", at_s=_at_moment(draw, end_s), target=target, seconds=_away(draw) if target == "daemon" else 0.0
+    )
 
 
 def _crash(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     kind = draw.choice(("crash-before", "crash-after"))
-    return _at_point(kind, draw, draw.choice((STORAGE_POINTS, BROKER_CALLS, BROKER_CALLS, BROKER_POSTS)))
+    points = draw.choice((STORAGE_POINTS, BROKER_CALLS, BROKER_CALLS, BROKER_POSTS))
+    return _at_point(kind, draw, points, _away(draw))
+
+
+def _undone(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
+    """A daemon dies between a decision and its transactions' end, and is missed for so long that they expire."""
+    point = {"daemon.broker.end": BROKER_CALLS["daemon.broker.end"]}
+    return _at_point("crash-before", draw, point, _seconds(draw, *AWAY_S))
 
 
 def _freeze(draw: random.Random, workload: Workload, end_s: float) -> Fault:
@@ -178,6 +206,10 @@ def _marker_delay(draw: random.Random, _workload: Workload, end_s: float) -> Fau
     return Fault(kind="marker-delay", at_s=_at_moment(draw, end_s), seconds=_seconds(draw, 0.01, 0.6))
 
 
+def _time_out(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="time-out", at_s=_at_moment(draw, end_s))
+
+
 def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
@@ -192,19 +224,28 @@ def _slow(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
 
 
 def _order(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    """A connection never doubles; but acks, notices and aborts may be repeated, and any message may come too late."""
-    kind = draw.choice(("double", "lose", "slow"))
-    points = {point: nth for point, nth in ORDERS.items() if kind != "double" or point != "slot.order.trigger"}
-    return _at_point(kind, draw, points, _seconds(draw, 0.01, 1.5) if kind == "slow" else 0.0)
+    """A connection keeps the order and never doubles; but any message may come too late, with those after it, and what
+    is sent may get lost or be repeated on its way to a connection or from it.
+    """
+    (point,) = draw.choices(list(ORDERS), weights=ORDER_WEIGHTS)
+    kind = draw.choice(ORDER_KINDS.get(point, ("double", "lose", "slow")))
+    seconds = _seconds(draw, *draw.choice(((0.01, 1.5), (1.5, 5.0), (1.5, 5.0)))) if kind == "slow" else 0.0
+    return _at_point(kind, draw, {point: ORDERS[point]}, seconds)
+
+
+def _strange_ack(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
+    """An ack that nobody waits for comes as well: of an older attempt, or of a subtask that there is not."""
+    return _at_point(draw.choice(("stale", "unknown")), draw, {"slot.ack": ORDERS["slot.ack"]})
 
 
 def _frame(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
-    return _at_point(draw.choice(("double", "lose")), draw, {"slot.frame": 25})
+    return _at_point(draw.choice(("double", "lose")), draw, {"slot.frame": 20})
 
 
 _DRAWS: Final[dict[Draw, int]] = {
-    _kill: 5,
-    _crash: 6,
+    _kill: 8,
+    _crash: 7,
+    _undone: 2,
     _freeze: 4,
     _replace: 2,
     _rescale: 1,
@@ -219,10 +260,12 @@ _DRAWS: Final[dict[Draw, int]] = {
     _coordinator_away: 2,
     _leader_away: 2,
     _marker_delay: 2,
+    _time_out: 1,
     _lost_call: 4,
     _storage_error: 4,
     _slow: 5,
-    _order: 4,
+    _order: 8,
+    _strange_ack: 2,
     _frame: 1,
 }
 """How often each kind is planned."""

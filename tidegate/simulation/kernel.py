@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from tidegate.simulation.baton import Carrier, Worker, Workers
 from tidegate.simulation.chance import generator
@@ -19,6 +19,8 @@ from tidegate.simulation.trace import Trace
 START_S: Final = 1000.0
 EPOCH_MS: Final = 1_750_000_000_000
 """Wall clock at virtual second 0."""
+AT_ONCE_MAX: Final = 50_000
+"""More events at one moment are a program that goes in circles."""
 INTERRUPTED_S: Final = 10.0
 """So long an interrupted run waits for the thread that holds the baton."""
 
@@ -139,6 +141,8 @@ class Kernel:
         self._chosen: VirtualThread | None = None
         """Whose turn it is when the present event is over."""
         self._dying: list[Process] = []
+        self._at_once = 0
+        """Events of the present moment."""
         trace.clock = lambda: self.now
 
     def process(self, kind: str, name: str) -> Process:
@@ -209,8 +213,11 @@ class Kernel:
     def advance(self, seconds: float) -> bool:
         """As `block`, when nothing else happens before: then there is no need to give the baton away."""
         thread = self._require_thread()
-        until = self.now + max(0.0, seconds)
-        if not self._is_next(until) or thread.process.frozen_until > until:
+        until = self.now + seconds if seconds > 0.0 else self.now
+        heap = self._heap
+        while heap and heap[0][2].action is None:
+            heapq.heappop(heap)
+        if (heap and heap[0][0] <= until) or thread.process.frozen_until > until:
             return False
         self.now = until
         return True
@@ -239,9 +246,9 @@ class Kernel:
                 thread.joiners.remove(waiter)
         return thread.ended
 
-    def wake(self, thread: VirtualThread) -> None:
-        """Resume a waiting virtual thread now."""
-        self._plan_resume(thread, 0.0)
+    def wake(self, thread: VirtualThread, delay_s: float = 0.0) -> None:
+        """Resume a waiting virtual thread."""
+        self._plan_resume(thread, delay_s)
 
     def reap(self, process: Process) -> None:
         """Unwind the virtual threads of a dead process before anything else happens."""
@@ -258,14 +265,10 @@ class Kernel:
         thread = self._running
         if thread is None:
             raise RuntimeError("something blocks outside of a virtual thread")
-        self.check_alive()
+        if thread.killed or not thread.process.alive:
+            thread.killed = True
+            raise SimKilled
         return thread
-
-    def _is_next(self, moment: float) -> bool:
-        heap = self._heap
-        while heap and heap[0][2].action is None:
-            heapq.heappop(heap)
-        return not heap or heap[0][0] > moment
 
     def _plan_resume(self, thread: VirtualThread, delay_s: float) -> None:
         if thread.waiting is not None:
@@ -365,7 +368,11 @@ class Kernel:
                     heapq.heappush(heap, (process.frozen_until, number, event))
                     continue
             if when > self.now:
-                self.now = when
+                self.now, self._at_once = when, 0
+            else:
+                self._at_once += 1
+                if self._at_once > AT_ONCE_MAX:
+                    raise RuntimeError(f"{AT_ONCE_MAX} events at one moment: somebody plans the next thing for now")
             self.events += 1
             event.action = None
             action()
@@ -387,9 +394,39 @@ class Signal:
         self.waiters: list[VirtualThread] = []
         self._kernel = kernel
 
-    def set(self) -> None:
-        """Wake everybody who waits."""
+    def set(self, delay_s: float = 0.0) -> None:
+        """Wake everybody who waits, so much later."""
         self.is_set = True
         waiters, self.waiters = self.waiters, []
         for thread in waiters:
-            self._kernel.wake(thread)
+            self._kernel.wake(thread, delay_s)
+
+
+class SimCondition:
+    """See threading.Condition. Only one virtual thread runs at a time, so there is nothing to lock."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._news = Signal(kernel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> bool:
+        """Until the predicate holds, which is looked at whenever somebody notifies; False when the time is over."""
+        until = None if timeout is None else self._kernel.now + timeout
+        while not predicate():
+            left = None if until is None else until - self._kernel.now
+            if left is not None and left <= 0:
+                return False
+            self._kernel.wait(self._news, left)
+        return True
+
+    def notify_all(self) -> None:
+        """Let everybody who waits look again."""
+        if self._news.waiters:
+            news, self._news = self._news, Signal(self._kernel)
+            news.set()

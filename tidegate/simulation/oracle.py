@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,11 @@ from tidegate.simulation.workload import OUTPUTS, InputRecord, Workload
 
 SHOWN: Final = 6
 
-Output = Mapping[str, Sequence[Sequence[bytes]]]
-"""Topic -> partition -> values as a read-committed reader sees them."""
+Row = Mapping[str, Any]
+Output = Mapping[str, Sequence[Sequence[Row]]]
+"""Topic -> partition -> rows as a read-committed reader sees them."""
+Total = tuple[int, int]
+"""Orders and revenue."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -24,14 +27,46 @@ class History(msgspec.Struct, frozen=True):
     output: Output
 
 
-def count_missing(workload: Workload, records: Sequence[InputRecord], history: History) -> int:
-    """How many records have not come out yet, in the last history."""
-    missing = 0
-    for topic in OUTPUTS[workload.topology]:
-        name = "id" if topic == "paid" else "last_id"
-        found = {msgspec.json.decode(value)[name] for partition in history.output[topic] for value in partition}
-        missing += len({record.id for record in _wanted(topic, records)} - found - history.done)
-    return missing
+class Keyed(msgspec.Struct, frozen=True):
+    """A topic of running totals."""
+
+    key: str
+    """Column of the key, in the output and in the input."""
+    amount: Callable[[InputRecord], Total]
+    """What a record adds."""
+    total: Callable[[Row], Total]
+    """What a row says."""
+    lane: Callable[[InputRecord], tuple[str, ...]]
+    """Records of the same lane and input partition keep their order: those of one key on every exchange."""
+
+
+KEYED: Final[Mapping[str, Keyed]] = {
+    "sums": Keyed(
+        "sku",
+        lambda record: (1, record.quantity * record.price_cents),
+        lambda row: (row["orders"], row["revenue_cents"]),
+        lambda record: (record.sku,),
+    ),
+    "customers": Keyed(
+        "customer",
+        lambda _record: (1, 0),
+        lambda row: (row["orders"], 0),
+        lambda record: (record.customer, record.sku),
+    ),
+}
+
+
+def id_of(topic: str, row: Row) -> int:
+    """The record of the input that a row of an output was made from."""
+    found: int = row["last_id" if topic in KEYED else "id"]
+    return found
+
+
+def derive_wanted(topic: str, records: Sequence[InputRecord], done: frozenset[int]) -> dict[int, InputRecord]:
+    """The records that have a row in this topic and were not processed before."""
+    return {
+        record.id: record for record in records if (topic in KEYED or record.status == "paid") and record.id not in done
+    }
 
 
 def check_output(
@@ -40,64 +75,121 @@ def check_output(
     """Everything that is wrong with it. One that is not complete must end between two records everywhere."""
     problems: list[str] = []
     for topic in OUTPUTS[workload.topology]:
-        rows = [[msgspec.json.decode(value) for value in partition] for partition in history.output[topic]]
-        wanted = {record.id: record for record in _wanted(topic, records) if record.id not in history.done}
+        partitions = history.output[topic]
+        wanted = derive_wanted(topic, records, history.done)
         if topic == "paid":
-            problems += _check_paid(wanted, rows, exactly_once=workload.exactly_once)
-        else:
+            problems += _check_paid(wanted, partitions)
+        elif workload.exactly_once:
             before = [record for record in records if record.id in history.done]
-            problems += _check_sums(wanted, before, rows, exactly_once=workload.exactly_once)
-        name = "id" if topic == "paid" else "last_id"
-        found = [row[name] for partition in rows for row in partition]
+            problems += _check_totals(topic, wanted, before, partitions)
+        else:
+            problems += _check_bounds(topic, wanted, partitions, complete=complete)
+        if workload.exactly_once:
+            problems += _check_order(topic, wanted, partitions)
+        found = [id_of(topic, row) for partition in partitions for row in partition]
         problems += _check_set(topic, list(wanted), found, exactly_once=workload.exactly_once, complete=complete)
         if not complete:
             problems += _check_no_gap(topic, wanted, set(found))
     return problems
 
 
-def _wanted(topic: str, records: Sequence[InputRecord]) -> list[InputRecord]:
-    return [record for record in records if topic == "sums" or record.status == "paid"]
+def _rows(partitions: Sequence[Sequence[Row]]) -> Iterator[Row]:
+    return (row for partition in partitions for row in partition)
 
 
-def _check_paid(wanted: Mapping[int, InputRecord], rows: list[list[Any]], *, exactly_once: bool) -> list[str]:
+def _check_paid(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
     problems = []
-    for row in (row for partition in rows for row in partition):
+    for row in _rows(partitions):
         record = wanted.get(row["id"])
         if record is None:
             problems.append(f"paid: record {row['id']} should not be there")
         elif (row["customer"], row["total_cents"]) != (record.customer, record.quantity * record.price_cents):
             problems.append(f"paid: record {row['id']} is wrong: {row}")
-    if exactly_once:
-        problems += _check_order("paid", wanted, [[(row["customer"], row["id"]) for row in part] for part in rows])
     return problems[:SHOWN]
 
 
-def _check_sums(
-    wanted: Mapping[int, InputRecord], before: Sequence[InputRecord], rows: list[list[Any]], *, exactly_once: bool
+def _check_totals(
+    topic: str, wanted: Mapping[int, InputRecord], before: Sequence[InputRecord], partitions: Sequence[Sequence[Row]]
 ) -> list[str]:
-    if not exactly_once:
-        return []
-    problems = []
-    totals: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    """Every row has the total of its key as of its record, in the order of the output."""
+    keyed, problems = KEYED[topic], []
+    totals: dict[str, Total] = defaultdict(lambda: (0, 0))
     for record in before:
-        totals[record.sku] = _plus(totals[record.sku], record)
-    for row in (row for partition in rows for row in partition):
+        key = getattr(record, keyed.key)
+        totals[key] = _plus(totals[key], keyed.amount(record))
+    for row in _rows(partitions):
         found = wanted.get(row["last_id"])
-        if found is None or found.sku != row["sku"]:
-            problems.append(f"sums: {row} is nobody's")
+        if found is None or getattr(found, keyed.key) != row[keyed.key]:
+            problems.append(f"{topic}: {row} is nobody's")
             continue
-        totals[found.sku] = _plus(totals[found.sku], found)
-        if (row["orders"], row["revenue_cents"]) != totals[found.sku]:
-            problems.append(f"sums: {row} where orders, revenue = {totals[found.sku]} was expected")
-    by_origin = [
-        [((row["sku"], wanted[row["last_id"]].place), row["last_id"]) for row in part if row["last_id"] in wanted]
-        for part in rows
-    ]
-    return [*problems[:SHOWN], *_check_order("sums", wanted, by_origin)]
+        key = row[keyed.key]
+        totals[key] = _plus(totals[key], keyed.amount(found))
+        if keyed.total(row) != totals[key]:
+            problems.append(f"{topic}: {row} where a total of {totals[key]} was expected")
+    return problems[:SHOWN]
 
 
-def _plus(total: tuple[int, int], record: InputRecord) -> tuple[int, int]:
-    return total[0] + 1, total[1] + record.quantity * record.price_cents
+def _check_bounds(
+    topic: str, wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]], *, complete: bool
+) -> list[str]:
+    """At least once: a total may count a record again, but leaves none out, and counts nothing that has no row.
+
+    A row has every record of its lane up to its own in it. Whatever a state has counted has come out before, since a
+    checkpoint waits for the delivery of all that its state has seen: so no total is above the sum of the rows so far.
+    At the end some row of every key has the whole total in it; not always the last one, for a slot of an older attempt
+    may deliver what it had in hand when the others are done.
+    """
+    keyed, problems = KEYED[topic], []
+    least = _least_totals(keyed, wanted)
+    highest: dict[str, Total] = defaultdict(lambda: (0, 0))
+    most: dict[str, Total] = defaultdict(lambda: (0, 0))
+    for row in _rows(partitions):
+        found = wanted.get(row["last_id"])
+        if found is None or getattr(found, keyed.key) != row[keyed.key]:
+            problems.append(f"{topic}: {row} is nobody's")
+            continue
+        key, total = row[keyed.key], keyed.total(row)
+        most[key] = _plus(most[key], keyed.amount(found))
+        highest[key] = max(highest[key][0], total[0]), max(highest[key][1], total[1])
+        if not _covers(total, least[found.id]):
+            problems.append(f"{topic}: {row} where at least {least[found.id]} was expected")
+        elif not _covers(most[key], total):
+            problems.append(f"{topic}: {row} where at most {most[key]} has come out")
+    if complete:
+        whole: dict[str, Total] = defaultdict(lambda: (0, 0))
+        for record in wanted.values():
+            key = getattr(record, keyed.key)
+            whole[key] = _plus(whole[key], keyed.amount(record))
+        problems += [
+            f"{topic}: {key} comes to {highest[key]}, but its records to {total}"
+            for key, total in whole.items()
+            if not _covers(highest[key], total)
+        ]
+    return problems[:SHOWN]
+
+
+def _least_totals(keyed: Keyed, wanted: Mapping[int, InputRecord]) -> dict[int, Total]:
+    """For every record: it, and those before it in its lane."""
+    lanes: dict[object, Total] = defaultdict(lambda: (0, 0))
+    least = {}
+    for record in wanted.values():
+        lane = (keyed.lane(record), record.place)
+        lanes[lane] = least[record.id] = _plus(lanes[lane], keyed.amount(record))
+    return least
+
+
+def _plus(total: Total, amount: Total) -> Total:
+    return total[0] + amount[0], total[1] + amount[1]
+
+
+def _covers(total: Total, other: Total) -> bool:
+    return total[0] >= other[0] and total[1] >= other[1]
+
+
+def _lane_of(topic: str, record: InputRecord) -> tuple[object, ...]:
+    """Records of one lane keep their order."""
+    lane = KEYED[topic].lane(record) if topic in KEYED else (record.customer,)
+    return (*lane, record.place)
 
 
 def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]) -> list[str]:
@@ -107,7 +199,7 @@ def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]
     """
     lanes: dict[object, list[int]] = defaultdict(list)
     for record in wanted.values():
-        lanes[(record.place, record.sku) if topic == "sums" else record.place].append(record.id)
+        lanes[_lane_of(topic, record) if topic in KEYED else record.place].append(record.id)
     problems = []
     for place, numbers in lanes.items():
         came = sum(number in found for number in numbers)
@@ -130,22 +222,21 @@ def _check_set(
     return problems
 
 
-def _check_order(
-    topic: str, wanted: Mapping[int, InputRecord], rows: Sequence[Sequence[tuple[object, int]]]
-) -> list[str]:
-    """Records of one key and one input partition come in input order, and in one output partition."""
+def _check_order(topic: str, wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
+    """Records of one lane come in input order, and all rows of a key in one output partition."""
     problems = []
+    key_column = KEYED[topic].key if topic in KEYED else "customer"
     newest: dict[object, int] = {}
     homes: dict[object, int] = {}
-    for partition, keyed in enumerate(rows):
-        for key, number in keyed:
-            record = wanted.get(number)
+    for number, partition in enumerate(partitions):
+        for row in partition:
+            record = wanted.get(id_of(topic, row))
             if record is None:
                 continue
-            lane = (key, record.place)
-            if newest.get(lane, -1) > number:
-                problems.append(f"{topic}: key {key}: record {number} comes behind {newest[lane]}")
-            newest[lane] = max(newest.get(lane, -1), number)
-            if homes.setdefault(key, partition) != partition:
-                problems.append(f"{topic}: key {key} is in partitions {homes[key]} and {partition}")
+            lane, key = _lane_of(topic, record), row[key_column]
+            if newest.get(lane, -1) > record.id:
+                problems.append(f"{topic}: key {key}: record {record.id} comes behind {newest[lane]}")
+            newest[lane] = max(newest.get(lane, -1), record.id)
+            if homes.setdefault(key, number) != number:
+                problems.append(f"{topic}: key {key} is in partitions {homes[key]} and {number}")
     return problems[:SHOWN]

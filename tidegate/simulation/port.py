@@ -7,16 +7,26 @@ from typing import Final, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.simulation.chance import generator
-from tidegate.simulation.faults import FaultPlan
+from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.kernel import Kernel, Process, Signal, SimKilled
-from tidegate.simulation.model_broker.link import LinkLost
+from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.storage.base import ObjectMissing, StorageError
 
 T = TypeVar("T")
 
 WAY_S: Final = (0.0002, 0.003)
 LOST_AFTER_S: Final = 0.7
-"""So long a client waits for an answer that does not come."""
+"""Until a client notices that a connection is broken."""
+PATIENCE_S: Final = 10.0
+"""So long a client waits for an answer."""
+
+
+class LinkLost(Exception):
+    """No answer came: the request had its effect, or it had not."""
+
+
+class LinkSilent(LinkLost):
+    """No answer came in time: the request may have its effect later on."""
 
 
 class Outages:
@@ -30,10 +40,6 @@ class Outages:
         self.cut_off: dict[str, float] = {}
         """By process name: a partition between it and the broker."""
 
-    def broker_until(self, process: Process) -> float:
-        """As this process sees it."""
-        return max(self.broker, self.cut_off.get(process.name, 0.0))
-
     def clear(self) -> None:
         """Everything can be reached."""
         self.broker = self.storage = 0.0
@@ -41,117 +47,172 @@ class Outages:
 
 
 class BrokerPort:
-    """See model_broker.link.Link. A request that has left arrives even when its process has ended meanwhile."""
+    """One process's way to the broker. A request that has left arrives even when its process has ended meanwhile."""
 
     def __init__(self, process: Process, faults: FaultPlan, outages: Outages) -> None:
-        self._process = process
-        self._kernel: Kernel = process.kernel
+        self.process = process
+        self.kernel: Kernel = process.kernel
+        self.random = generator(self.kernel.seed, f"broker/{process.name}")
         self._faults = faults
         self._outages = outages
-        self._random = generator(self._kernel.seed, f"broker/{process.name}")
-        self._arrives = 0.0
-        self._connection = 0
 
     @property
     def clock(self) -> Clock:
-        """See Link."""
-        return self._kernel.clock
+        """Of the process, and of the broker."""
+        return self.kernel.clock
 
-    def call(self, name: str, request: Callable[[], T]) -> T:
-        """See Link."""
-        kernel, process = self._kernel, self._process
+    @property
+    def broker_away(self) -> bool:
+        """Nobody takes a connection now."""
+        return self._outages.broker > self.kernel.now
+
+    def call(self, name: str, request: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
+        """Run `request` at the broker and wait for its answer, which may be the RequestRefused that it raised.
+
+        Raises LinkLost, with or without the effect, and LinkSilent when the time is over.
+        """
+        kernel, process = self.kernel, self.process
         kernel.check_alive()
-        fault = self._faults.strike(f"{process.kind}.broker.{name}")
-        if fault is not None:
-            kernel.trace.tell(f"{process.name}: {fault}")
-            if fault.kind == "crash-before":
-                process.kill(str(fault))
-                raise SimKilled
-        lost = fault is not None and fault.kind == "lose-before"
-        if self._outages.broker_until(process) > kernel.now or lost:
-            kernel.block(LOST_AFTER_S)
+        sent_s = kernel.now
+        fault = self.strike(name)
+        kind = "" if fault is None else fault.kind
+        if kind == "crash-before":
+            raise SimKilled
+        if self.broker_away or kind == "lose-before":
+            kernel.block(min(LOST_AFTER_S, timeout_s))
             raise LinkLost(name)
-        way_s = self._random.uniform(*self._outages.broker_way_s)
-        if fault is not None and fault.kind == "slow":
-            way_s += fault.seconds
+        way_s = self.way_s(fault)
+        back_s = LOST_AFTER_S if kind == "lose-after" else self.back_s()
         answer: list[tuple[bool, object]] = []
         answered = Signal(kernel)
 
         def arrive() -> None:
             try:
                 answer.append((True, request()))
-            except Exception as error:  # noqa: BLE001 - the caller gets it
-                answer.append((False, error))
+            except RequestRefused as refused:
+                answer.append((False, refused))
             if process.alive:
                 good, result = answer[0]
                 kernel.trace.tell(f"{process.name} {name}", result if good else f"{type(result).__name__} {result}")
-            answered.set()
+            if kind == "crash-after":
+                process.kill(str(fault))
+            answered.set(back_s)
 
-        if kernel.advance(way_s):
+        if way_s + back_s <= timeout_s and kernel.advance(way_s):
             arrive()
+            kernel.block(back_s)
         else:
             kernel.at(way_s, arrive)
-            kernel.wait(answered, None)
-        if fault is not None and fault.kind == "crash-after":
-            process.kill(str(fault))
-            raise SimKilled
-        if fault is not None and fault.kind == "lose-after":
-            kernel.block(LOST_AFTER_S)
+            kernel.wait(answered, timeout_s)
+            if kernel.now < sent_s + way_s + back_s:
+                raise LinkSilent(name)
+        if kind == "lose-after":
             raise LinkLost(name)
-        kernel.block(self._random.uniform(*self._outages.broker_way_s))
         good, result = answer[0]
         if not good:
             assert isinstance(result, Exception)
             raise result
         return result  # type: ignore[return-value]  # what the request returned
 
+    def connect(self) -> Connection:
+        """A connection for requests that nobody waits for."""
+        return Connection(self)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call `action` later on, unless the process has ended."""
+        self.kernel.at(seconds, action, self.process)
+
+    def strike(self, name: str) -> Fault | None:
+        """The fault that is planned for this request; a crash before it has happened already."""
+        fault = self._faults.strike(f"{self.process.kind}.broker.{name}")
+        if fault is not None:
+            self.kernel.trace.tell(f"{self.process.name}: {fault}")
+            if fault.kind == "crash-before":
+                self.process.kill(str(fault))
+        return fault
+
+    def way_s(self, fault: Fault | None) -> float:
+        """To the broker. Across a partition a request is on its way until that is over."""
+        way_s = self.back_s()
+        if fault is not None and fault.kind == "slow":
+            way_s += fault.seconds
+        return way_s + max(0.0, self._outages.cut_off.get(self.process.name, 0.0) - self.kernel.now)
+
+    def back_s(self) -> float:
+        """And back."""
+        return self.random.uniform(*self._outages.broker_way_s)
+
+
+class Connection:
+    """Of one client to one node: requests arrive, and are answered, in their order, until it breaks; then it is new."""
+
+    def __init__(self, port: BrokerPort) -> None:
+        self._port = port
+        self._kernel = port.kernel
+        self._arrives = 0.0
+        self._answers = 0.0
+        self._number = 0
+        """Of the present connection, of those that have broken one after the other."""
+
     def post(
-        self, name: str, request: Callable[[], T], answered: Callable[[T], None], lost: Callable[[], None]
+        self,
+        name: str,
+        request: Callable[[], T],
+        answered: Callable[[T], None],
+        lost: Callable[[], None],
+        timeout_s: float = PATIENCE_S,
     ) -> None:
-        """See Link."""
-        kernel, process = self._kernel, self._process
+        """Send `request`, which raises nothing, and go on. It may arrive even when the process ends meanwhile.
+
+        Later, on the process's time, either `answered` or `lost` is called once; when the process has ended, neither.
+        What has no answer in time is lost, and the connection with it; it arrives all the same.
+        """
+        kernel, process = self._kernel, self._port.process
         if not process.alive:
             return
-        fault = self._faults.strike(f"{process.kind}.broker.{name}")
-        if fault is not None:
-            kernel.trace.tell(f"{process.name}: {fault}")
-            if fault.kind == "crash-before":
-                process.kill(str(fault))
-                return
-        if self._outages.broker_until(process) > kernel.now:
+        fault = self._port.strike(name)
+        kind = "" if fault is None else fault.kind
+        if kind == "crash-before":
+            return
+        if self._port.broker_away:
             self._drop(lost)
             return
-        way_s = self._random.uniform(*self._outages.broker_way_s) + (
-            fault.seconds if fault is not None and fault.kind == "slow" else 0.0
-        )
-        self._arrives = max(self._arrives, kernel.now + way_s)
-        connection = self._connection
-        breaks = fault.kind if fault is not None and fault.kind in ("lose-before", "lose-after") else ""
+        self._arrives = max(self._arrives, kernel.now + self._port.way_s(fault))
+        number = self._number
+        late = self._arrives - kernel.now > timeout_s
 
         def arrive() -> None:
-            if connection != self._connection or breaks == "lose-before":
-                if connection == self._connection:
-                    self._connection += 1
+            if number != self._number or kind == "lose-before":
+                self._break(number)
                 self._drop(lost)
                 return
             result = request()
-            if fault is not None and fault.kind == "crash-after":
+            if kind == "crash-after":
                 process.kill(str(fault))
-                return
-            if breaks:
-                self._connection += 1
+            elif kind == "lose-after":
+                self._break(number)
                 self._drop(lost)
-                return
-            kernel.at(self._random.uniform(*self._outages.broker_way_s), lambda: answered(result), process)
+            else:
+                self._answers = max(self._answers, kernel.now + self._port.back_s())
+                kernel.at(self._answers - kernel.now, lambda: answered(result), process)
 
-        kernel.at(self._arrives - kernel.now, arrive)
+        def give_up() -> None:
+            self._break(number)
+            lost()
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """See Link."""
-        self._kernel.at(seconds, action, self._process)
+        if late:
+            kernel.at(timeout_s, give_up, process)
+            kernel.at(self._arrives - kernel.now, request)  # type: ignore[arg-type]  # nobody waits for its answer
+        else:
+            kernel.at(self._arrives - kernel.now, arrive)
+
+    def _break(self, number: int) -> None:
+        if number == self._number:
+            self._number += 1
+            self._arrives = self._answers = 0.0
 
     def _drop(self, lost: Callable[[], None]) -> None:
-        self._kernel.at(LOST_AFTER_S, lost, self._process)
+        self._kernel.at(LOST_AFTER_S, lost, self._port.process)
 
 
 class SimStorage:

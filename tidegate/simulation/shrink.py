@@ -1,8 +1,9 @@
-"""From a failing schedule to a small one that still fails: fewer faults, then fewer records."""
+"""From a failing schedule to a small one that still fails: fewer faults, then a shorter life and fewer records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,8 @@ from tidegate.simulation.faults import Fault
 from tidegate.simulation.world import Schedule
 
 RUNS_MAX = 150
+PARTS: Final = (("life", "quiet"), ("life", "after"), ("workload", "backlog"), ("workload", "wave"))
+"""What can be smaller, down to nothing."""
 
 
 class Shrinker:
@@ -22,7 +25,7 @@ class Shrinker:
     def shrink(self, schedule: Schedule) -> Schedule:
         """The smallest failing schedule that was found."""
         schedule = self._fewer_faults(schedule)
-        schedule = self._fewer_records(schedule)
+        schedule = self._less(schedule)
         return self._fewer_faults(schedule)
 
     def _fewer_faults(self, schedule: Schedule) -> Schedule:
@@ -47,16 +50,16 @@ class Shrinker:
                 return candidate
         return None
 
-    def _fewer_records(self, schedule: Schedule) -> Schedule:
-        records = schedule.workload.records
-        step = records // 2
-        while step >= 1:
-            smaller = msgspec.structs.replace(schedule.workload, records=schedule.workload.records - step)
-            candidate = msgspec.structs.replace(schedule, workload=smaller)
-            if smaller.records >= 1 and self._ask(candidate):
-                schedule = candidate
-            else:
-                step //= 2
+    def _less(self, schedule: Schedule) -> Schedule:
+        """Fewer records and a shorter life."""
+        for part, name in PARTS:
+            step = getattr(getattr(schedule, part), name) // 2
+            while step >= 1:
+                smaller = _reduced(schedule, part, name, step)
+                if smaller is not None and self._ask(smaller):
+                    schedule = smaller
+                else:
+                    step //= 2
         return schedule
 
     def _ask(self, schedule: Schedule) -> bool:
@@ -64,3 +67,11 @@ class Shrinker:
             return False
         self.runs += 1
         return self._fails(schedule)
+
+
+def _reduced(schedule: Schedule, part: str, name: str, step: int) -> Schedule | None:
+    whole = getattr(schedule, part)
+    left = getattr(whole, name) - step
+    if left < 0:
+        return None
+    return msgspec.structs.replace(schedule, **{part: msgspec.structs.replace(whole, **{name: left})})

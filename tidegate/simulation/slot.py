@@ -1,10 +1,10 @@
-"""A slot process: the real deployment, loop, transport and sinks, driven by events instead of a selector's wait."""
+"""A slot process: the real loop, deployment, transport, sources and sinks on a virtual thread."""
 
 from __future__ import annotations
 
 import queue
+import selectors
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate import __version__
@@ -12,23 +12,26 @@ from tidegate.clock import SteadyClock
 from tidegate.daemon.control_link import ControlLost
 from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.transport import DataTransport
-from tidegate.daemon.worker import IDLE_WAIT_S, SlotProcess
-from tidegate.ids import TopicPartition
+from tidegate.daemon.worker import SlotProcess
+from tidegate.ids import Attempt, TopicPartition
 from tidegate.plan.graph import SourceOperator
-from tidegate.simulation.kernel import Event, Process, Signal
-from tidegate.simulation.model_broker.client import ModelClient
+from tidegate.simulation.kernel import Process, Signal, SimCondition
+from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
-from tidegate.simulation.model_broker.reader import ModelReader
-from tidegate.simulation.model_broker.writer import ModelWriter
+from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
+from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loop
 from tidegate.simulation.port import BrokerPort, SimStorage
 from tidegate.simulation.threads import SimHelper, SimUploads
-from tidegate.sinks.threads import HelperThread
 from tidegate.sinks.tools import KafkaTools
-from tidegate.sources.kafka import KafkaSource
+from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.tools import SourceTools
+from tidegate.state.backends import OpenState
+from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
 from tidegate.task.messages import (
     LENGTH,
     Acknowledged,
+    AddPartitions,
     Declined,
     Deploy,
     DriverMessage,
@@ -39,6 +42,7 @@ from tidegate.task.messages import (
     decode_driver_message,
     encode_message,
 )
+from tidegate.threads import Condition, HelperThread, Threads
 
 if TYPE_CHECKING:
     import confluent_kafka as ck
@@ -47,69 +51,97 @@ if TYPE_CHECKING:
     from tidegate.daemon.spark import SlotBootstrap
     from tidegate.daemon.uploads import Uploads
     from tidegate.simulation.world import World
-    from tidegate.sinks.facts import TopicLimits
-    from tidegate.sinks.transactions import TransactionClient
-    from tidegate.sinks.writer import Writer
-    from tidegate.sources.reader import Reader
+    from tidegate.sinks.channel import Channel
+    from tidegate.sinks.errors import BrokerUnavailable
     from tidegate.storage.base import Storage
 
 TURN_S: Final = (0.0002, 0.003)
+ROWS_AT_ONCE: Final = 6
 HELLO_TIMEOUT_S: Final = 10.0
 ZOMBIE_S: Final = 0.05
 """So long a process goes on whose lease was over when it woke up."""
 
 
-class SimTools(KafkaTools):
-    """Clients of the model broker, for one process."""
+class SimThreads(Threads):
+    """Virtual ones of one process."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        self.clock = process.kernel.clock
+    def __init__(self, process: Process) -> None:
         self._process = process
-        self._broker = world.broker
-        self._port = BrokerPort(process, world.faults, world.outages)
-
-    @property
-    def port(self) -> BrokerPort:
-        """The process's way to the broker."""
-        return self._port
-
-    def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:  # noqa: ARG002  # as KafkaTools
-        """See KafkaTools."""
-        return cast("TransactionClient", ModelClient(self._broker, self._port))
-
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:  # noqa: ARG002 - the model refuses no record
-        """See KafkaTools."""
-        return cast("Writer", ModelWriter(self._broker, self._port, sink, topic, properties))
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
-        """See KafkaTools."""
+        """See Threads."""
         return SimHelper(self._process, name, on_error)
 
-    def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
+    def condition(self) -> Condition:
+        """See Threads."""
+        return SimCondition(self._process.kernel)
+
+
+class SimTools(SimThreads, KafkaTools):
+    """Clients of the model broker, for the sinks of one process, or its daemon."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        super().__init__(process)
+        self.clock = process.kernel.clock
+        self.port = BrokerPort(process, world.faults, world.outages)
+        """The process's way to the broker."""
+        self._broker = world.broker
+
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:  # noqa: ARG002  # as KafkaTools
         """See KafkaTools."""
-        return cast("ck.Consumer", ModelConsumer(self._broker, self._port, config))
+        return open_model_channel(self._broker, self.port, timeout_s)
+
+    def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
+        """Nothing more is known."""
+
+    def producer(self, config: Mapping[str, Any]) -> ModelProducer:
+        """See KafkaTools."""
+        return ModelProducer(self._broker, self.port, config)
+
+    def consumer(self, config: Mapping[str, Any]) -> ModelConsumer:
+        """See KafkaTools."""
+        return ModelConsumer(self._broker, self.port, config)
+
+
+class SimSourceTools(SimThreads, SourceTools):
+    """Consumers of the model broker, for the sources of one process."""
+
+    def __init__(self, world: World, process: Process, port: BrokerPort) -> None:
+        super().__init__(process)
+        self.clock = process.kernel.clock
+        self._broker = world.broker
+        self._port = port
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
+        """See SourceTools."""
+        return ModelConsumer(self._broker, self._port, config, on_error)
 
 
 class SimSource(KafkaSource):
-    """Reads the model broker."""
+    """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
 
-    def __init__(self, world: World, port: BrokerPort, *arguments: Any) -> None:
-        self._world = world
-        self._port = port
-        super().__init__(*arguments)
-
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
-        reader = ModelReader(self._world.broker, self._port, self._operator, partitions, restored, self._wake)
-        return cast("Reader", reader)
+    def poll(self, rows_max: int) -> SourceBatch | None:
+        """See KafkaSource."""
+        return super().poll(min(rows_max, ROWS_AT_ONCE))
 
 
 class SimParts(SlotParts):
     """See SlotParts."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, attempt: Attempt) -> None:
         self._world = world
         self._process = process
+        self._attempt = attempt
+        self._credit_bytes = world.schedule.workload.credit_bytes or CREDIT_BYTES
         self.tools: SimTools = SimTools(world, process)
+
+    def input_channel(self, edge: int) -> InputChannel:
+        """See SlotParts."""
+        return WatchedInput(self._world.given_up, self._attempt, edge, self._credit_bytes)
+
+    def remote_output(self, edge: int) -> RemoteOutput:
+        """See SlotParts."""
+        return WatchedOutput(self._world.reach, edge, self._credit_bytes)
 
     def open_storage(self, url: str) -> Storage:  # noqa: ARG002  # as SlotParts
         """See SlotParts."""
@@ -118,6 +150,15 @@ class SimParts(SlotParts):
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""
         return SimUploads(self._process, storage, wake)
+
+    def choose_backend(self, name: str, retained: int) -> OpenState:
+        """See SlotParts."""
+        if name != "rocksdb":
+            return super().choose_backend(name, retained)
+        disks, process = self._world.local_disks, self._process
+        return lambda operator, state, shape, groups_of: disks.open(
+            process, operator, state, shape, groups_of, retained
+        )
 
     def make_source(
         self,
@@ -128,7 +169,8 @@ class SimParts(SlotParts):
         wake: Callable[[], None],
     ) -> KafkaSource:
         """See SlotParts."""
-        return SimSource(self._world, self.tools.port, spec, partitions, restored, group_id, wake)
+        tools = SimSourceTools(self._world, self._process, self.tools.port)
+        return SimSource(spec, partitions, restored, group_id, wake, tools)
 
 
 class SimControlLink:
@@ -148,6 +190,8 @@ class SimControlLink:
         self._serving = False
         self._closing = False
         self._heard = self._kernel.now
+        self._orders_due = 0.0
+        """No order is taken before this moment: a slow one holds up those after it."""
         end.on_data = self._on_data
         end.on_end = self._on_end
 
@@ -184,14 +228,18 @@ class SimControlLink:
 
     def send(self, message: SlotMessage) -> None:
         """Queue an answer."""
-        times, delay_s = 1, 0.0
+        times, delay_s, before = 1, 0.0, b""
         if isinstance(message, Acknowledged | Declined):
             fault = self._world.faults.strike("slot.ack")
             if fault is not None:
                 self._world.trace.tell(f"{self._process.name}: {fault}")
                 times = {"double": 2, "lose": 0}.get(fault.kind, 1)
                 delay_s = fault.seconds
-        data = encode_message(message) * times
+                if isinstance(message, Acknowledged):
+                    before = b"".join(map(encode_message, self._world.strange_acks.make(fault.kind, message)))
+        if isinstance(message, Acknowledged):
+            self._world.strange_acks.note(message)
+        data = before + encode_message(message) * times
         self._kernel.at(delay_s, lambda: self._end.send(data), self._process)
 
     def waiting(self) -> int:
@@ -230,46 +278,67 @@ class SimControlLink:
         fault = self._world.faults.strike(f"slot.order.{type(message).__name__.lower()}")
         if fault is not None:
             self._world.trace.tell(f"{self._process.name}: {fault}")
-        if fault is None or fault.kind == "double":
-            for _ in range(1 if fault is None else 2):
-                self._order(message)
-        elif fault.kind == "slow":
-            self._kernel.at(fault.seconds, lambda: self._order(message), self._process)
+        times = 1 if fault is None else {"double": 2, "lose": 0}.get(fault.kind, 1)
+        due = self._kernel.now + (fault.seconds if fault is not None else 0.0)
+        self._orders_due = max(self._orders_due, due)  # nothing overtakes on a connection
+        if times and self._orders_due <= self._kernel.now:
+            self._order(message, times)
+        elif times:
+            self._kernel.at(self._orders_due - self._kernel.now, lambda: self._order(message, times), self._process)
 
-    def _order(self, message: DriverMessage) -> None:
-        self.orders.put(message)
+    def _order(self, message: DriverMessage, times: int) -> None:
+        if isinstance(message, AddPartitions):
+            self._world.reach.note("partitions added while running")
+        for _ in range(times):
+            self.orders.put(message)
         self._wake()
 
 
+class SlotSelector(SimSelector):
+    """The selector of a slot, which also says how long a turn of its loop takes."""
+
+    def __init__(self, process: Process, pace: float) -> None:
+        super().__init__()
+        self._kernel = process.kernel
+        self._random = process.random
+        self._pace = pace
+        self._woken = False
+        self._changed = SimCondition(process.kernel)
+
+    def wake(self) -> None:
+        """There is news. See Waker."""
+        self._woken = True
+        self._changed.notify_all()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready after a turn that moved something (timeout 0), or when somebody has called `wake`."""
+        if timeout:
+            self._changed.wait_for(lambda: self._woken, timeout)
+        if self._woken or not timeout:
+            self._kernel.block(self._random.uniform(*TURN_S) * (1.0 if timeout else self._pace))
+        self._woken = False
+        return super().select(timeout)
+
+
 class SimSlot:
-    """One slot process of one job. `returned` is called when it ends by itself."""
+    """One slot process of one job. `returned`: it has ended by itself."""
 
     def __init__(self, world: World, process: Process, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
         self.returned = False
         self._world = world
-        self._kernel = process.kernel
         self._bootstrap = bootstrap
         self._partition = partition
-        self._random = process.random
-        self._step_event: Event | None = None
-        self._step_at = 0.0
-        self._busy_until = 0.0
-        self._inner: _Inner | None = None
-        self._over = False
-        self._kernel.spawn(process, "main", self._start)
+        process.kernel.spawn(process, "main", self._run)
 
-    def wake(self) -> None:
-        """There is news: turn soon."""
-        self._plan_step(self._random.uniform(*TURN_S))
-
-    def _start(self) -> None:
+    def _run(self) -> None:
+        """See run_slot."""
         bootstrap, process, world = self._bootstrap, self.process, self._world
+        selector: Any = SlotSelector(process, world.schedule.workload.slot_pace)
         try:
             end = world.network.connect(process, bootstrap.port)
-            link = SimControlLink(world, process, end, self.wake)
-            sockets: Any = SimSockets(world.network, process, self.wake)
-            selector: Any = SimSelector()
+            link = SimControlLink(world, process, end, selector.wake)
+            sockets: Any = SimSockets(world.network, process, selector.wake)
             elapsed = process.kernel.clock.monotonic
             transport = DataTransport(selector, process.name, bootstrap.attempt, bootstrap.token, sockets, elapsed)
             hello = Hello(
@@ -287,63 +356,15 @@ class SimSlot:
             world.trace.tell(f"{process.name}: {error}")
             process.exit()
             return
-        if not isinstance(order, Deploy):
-            process.exit()
-            return
-        process.alias = f"slot {order.slot}"
-        inner = _Inner(world, process, order, link, transport, selector, self)
-        link.start(inner.heartbeat, order.settings.heartbeat_interval_ms / 1000, order.settings.lease_ms / 1000)
-        try:
-            inner.build()
-        except Exception as error:  # noqa: BLE001 - as SlotProcess.serve
-            self._fail(inner, error)
-            return
-        self._inner = inner
-        self._plan_step(0.0)
-
-    def _plan_step(self, delay_s: float) -> None:
-        if self._inner is None or self._over:
-            return
-        at = max(self._kernel.now + delay_s, self._busy_until)
-        if self._step_event is not None:
-            if self._step_at <= at:
-                return
-            self._step_event.cancel()
-        self._step_at = at
-        self._step_event = self._kernel.at(at - self._kernel.now, self._step, self.process)
-
-    def _step(self) -> None:
-        self._step_event = None
-        inner = self._inner
-        assert inner is not None
-        try:
-            progressed = inner.step()
-        except Exception as error:  # noqa: BLE001 - as SlotProcess.serve
-            self._over = True
-            self._kernel.spawn(self.process, "main", partial(self._fail, inner, error))
-            return
-        if inner.stopping:
-            self._over = True
-            self._kernel.spawn(self.process, "main", lambda: self._end(inner))
-            return
-        pause_s = self._random.uniform(*TURN_S) * self._world.schedule.workload.slot_pace
-        self._busy_until = self._kernel.now + pause_s if progressed else 0.0
-        self._plan_step(pause_s if progressed else IDLE_WAIT_S)
-
-    def _fail(self, inner: _Inner, error: Exception) -> None:
-        self._world.trace.tell(f"{self.process.name} fails: {type(error).__name__}: {str(error)[:200]}")
-        self._world.judge(self.process, error)
-        inner.report(error)
-        self._end(inner)
-
-    def _end(self, inner: _Inner) -> None:
-        inner.close()
-        self.returned = True
-        self.process.exit()
+        if isinstance(order, Deploy):
+            process.alias = f"slot {order.slot}"
+            _SlotProcess(world, process, order, link, transport, selector).serve()
+            self.returned = True
+        process.exit()
 
 
-class _Inner(SlotProcess):
-    """The product's slot process without its threads and waits."""
+class _SlotProcess(SlotProcess):
+    """The product's, with the parts of the simulation; the world hears what fails."""
 
     def __init__(
         self,
@@ -353,50 +374,33 @@ class _Inner(SlotProcess):
         link: SimControlLink,
         transport: DataTransport,
         selector: Any,
-        slot: SimSlot,
     ) -> None:
-        waker: Any = slot
-        super().__init__(deploy, cast("Any", link), transport, selector, waker)
+        super().__init__(deploy, cast("Any", link), transport, selector, selector)
         self._clock = SteadyClock(process.kernel.clock)
         self._turned_at = self._clock.monotonic()
         self._world = world
-        self._parts = SimParts(world, process)
-        self._selector = selector
+        self._process = process
 
-    @property
-    def stopping(self) -> bool:
-        """Stop has come."""
-        return self._stopping
+    def _forward_logs(self, level: int) -> None:
+        """Nobody reads them."""
 
-    def build(self) -> None:
-        """See SlotProcess."""
-        self._build()
+    def _build(self) -> None:
+        super()._build()
         assert self._deployment is not None
-        self._world.replays += sum(task.replaying > 0 for task in self._deployment.loop.tasks)
+        watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
+        self._world.reach.note(
+            "subtasks that replay rows in flight", sum(task.replaying > 0 for task in self._deployment.loop.tasks)
+        )
 
-    def step(self) -> bool:
-        """What arrived, then one turn."""
-        self._wait(0.0)
-        self._take_news()
-        return not self._stopping and self._turn()
-
-    def heartbeat(self) -> Heartbeat:
-        """See SlotProcess."""
-        return self._heartbeat()
-
-    def report(self, error: Exception) -> None:
-        """See SlotProcess."""
-        self._report(error)
-
-    def close(self) -> None:
-        """See SlotProcess."""
-        self._close()
+    def _report(self, error: Exception) -> None:
+        self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")
+        self._world.judge(self._process, error)
+        super()._report(error)
 
     @staticmethod
     def _settle_memory() -> None:
         """The simulation's memory is its own business."""
 
     def _make_deployment(self) -> Deployment:
-        return Deployment(
-            self._deploy, self._clock, self._link.send, self._waker.wake, self._parts, self._link.local_host
-        )
+        parts = SimParts(self._world, self._process, self._deploy.attempt)
+        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, parts, self._link.local_host)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.coordinator.savepoint import METADATA, Savepoint
-from tidegate.coordinator.types import CompletedCheckpoint, StateKind
+from tidegate.coordinator.types import StateKind
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.ids import TopicPartition
 from tidegate.simulation.chance import generator
@@ -45,20 +45,15 @@ class Striker:
             "coordinator-away": self._coordinator_away,
             "leader-away": self._leader_away,
             "marker-delay": self._marker_delay,
+            "time-out": self._time_out,
         }
 
     def strike(self, fault: Fault) -> None:
         """Its moment has come."""
         world = self._world
-        if not world.faults.calm and self._actions[fault.kind](fault):
-            world.faults.fired.append(fault)
+        if world.faults.active and self._actions[fault.kind](fault):
+            world.faults.happened(fault)
             world.trace.tell(f"FAULT {fault}")
-
-    def strike_behind(self, fault: Fault, daemon: Process) -> None:
-        """A checkpoint has completed: a slot dies, or the daemon, soon enough for a restore of just that checkpoint."""
-        process = self._target(fault.target) or daemon
-        self._world.trace.tell(f"FAULT {fault}: {process.name}")
-        self._world.kernel.at(fault.seconds, lambda: process.kill("fault"))
 
     def _target(self, name: str) -> Process | None:
         for process in reversed(self._world.kernel.processes):
@@ -70,6 +65,8 @@ class Striker:
         process = self._target(fault.target)
         if process is None:
             return False
+        if process.kind == "daemon":
+            self._world.faults.away_s = max(self._world.faults.away_s, fault.seconds)
         process.kill("fault")
         return True
 
@@ -83,7 +80,7 @@ class Striker:
     def _replace(self, fault: Fault) -> bool:
         """A second daemon starts while the first one is there, frozen for a while or in full health."""
         daemon = self._world.daemon
-        if daemon is None or self._world.starting or self._world.stopping:
+        if daemon is None or self._world.starting:
             return False
         if fault.seconds:
             daemon.process.freeze(fault.seconds)
@@ -92,17 +89,17 @@ class Striker:
 
     def _rescale(self, fault: Fault) -> bool:
         """Kill the daemon; the next one has another parallelism."""
-        self._world.parallelism = int(fault.target)
         daemon = self._world.daemon
         if daemon is None:
             return False
+        self._world.parallelism = int(fault.target)
         daemon.process.kill("rescaled")
         return True
 
     def _stop(self, _fault: Fault) -> bool:
         """SIGTERM: a final checkpoint, and a new daemon later on."""
         daemon = self._world.daemon
-        if daemon is None or self._world.stopping:
+        if daemon is None:
             return False
         daemon.request_stop()
         return True
@@ -118,12 +115,12 @@ class Striker:
     def _go_back(self, _fault: Fault) -> bool:
         """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
         daemon, workload = self._world.daemon, self._world.schedule.workload
-        if daemon is None or self._world.restore is not None or workload.bounded or not workload.exactly_once:
+        if daemon is None or self._world.going_back is not None or workload.bounded or not workload.exactly_once:
             return False
         if sum(one.process.alive for one in self._world.daemons) > 1:
             return False  # the other one would go on as if nothing had been asked for
         if self._world.savepoints:
-            target = self._world.savepoints[-1]
+            target = self._random.choice(self._world.savepoints)
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
@@ -135,20 +132,10 @@ class Striker:
             checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
-        self._world.going_back = (origin, self.processed(checkpoint))
+        self._world.going_back = (origin, self._world.processed(checkpoint))
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")
         return True
-
-    def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
-        """Records of the input before its positions."""
-        values = [
-            value
-            for positions in checkpoint.positions
-            for place, offset in positions.next_offsets
-            for _, value in self._world.fetch(place, offset)
-        ]
-        return frozenset(msgspec.json.decode(value)["id"] for value in values)
 
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
@@ -205,17 +192,24 @@ class Striker:
 
     def _coordinator_away(self, fault: Fault) -> bool:
         code = Code.COORDINATOR_LOAD_IN_PROGRESS if fault.target == "loading" else Code.NOT_COORDINATOR
-        self._world.broker.coordinator_away(self._until_ms(fault), code)
+        self._world.broker.coordinator_away(self._now_ms(), self._until_ms(fault), code)
         return True
 
     def _leader_away(self, fault: Fault) -> bool:
         topic, number = fault.target.split("/")
-        self._world.broker.leader_away(TopicPartition(topic, int(number)), self._until_ms(fault))
+        self._world.broker.leader_away(self._now_ms(), TopicPartition(topic, int(number)), self._until_ms(fault))
         return True
 
     def _marker_delay(self, fault: Fault) -> bool:
         self._world.broker.marker_delay_ms = int(fault.seconds * 1000)
         return True
+
+    def _time_out(self, _fault: Fault) -> bool:
+        """The broker aborts the pipeline's oldest open transaction before its time, prepared or not."""
+        return self._world.broker.time_out(self._now_ms(), "simulated.") is not None
+
+    def _now_ms(self) -> int:
+        return self._world.kernel.clock.now_ms()
 
     def _until_ms(self, fault: Fault) -> int:
         return EPOCH_MS + int((self._world.kernel.now + fault.seconds) * 1000)

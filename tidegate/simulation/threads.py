@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.daemon.uploads import Uploads
 from tidegate.simulation.kernel import Process, SimKilled, VirtualThread
-from tidegate.sinks.threads import HelperThread
 from tidegate.task.loop import UploadJob
+from tidegate.threads import HelperThread
 
 if TYPE_CHECKING:
     from tidegate.coordinator.types import StateHandle

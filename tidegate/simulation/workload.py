@@ -1,4 +1,4 @@
-"""What a schedule processes: pipelines of a fixed set, and records drawn from a seed."""
+"""What a schedule processes: pipelines of a fixed set, and how much arrives when; drawn from a seed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,36 @@ SCHEMA: Final = {
     "price_cents": "bigint",
     "status": "string",
 }
-INPUTS: Final = {"stateless": ("orders",), "totals": ("orders",), "both": ("orders",), "union": ("orders", "returns")}
+INPUTS: Final = {
+    "stateless": ("orders",),
+    "totals": ("orders",),
+    "both": ("orders",),
+    "union": ("orders", "returns"),
+    "chain": ("orders",),
+}
 """Topology -> its input topics."""
 OUTPUTS: Final = {
     "stateless": ("paid",),
     "totals": ("sums",),
     "both": ("paid", "sums"),
     "union": ("paid", "sums"),
+    "chain": ("sums", "customers"),
 }
+BOUNDED: Final = 0.1
+"""This part of the schedules ends by itself."""
 LATEST: Final = 0.1
 """This part of the schedules begins at the latest record."""
-BURST_PACE: Final = 20.0
-"""Before slots as slow as this the input may come all at once, so that rows wait in the channels. Their transactions
-get more time: with 1.5 s no checkpoint could ever complete."""
+BACKENDS: Final = {("memory",): 6, ("rocksdb",): 1, ("rocksdb", "memory"): 1}
+"""How often each is drawn: RocksDB is real, and costs a few milliseconds for every slot."""
+METADATA_LAGS_MS: Final = (0, 0, 50, 400)
+SLOW_PACE: Final = 20.0
+"""Before slots as slow as this the input comes in waves, so that rows wait in the channels. Their transactions get more
+time: with 1.5 s no checkpoint could ever complete."""
+GAP_S: Final = 0.05
+SLOW_INTERVAL_MS: Final = 150
+"""And barriers come no faster than their loops turn."""
+SLOW_GAP_S: Final = 0.2
+"""They get so much time at least between two bursts: nobody keeps up with more than can be processed."""
 
 _STEPS: Final[list[dict[str, Any]]] = [
     {"name": "good", "from": "input", "where": "status = 'paid'"},
@@ -47,23 +64,42 @@ _STEPS: Final[list[dict[str, Any]]] = [
         "name": "totals",
         "from": "input",
         "key": "sku",
-        "aggregate": {"orders": "count(*)", "revenue_cents": "sum(quantity * price_cents)", "last_id": "last(id)"},
+        "aggregate": {
+            "orders": "count(*)",
+            "revenue_cents": "sum(quantity * price_cents)",
+            "last_id": "last(id)",
+            "customer": "last(customer)",
+        },
+    },
+    {
+        "name": "visits",
+        "from": "totals",
+        "key": "customer",
+        "aggregate": {"orders": "count(*)", "last_id": "last(last_id)"},
     },
 ]
 _SINKS: Final = {
     "paid": {"from": "priced", "topic": "paid", "format": "json", "key": "customer"},
     "sums": {"from": "totals", "topic": "sums", "format": "json", "key": "sku"},
+    "customers": {"from": "visits", "topic": "customers", "format": "json", "key": "customer"},
 }
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of a schedule but its faults."""
+    """Everything of a schedule but its life and its faults."""
 
     topology: str
     parallelism: int
     partitions: int
     """Of every topic."""
-    records: int
+    backlog: int
+    """Records that are there before the first daemon."""
+    burst: int
+    """Of the records that follow at most so many come at once."""
+    gap_s: float
+    """Between two bursts, on the average."""
+    wave: int = 0
+    """Now and then as many come as are needed for so many to wait."""
     customers: int
     skus: int
     """Keys of the totals. With many of them few change between two checkpoints: most snapshots are increments."""
@@ -71,19 +107,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int
     max_concurrent: int
     transaction_timeout_ms: int
-    input_s: float
-    """The input arrives over this time, a part of it is there from the beginning."""
     unaligned_after_ms: int | None = None
     """As in SlotSettings."""
-    grow_at: float | None = None
-    """From this part of the input on, the input topics have one more partition, and use it."""
     noisy: bool = False
     """Other producers write into the input within transactions that they abort."""
+    growing: bool = False
+    """Input topics get more partitions while they are read."""
     broker_pace: float = 1.0
     """How much longer than usual the way to the broker is."""
     storage_pace: float = 1.0
     slot_pace: float = 1.0
     """How much longer than usual a turn of a slot's loop is: rows wait in the channels."""
+    credit_bytes: int | None = None
+    """What a receiver grants on a channel at a time; None: as in production."""
     skew_ms: int = 0
     """The daemons' clocks go wrong by up to so much."""
     retained: int = 2
@@ -92,12 +128,15 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """`until: latest`: the pipeline ends by itself, and is started again until everything was read."""
     from_latest: bool = False
     """`start: latest`: what is there when the first daemon looks is never read."""
+    backends: tuple[str, ...] = ("memory",)
+    """Of state: what the first daemon's slots use, then the second's, and from the beginning."""
+    metadata_lag_ms: int = 0
+    """So long clients are told the leaders and coordinators of before."""
 
 
 class InputRecord(msgspec.Struct, frozen=True):
-    """A record of the input, and when it arrives."""
+    """A record of the input."""
 
-    at_s: float
     place: TopicPartition
     id: int
     customer: str
@@ -116,55 +155,39 @@ def draw_workload(seed: int) -> Workload:
     """Everything is drawn from the seed."""
     draw = generator(seed, "workload")
     exactly_once = draw.random() < 0.92
-    slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 40.0))
-    workload = Workload(
-        topology=draw.choice(("stateless", "totals", "both", "both", "union")),
-        parallelism=draw.choice((1, 2, 2, 3)),
+    slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 20.0, 40.0))
+    slow = slot_pace >= SLOW_PACE
+    skus = draw.choice((draw.randint(1, 8), draw.randint(20, 60)))
+    wave = draw.randint(30, 80) if slow else draw.randint(15, 40)
+    interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS if slow else 0)
+    return Workload(
+        topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
+        parallelism=draw.choice((1, 2, 2, 2, 3)),
         partitions=draw.randint(1, 4),
-        records=draw.randint(40, 160),
+        backlog=draw.choice((0, 5, draw.randint(10, 40))),
+        burst=draw.choice((1, 2, 4)),
+        gap_s=max(interval_ms * draw.choice((0.5, 1.0, 2.0)) / 1000, SLOW_GAP_S if slow else GAP_S),
+        wave=wave if slow or draw.random() < 0.2 else 0,
         customers=draw.randint(1, 12),
-        skus=draw.randint(1, 8),
+        skus=skus,
         exactly_once=exactly_once,
-        interval_ms=draw.choice((50, 100, 150, 250, 400)),
-        max_concurrent=draw.choice((1, 1, 2, 3)),
-        transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), 10_000 if slot_pace >= BURST_PACE else 0),
-        input_s=0.3 if slot_pace >= BURST_PACE and draw.random() < 0.8 else draw.uniform(1.5, 6.0),
-        unaligned_after_ms=draw.choice((None, None, 0, 0, 20, 200)) if exactly_once else None,
-        bounded=draw.random() < 0.15,
-        grow_at=draw.random() if draw.random() < 0.06 else None,
+        interval_ms=interval_ms,
+        max_concurrent=draw.choice((1, 2, 3)),
+        transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), 10_000 if slow else 0),
+        unaligned_after_ms=draw.choice((None, None, 0, 0, 0, 20, 200)) if exactly_once else None,
         noisy=draw.random() < 0.3,
+        growing=draw.random() < 0.2,
         broker_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
-        skew_ms=draw.choice((0, 0, 20, 200)),
         slot_pace=slot_pace,
-        from_latest=generator(seed, "start").random() < LATEST,
+        credit_bytes=draw.choice((1000, 2000, 6000) if slow else (2000, 6000, 20_000, None)),
+        skew_ms=draw.choice((0, 0, 20, 200)),
+        retained=draw.choice((1, 2, 2, 3)),
+        bounded=draw.random() < BOUNDED,
+        from_latest=draw.random() < LATEST,
+        backends=draw.choices(list(BACKENDS), list(BACKENDS.values()))[0],
+        metadata_lag_ms=draw.choice(METADATA_LAGS_MS),
     )
-    skus = draw.choice((0, draw.randint(20, 60)))
-    return msgspec.structs.replace(workload, retained=draw.choice((1, 2, 2, 3)), skus=skus or workload.skus)
-
-
-def draw_records(seed: int, workload: Workload) -> list[InputRecord]:
-    """In the order of their arrival; a customer's records are all in one partition of each topic."""
-    draw = generator(seed, "records")
-    topics = INPUTS[workload.topology]
-    moments = sorted(max(0.0, draw.uniform(-0.3, 1.0)) * workload.input_s for _ in range(workload.records))
-    found = []
-    for number, at_s in enumerate(moments):
-        customer = draw.randrange(workload.customers)
-        grown = workload.grow_at is not None and at_s >= workload.grow_at * workload.input_s
-        found.append(
-            InputRecord(
-                at_s=at_s,
-                place=TopicPartition(draw.choice(topics), customer % (workload.partitions + grown)),
-                id=number,
-                customer=f"c{customer}",
-                sku=f"s{draw.randrange(workload.skus)}",
-                quantity=draw.randint(1, 5),
-                price_cents=draw.randint(1, 999),
-                status=draw.choice(("paid", "paid", "open")),
-            )
-        )
-    return found
 
 
 @cache

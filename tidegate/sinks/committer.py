@@ -33,7 +33,8 @@ logger = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_S: Final = 30.0
 MARKER_TIMEOUT_S: Final = 10.0
-"""How long markers may lag behind the coordinator's decision before we report what is missing."""
+"""How long markers may lag behind the coordinator's decision before a try to commit ends without an answer; then lost
+ones are looked for."""
 MARKER_PAUSE_S: Final = 0.05
 MARKER_LOOK_S: Final = 10.0
 """For one look, the last one as well: a slow answer is no missing marker."""
@@ -146,6 +147,7 @@ class Committer:
         Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible.
         """
         deadline = self._clock.monotonic() + self._timeout_s
+        markers_by: float | None = None
         asked: dict[int, _Asked] = {}
         behind: set[OperatorName] = set()
         for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
@@ -154,8 +156,10 @@ class Committer:
             now = [(i, one) for i, one in same if one.sink not in behind]
             left_s = max(0.0, deadline - self._clock.monotonic())
             answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
+            if markers_by is None:
+                markers_by = self._clock.monotonic() + MARKER_TIMEOUT_S
             for (i, one), answer in zip(now, answers, strict=True):
-                asked[i] = (one, answer, *self._decide(one, answer, deadline))
+                asked[i] = (one, answer, *self._decide(one, answer, markers_by))
                 if hold and not asked[i][2].committed:
                     behind.add(one.sink)
         return [asked[i] for i in range(len(permit.committables))]
@@ -215,8 +219,10 @@ class Committer:
         return [*fenced[True], *fenced[False]]
 
     def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
-        """Read the markers of a refused transaction until one decides; STILL_OPEN when none has come in time."""
-        deadline = max(deadline, self._clock.monotonic() + MARKER_TIMEOUT_S)
+        """Read the markers of a refused transaction until one decides; STILL_OPEN when none has come in time.
+
+        They are looked at once at least.
+        """
         while True:
             markers = [
                 self._client.outcome(

@@ -1,18 +1,18 @@
 """A connection to a cluster for requests of our own: retries, deadlines, coordinators, leaders.
 
-With `connecting.py` the one module that uses private names of kafka-python (`_manager`: send a message to a node of our
-choice), because no public client of it can end a transaction that another process wrote. Read next: `transactions.py`.
+How a request reaches its node: `channel.py`. Read next: `transactions.py`.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
-from tidegate.sinks.connecting import REQUEST_TIMEOUT_S, connect
+from tidegate.sinks.channel import OpenChannel
+from tidegate.sinks.connecting import REQUEST_TIMEOUT_S
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import TRANSACTION_LOG, Leader
 
@@ -42,13 +42,15 @@ class AskAgain(Exception):
 class BrokerConnection:
     """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, SinkRefused.
 
-    `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `connect` does.
+    `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `open_channel` does.
     """
 
-    def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], connect_timeout_s: float, open_channel: OpenChannel, clock: Clock
+    ) -> None:
         self._bootstrap = kafka.get("bootstrap.servers", "")
-        self._admin = connect(kafka, connect_timeout_s)
-        self._manager: Any = self._admin._manager
+        self._clock = clock
+        self._channel = open_channel(kafka, connect_timeout_s)
         self._coordinators: dict[tuple[str, bool], int] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._closed = False
@@ -59,7 +61,7 @@ class BrokerConnection:
         """Close the connections and end the client's thread."""
         if not self._closed:
             self._closed = True
-            self._admin.close()
+            self._channel.close()
 
     def nodes(self, timeout_s: float) -> list[int]:
         """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back."""
@@ -78,9 +80,9 @@ class BrokerConnection:
         """Repeat until there is a final answer; `attempt` gets the seconds that are left."""
         from kafka import errors
 
-        deadline, pause, last = time.monotonic() + timeout_s, BACKOFF_S, "no try was made"
+        deadline, pause, last = self._clock.monotonic() + timeout_s, BACKOFF_S, "no try was made"
         while True:
-            remaining = deadline - time.monotonic()
+            remaining = deadline - self._clock.monotonic()
             try:
                 if remaining > 0:
                     return attempt(min(remaining, REQUEST_TIMEOUT_S))
@@ -93,7 +95,7 @@ class BrokerConnection:
             except errors.UnknownBrokerIdError as error:
                 self.interruptions += 1
                 last = repr(error)
-                self._manager.cluster.request_update()
+                self._channel.look_again()
             except errors.KafkaError as error:
                 self.interruptions += 1
                 if not error.retriable:
@@ -103,46 +105,29 @@ class BrokerConnection:
                 if self._closed:
                     raise BrokerUnavailable(f"{what}: the client was closed") from error
                 raise
-            if time.monotonic() + pause >= deadline:
+            if self._clock.monotonic() + pause >= deadline:
                 raise BrokerUnavailable(
                     f"{what}: no final answer from {self._bootstrap} in {timeout_s:g} s, last: {last}; is it reachable?"
                 )
-            time.sleep(pause)
+            self._clock.sleep(pause)
             pause = min(2 * pause, BACKOFF_S_MAX)
 
     def send_all(self, requests: Sequence[tuple[Any, int]], timeout_s: float) -> list[Any]:
         """Send all, then wait for all; an answer may be a KafkaError."""
         from kafka.errors import KafkaError
 
-        async def call() -> list[Any]:
-            sent: list[Any] = []
-            for request, node in requests:
-                try:
-                    sent.append(self._manager.send(request, node_id=node))
-                except KafkaError as error:
-                    sent.append(error)
-            answers: list[Any] = []
-            for future in sent:
-                if isinstance(future, KafkaError):
-                    answers.append(future)
-                    continue
-                try:
-                    answers.append(await self._manager.wait_for(future, timeout_s * 1000))
-                except KafkaError as error:
-                    answers.append(error)
-            return answers
-
-        answers: list[Any] = self._manager.run(call)
+        answers = self._channel.send(requests, timeout_s)
         self.interruptions += sum(isinstance(answer, KafkaError) for answer in answers)
         return answers
 
     def send(self, request: Any, node: int | None, timeout_s: float) -> Any:
-        """Send one request to a node (None: any) and wait for its answer."""
+        """Send one request to a node (None: any) and wait for its answer. Raises KafkaError."""
+        from kafka.errors import KafkaError
 
-        async def call() -> Any:
-            return await self._manager.wait_for(self._manager.send(request, node_id=node), timeout_s * 1000)
-
-        return self._manager.run(call)
+        (answer,) = self._channel.send([(request, node)], timeout_s)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
 
     def ask_coordinator(
         self, key: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float, *, group: bool = False
@@ -179,8 +164,7 @@ class BrokerConnection:
         if found.error_code in CONCURRENT_RETRY:
             raise AskAgain(error_name(found.error_code))
         self.refuse(found.error_code, f"finding the coordinator of {_coordinated(key, group)}")
-        if self._manager.cluster.broker_metadata(found.node_id) is None:
-            self._manager.cluster.add_coordinator(found, kind, found.key, synthesize_node_id=False)
+        self._channel.learn(found, kind)
         self._coordinators[key, group] = found.node_id
         return int(found.node_id)
 

@@ -6,15 +6,16 @@ idempotent retry. How requests are sent and repeated: `connection.py`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.sinks.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
 from tidegate.sinks.broker_settings import read_id_lifetime_ms
+from tidegate.sinks.channel import OpenChannel, open_client_channel
 from tidegate.sinks.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken
 from tidegate.sinks.facts import (
@@ -73,8 +74,15 @@ class TransactionClient:
     when there is no final answer in time, and SinkRefused when permission is missing.
     """
 
-    def __init__(self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        self._broker = BrokerConnection(kafka, connect_timeout_s)
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        open_channel: OpenChannel = open_client_channel,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._broker = BrokerConnection(kafka, connect_timeout_s, open_channel, clock)
+        self._clock = clock
         self._topic_limits: dict[str, TopicLimits] = {}
 
     def close(self) -> None:
@@ -131,7 +139,7 @@ class TransactionClient:
         """Commit several transactions at once, answers in their order; what is not final is asked again one by one."""
         from kafka.errors import KafkaError
 
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         answers: list[EndAnswer | None] = [None] * len(committables)
         nodes = [self._broker.known_coordinator(committable.transactional_id) for committable in committables]
         pairs = [
@@ -142,7 +150,7 @@ class TransactionClient:
                 if not isinstance(answer, KafkaError) and answer.error_code not in CONCURRENT_RETRY:
                     answers[index] = _END_ANSWERS.get(answer.error_code, EndAnswer.REJECTED)
         return [
-            self.end_transaction(committable, timeout_s=max(0.0, deadline - time.monotonic()))
+            self.end_transaction(committable, timeout_s=max(0.0, deadline - self._clock.monotonic()))
             if answer is None
             else answer
             for committable, answer in zip(committables, answers, strict=True)
@@ -244,14 +252,14 @@ class TransactionClient:
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> PreparedView:
         """Everything a prepare asks, in two round trips: the coordinator, then all leaders at once."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         description = self.describe(transactional_id, timeout_s)
         if description is None or not description.partitions:
             return PreparedView(description, {}, {})
         wanted = sorted(description.partitions)
         progress, ends = self._broker.until(
             lambda remaining_s: self._progress_and_ends(wanted, producer_id, epoch, remaining_s),
-            deadline - time.monotonic(),
+            deadline - self._clock.monotonic(),
             f"reading the partitions of transaction {transactional_id}",
         )
         return PreparedView(description, progress, ends)
@@ -265,14 +273,14 @@ class TransactionClient:
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
         """Sequence of the first record at or behind `start_offset` of (producer id, epoch); None: nothing there."""
-        batches = self._batches(partition, start_offset, time.monotonic() + timeout_s, max_bytes=1)
+        batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
         return derive_first_sequence(batches, producer_id, epoch)
 
     def outcome(
         self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> Marker:
         """How a transaction ended in one partition, by the control record in the log."""
-        batches = self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s)
+        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
         try:
             return derive_marker(batches, producer_id, epoch)
         except _StartGone:
@@ -282,7 +290,7 @@ class TransactionClient:
         self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
         """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
-        batches = self._batches(written.partition, written.start_offset, time.monotonic() + timeout_s)
+        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
         try:
             return list(derive_ranges(batches, written.end_offset, producer_id, epoch))
         except _StartGone:
@@ -456,7 +464,7 @@ class TransactionClient:
         """Every batch, control and aborted ones too, from `start` to the high watermark. Raises _StartGone."""
         offset, end = start, None
         while end is None or offset < end:
-            left = deadline - time.monotonic()
+            left = deadline - self._clock.monotonic()
             answer = self._broker.until(
                 lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
                 left,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidegate.ids import TransactionalId
 from tidegate.sinks.errors import SinkFailed, SinkRefused, refused_record
 from tidegate.sinks.producer_properties import fit_batches, largest_record
+from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools, Producer
 
 if TYPE_CHECKING:
     from tidegate.formats.records import Encoded
@@ -92,7 +92,14 @@ def _is_told_elsewhere(line: str) -> bool:
 class Writer:
     """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
 
-    def __init__(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> None:
+    def __init__(
+        self,
+        sink: str,
+        topic: str,
+        properties: Mapping[str, str],
+        limits: TopicLimits,
+        tools: KafkaTools = KAFKA_TOOLS,
+    ) -> None:
         self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
         self.producer_id = -1
         self.producer_epoch = -1
@@ -109,6 +116,8 @@ class Writer:
         self._limits = limits
         self._at_edge = False
         self._properties = properties
+        self._tools = tools
+        self._clock = tools.clock
         self._queue_max = int(properties["queue.buffering.max.messages"])
 
     def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
@@ -117,12 +126,13 @@ class Writer:
         `list_topics()` without a topic first: otherwise every third initialisation waits for a timer of 500 ms.
         Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
         """
-        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
             self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
-            description = client.describe(self.transactional_id, max(CALL_TIMEOUT_S, deadline - time.monotonic()))
+            left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
+            description = client.describe(self.transactional_id, left)
             if description is None:
                 raise SinkFailed(
                     f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
@@ -150,7 +160,7 @@ class Writer:
             "on_delivery": self._on_delivery,
         }
         try:
-            return Producer(config, logger=_CLIENT_LOG)
+            return self._tools.producer(config)
         except (KafkaException, TypeError, ValueError) as error:
             raise SinkRefused(
                 f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
@@ -184,7 +194,7 @@ class Writer:
         if end <= start:
             return start
         if self.first_record_at is None:
-            self.first_record_at = time.monotonic()
+            self.first_record_at = self._clock.monotonic()
         self._at_edge |= rows.at_edge
         done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
         self.produced += done - start
@@ -196,7 +206,7 @@ class Writer:
         Raises SinkFailed, SinkRefused.
         """
         _, timestamp_ms = message.timestamp()
-        room_by = time.monotonic() + ROOM_TIMEOUT_S
+        room_by = self._clock.monotonic() + ROOM_TIMEOUT_S
         while True:
             try:
                 self._producer.produce(
@@ -208,7 +218,7 @@ class Writer:
                     headers=message.headers() or [],
                 )
             except BufferError:
-                if time.monotonic() > room_by:
+                if self._clock.monotonic() > room_by:
                     raise self._failure("the client's queue stays full") from None
                 self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
             except (KafkaException, SystemError) as error:
@@ -228,10 +238,10 @@ class Writer:
 
     def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
         """Wait until everything is delivered or has failed; the number of records that are neither."""
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock.monotonic() + timeout_s
         while True:
             left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
-            if not left or stopping() or time.monotonic() > deadline:
+            if not left or stopping() or self._clock.monotonic() > deadline:
                 self._ask_transaction()
                 return left
 
@@ -289,9 +299,9 @@ class Writer:
 
     def _await_reason(self) -> None:
         """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
-        deadline = time.monotonic() + REASON_TIMEOUT_S
+        deadline = self._clock.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):
-            while (not self.first_error or self._lacks_reason) and time.monotonic() < deadline:
+            while (not self.first_error or self._lacks_reason) and self._clock.monotonic() < deadline:
                 self._producer.poll(REASON_SLICE_S)
         self._ask_transaction()
 
@@ -331,9 +341,9 @@ class Writer:
                     KafkaError._ALL_BROKERS_DOWN,
                     KafkaError._RESOLVE,
                 )
-                if not passing or stopping() or time.monotonic() > deadline:
+                if not passing or stopping() or self._clock.monotonic() > deadline:
                     raise self._failure(reason) from error
-                time.sleep(RETRY_PAUSE_S)
+                self._clock.sleep(RETRY_PAUSE_S)
 
     def _size_remedy(self, reason: object, key: bytes | None, value: bytes | None) -> str:
         """The record's size beside all limits, when it is too large for one of them."""

@@ -24,6 +24,7 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 from tidegate.task.elements import BYTES_MAX
 
 _CLOSE_SECONDS = 10.0
@@ -59,9 +60,11 @@ class KafkaSource:
         restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
+        tools: SourceTools = SOURCE_TOOLS,
     ) -> None:
         self._operator = operator
         self._group_id = group_id
+        self._tools = tools
         self._wake = wake
         self.batch_bytes_max = BYTES_MAX
         """Of the values of one batch, but for one record."""
@@ -80,8 +83,7 @@ class KafkaSource:
             self._positions = Positions(operator.name, {})
 
     def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
-        """The thread that reads. The simulation has another one."""
-        return Reader(self._operator, partitions, restored, self._group_id, self._wake)
+        return Reader(self._operator, partitions, restored, self._group_id, self._wake, self._tools)
 
     @property
     def ready(self) -> bool:

@@ -8,8 +8,6 @@ is there at once, under a backlog the list fills up to its bounds while the loop
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
@@ -17,17 +15,17 @@ from itertools import accumulate
 import confluent_kafka as ck
 import msgspec
 
+from tidegate.clock import Clock
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
+from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
-_CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
-_CLIENT_LOG.setLevel(logging.CRITICAL)  # it repeats every failed connection; `_Outage` tells once
 
 MAX_RECORDS = 5_000
 """Records in one batch: more brings nothing, less costs CPU per record under a backlog."""
@@ -80,7 +78,7 @@ def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
     return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
 
 
-def _read_bounds(consumer: ck.Consumer, part: TopicPartition) -> tuple[int, int]:
+def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
     """First offset and last stable offset (exclusive), asked anew."""
     wanted = ck.TopicPartition(part.topic, part.partition)
     low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS, cached=False)
@@ -115,13 +113,16 @@ class Reader:
         restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
+        tools: SourceTools = SOURCE_TOOLS,
     ) -> None:
         self._operator = operator
         self._partitions = list(partitions)
         self._restored = restored
         self._wake = wake
+        self._tools = tools
+        self._clock = tools.clock
         self._config = {**ENGINE_DEFAULTS, **operator.kafka, **_ENGINE_OWNED, "group.id": group_id}
-        self._changed = threading.Condition()
+        self._changed = tools.condition()
         self._pending = Pending([], {})
         self._stopping = False
         self._failure: SourceFailed | SourceUnavailable | None = None
@@ -131,12 +132,12 @@ class Reader:
         self._added_retry_at = 0.0
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
-        self._outage = _Outage(operator.name)
-        self._thread = threading.Thread(target=self._run, name=f"source-{operator.name}", daemon=True)
+        self._outage = _Outage(operator.name, tools.clock)
+        self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
     def start(self) -> None:
         """Begin to connect and to read."""
-        self._thread.start()
+        self._thread.submit(self._run)
 
     def initial(self) -> Positions | None:
         """The positions to begin with, once they are known. Raises what made the reader end."""
@@ -185,16 +186,13 @@ class Reader:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident is None:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
+        self._thread.stop()
+        if not self._thread.join(seconds):
             _LOG.warning("source %s: its reader did not end within %g s: left behind", self._operator.name, seconds)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        name = self._operator.name
         try:
             consumer = self._open()
             try:
@@ -205,24 +203,27 @@ class Reader:
                 consumer.close()
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
-        except Exception as error:  # noqa: BLE001  # whatever it is: a thread that ends in silence would freeze the source
-            self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
 
-    def _open(self) -> ck.Consumer:
+    def _on_bug(self, error: BaseException) -> None:
+        """Whatever it is: a thread that ends in silence would freeze the source."""
+        name = self._operator.name
+        self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
+
+    def _open(self) -> Consumer:
         try:
-            return ck.Consumer(dict(self._config), error_cb=self._outage.on_error, logger=_CLIENT_LOG)
+            return self._tools.consumer(self._config, self._outage.on_error)
         except (ck.KafkaException, ValueError, TypeError) as error:
             name = self._operator.name
             raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
 
-    def _prepare(self, consumer: ck.Consumer) -> bool:
+    def _prepare(self, consumer: Consumer) -> bool:
         """Find the positions and assign; repeats what a broker outage prevents. False when told to stop."""
-        started = time.monotonic()
+        started = self._clock.monotonic()
         while not self._stopping:
             try:
                 positions = self._read_positions(consumer)
             except ck.KafkaException as error:
-                self._check_request(error.args[0], time.monotonic() - started)
+                self._check_request(error.args[0], self._clock.monotonic() - started)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
                 continue
@@ -234,7 +235,7 @@ class Reader:
             return True
         return False
 
-    def _read_positions(self, consumer: ck.Consumer) -> Positions:
+    def _read_positions(self, consumer: Consumer) -> Positions:
         """What was restored; only where unknown partitions begin is asked for."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
         nexts.update({part: _read_bounds(consumer, part)[0] for part in unknown})
@@ -252,7 +253,7 @@ class Reader:
             raise SourceFailed(f"{where} does not exist at the brokers; create it or correct its name", source=name)
         self._outage.on_error(error)
 
-    def _read(self, consumer: ck.Consumer) -> None:
+    def _read(self, consumer: Consumer) -> None:
         """One round: wait for room, take what the client has, hand it over."""
         if self._added:
             self._assign_added(consumer)
@@ -273,9 +274,9 @@ class Reader:
             records = [message for message in messages if message.error() is None]
         self._hand_over(records, ends)
 
-    def _look_for_brokers(self, consumer: ck.Consumer) -> None:
+    def _look_for_brokers(self, consumer: Consumer) -> None:
         """Behind an error and without records only a question tells whether the brokers are back."""
-        if not self._outage.due(time.monotonic()):
+        if not self._outage.due():
             return
         try:
             consumer.list_topics(self._operator.topics[0], timeout=_LOOK_SECONDS)
@@ -285,16 +286,16 @@ class Reader:
             self._outage.end()
 
     def _linger(self) -> None:
-        pause = derive_linger_seconds(self._handed_records, time.monotonic() - self._handed_at)
+        pause = derive_linger_seconds(self._handed_records, self._clock.monotonic() - self._handed_at)
         if pause > 0:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, pause)
 
-    def _assign_added(self, consumer: ck.Consumer) -> None:
+    def _assign_added(self, consumer: Consumer) -> None:
         """Only what this client's broker knows already: to assign anything else is an error."""
-        if time.monotonic() < self._added_retry_at:
+        if self._clock.monotonic() < self._added_retry_at:
             return
-        self._added_retry_at = time.monotonic() + _RETRY_SECONDS
+        self._added_retry_at = self._clock.monotonic() + _RETRY_SECONDS
         with self._changed:
             wanted = list(self._added)
         try:
@@ -311,7 +312,7 @@ class Reader:
         with self._changed:
             self._added = [part for part in self._added if part not in known]
 
-    def _wait_for_room(self, consumer: ck.Consumer) -> int:
+    def _wait_for_room(self, consumer: Consumer) -> int:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._room() > 0, 1.0)
             done, self._done = self._done, []
@@ -329,7 +330,7 @@ class Reader:
 
     def _hand_over(self, records: list[ck.Message], ends: dict[TopicPartition, int]) -> None:
         size_bytes = sum(map(len, records))
-        self._handed_at, self._handed_records = time.monotonic(), len(records)
+        self._handed_at, self._handed_records = self._clock.monotonic(), len(records)
         if records:
             self._mean_bytes = max(16.0, size_bytes / len(records))
         with self._changed:
@@ -341,7 +342,7 @@ class Reader:
         if was_empty and (records or ends):
             self._wake()
 
-    def _take_events(self, consumer: ck.Consumer, messages: Sequence[ck.Message]) -> dict[TopicPartition, int]:
+    def _take_events(self, consumer: Consumer, messages: Sequence[ck.Message]) -> dict[TopicPartition, int]:
         """The ends of partitions among the messages. Raises SourceFailed and SourceUnavailable for errors."""
         ends: dict[TopicPartition, int] = {}
         for message in messages:
@@ -378,15 +379,17 @@ class _Outage:
     Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, clock: Clock) -> None:
         self._source = source
+        self._clock = clock
         self._since: float | None = None
         self._told = False
         self._looked = 0.0
         self.last = "no error was told"
 
-    def due(self, now: float) -> bool:
+    def due(self) -> bool:
         """Whether to look again whether somebody answers."""
+        now = self._clock.monotonic()
         if self._since is None or now - self._looked < _LOOK_SECONDS:
             return False
         self._looked = now
@@ -394,7 +397,7 @@ class _Outage:
 
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         self.last = error.str()
         if self._since is None:
             self._since = now
@@ -405,6 +408,6 @@ class _Outage:
     def end(self) -> None:
         """Somebody answers, or a record came."""
         if self._told and self._since is not None:
-            away = time.monotonic() - self._since
+            away = self._clock.monotonic() - self._since
             _LOG.warning("source %s: its brokers answer again, after %.0f s", self._source, away)
         self._since, self._told = None, False

@@ -3,9 +3,10 @@
 An unaligned barrier overtakes the batches that wait at the sender (`RemoteOutput`), never another barrier; at the
 receiver it is told to the subtask when it arrives, while its place in the queue stays (`InputChannel`).
 
-The receiver grants `CREDIT_BYTES` and grants anew what it has consumed, so it always has room for what is on its way.
-A sender with credit may send one whole frame, whatever its size; control elements cost nothing, since their number is
-bounded by the checkpoints in flight. A blocked channel keeps receiving up to its credit (C35), the others go on.
+The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants anew what it has consumed, so it always
+has room for what is on its way. A sender with credit may send one whole frame, whatever its size; control elements cost
+nothing, since their number is bounded by the checkpoints in flight. A blocked channel keeps receiving up to its credit
+(C35), the others go on.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ QUEUE_BYTES_MAX: Final = 1 << 20
 class InputChannel:
     """The receiving end of edge `edge`: elements in the order in which they were sent."""
 
-    __slots__ = ("_consumed", "_elements", "_on_arrival", "edge", "queued_bytes")
+    __slots__ = ("_consumed", "_elements", "_on_arrival", "credit_bytes", "edge", "queued_bytes")
 
-    def __init__(self, edge: int = 0) -> None:
+    def __init__(self, edge: int = 0, credit_bytes: int = CREDIT_BYTES) -> None:
         self.edge = edge
+        self.credit_bytes = credit_bytes
         self.queued_bytes = 0
         self._elements: deque[Element] = deque()
         self._consumed = 0
@@ -79,7 +81,7 @@ class InputChannel:
 
     def take_credit(self) -> int:
         """Bytes to grant anew: 0 until a quarter of the credit is consumed, so that grants stay few."""
-        if self._consumed < CREDIT_BYTES // 4:
+        if self._consumed < self.credit_bytes // 4:
             return 0
         granted, self._consumed = self._consumed, 0
         return granted
@@ -127,7 +129,7 @@ class LocalOutput:
     @property
     def writable(self) -> bool:
         """While the receiver's queue is below the credit."""
-        return self._target.queued_bytes < CREDIT_BYTES
+        return self._target.queued_bytes < self._target.credit_bytes
 
     def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:  # noqa: ARG002 - OutputChannel
         """See OutputChannel."""
@@ -170,11 +172,12 @@ class _Waiting:
 class RemoteOutput:
     """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
 
-    def __init__(self, edge: int) -> None:
+    def __init__(self, edge: int, credit_bytes: int = CREDIT_BYTES, queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:
         self.edge = edge
         self.queued_bytes = 0
         self._queue: deque[_Waiting] = deque()
-        self._credit = CREDIT_BYTES
+        self._credit = credit_bytes
+        self._queue_bytes_max = queue_bytes_max
         self._sequence = 0
         self._limited = 0
         self._overtaken: dict[CheckpointId, list[bytes]] = {}
@@ -191,7 +194,7 @@ class RemoteOutput:
     @property
     def writable(self) -> bool:
         """While little waits for credit or for the socket."""
-        return self.queued_bytes < QUEUE_BYTES_MAX
+        return self.queued_bytes < self._queue_bytes_max
 
     def grant(self, credit: int) -> None:
         """The receiver has consumed `credit` bytes."""

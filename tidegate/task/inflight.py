@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.types import StateKind
+from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.plan.graph import Edge, Plan
@@ -31,6 +31,8 @@ from tidegate.task.wire import encode_element
 if TYPE_CHECKING:
     import polars as pl
 
+REPLAY_ORDER: Final = (StateKind.INPUT, StateKind.OUTPUT)
+"""What had been received is older than what had not left its senders."""
 FORMAT_VERSION: Final = 1
 _MAGIC = b"TGIF"
 _PREFIX = struct.Struct(">4sHI")
@@ -156,6 +158,24 @@ def _refuse_changed(name: str, header: InflightHeader, shapes: Mapping[int, Edge
                 f"sends {_describe(shape)}: put the old definition back, end the pipeline once with SIGTERM (its final "
                 "checkpoint leaves nothing in flight), then change it"
             )
+
+
+def read_replay(
+    handles: Iterable[StateHandle],
+    read: Callable[[StateHandle], bytes],
+    shapes: Mapping[int, EdgeShape],
+    key_groups: range,
+) -> list[tuple[int, Batch]]:
+    """Rows in flight on these edges whose key group is wanted, oldest first (B50); `read` gives what a file holds."""
+    names = {shape.name for shape in shapes.values()}
+    wanted = [handle for handle in handles if names.intersection(handle.edges)]
+    return [
+        piece
+        for kind in REPLAY_ORDER
+        for handle in wanted
+        if handle.kind is kind
+        for piece in read_inflight(handle.path, read(handle), shapes, key_groups)
+    ]
 
 
 def _read_header(name: str, data: bytes) -> tuple[InflightHeader, int]:

@@ -110,7 +110,7 @@ class VertexTask:
         }
         self.source_stopped = False
         self._host = host
-        self._handler = handler
+        self.handler = handler
         self._turn_of = 0
         self._open_inputs = len(inputs)
         self._replay = deque(replay)
@@ -138,8 +138,8 @@ class VertexTask:
         A barrier that may still overtake on its way out has a recording that waits for it.
         """
         deadlines = [output.next_deadline_ms for output in self.outputs.values()] if self._recordings else []
-        if self._handler is not None:
-            deadlines.append(self._handler.next_deadline_ms)
+        if self.handler is not None:
+            deadlines.append(self.handler.next_deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -155,12 +155,12 @@ class VertexTask:
             return self._poll_source(self.source)
         if self._replay:
             return self._replay_next()
-        assert self._handler is not None
+        assert self.handler is not None
         count = len(self.inputs)
         for step in range(count):
             index = (self._turn_of + step) % count
             channel = self.inputs[index]
-            if not len(channel) or self._handler.is_blocked(index):
+            if not len(channel) or self.handler.is_blocked(index):
                 continue
             rows = self.room if channel.next_is_batch else ROWS_MAX
             if not rows:
@@ -195,8 +195,8 @@ class VertexTask:
         self._forget(checkpoint)
         for state in self.states.values():
             state.abandoned(checkpoint)
-        if self._handler is not None:
-            self._carry_out(self._handler.on_abandoned(checkpoint))
+        if self.handler is not None:
+            self._carry_out(self.handler.on_abandoned(checkpoint))
         for sink in self.sinks.values():
             sink.aborted(checkpoint)
 
@@ -259,14 +259,14 @@ class VertexTask:
 
     def _on_control(self, channel: int, control: Control) -> None:
         """B02: barriers are passed on with their snapshot, cancellations sent anew, the end when all inputs ended."""
-        assert self._handler is not None
+        assert self.handler is not None
         now_ms = self._host.now_ms()
         if isinstance(control, Barrier):
-            actions = self._handler.on_barrier(channel, control, now_ms)
+            actions = self.handler.on_barrier(channel, control, now_ms)
         elif isinstance(control, CancelMarker):
-            actions = self._handler.on_cancel(channel, control.checkpoint)
+            actions = self.handler.on_cancel(channel, control.checkpoint)
         else:
-            actions = self._handler.on_end(channel, now_ms)
+            actions = self.handler.on_end(channel, now_ms)
         self._carry_out(actions)
         if isinstance(control, EndOfInput):
             self._open_inputs -= 1
@@ -276,12 +276,12 @@ class VertexTask:
 
     def _on_arrival(self, channel: int, element: Element) -> None:
         """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""
-        assert self._handler is not None
+        assert self.handler is not None
         if isinstance(element, Batch):
-            for checkpoint in self._handler.recording(channel):
+            for checkpoint in self.handler.recording(channel):
                 self._recordings[checkpoint].arrived(channel, element)
         else:
-            self._carry_out(self._handler.on_arrival(channel, element, self._host.now_ms()))
+            self._carry_out(self.handler.on_arrival(channel, element, self._host.now_ms()))
 
     def _look_at_time(self) -> None:
         deadline_ms = self.next_deadline_ms
@@ -290,8 +290,8 @@ class VertexTask:
         now_ms = self._host.now_ms()
         if now_ms < deadline_ms:
             return
-        if self._handler is not None:
-            self._carry_out(self._handler.on_time(now_ms))
+        if self.handler is not None:
+            self._carry_out(self.handler.on_time(now_ms))
         for output in self.outputs.values():
             output.on_time(now_ms)
 
@@ -341,7 +341,7 @@ class VertexTask:
 
         The barrier of an alignment that ended in time overtakes nothing here, but may do so on its way out.
         """
-        barrier, handler = notify.barrier, self._handler
+        barrier, handler = notify.barrier, self.handler
         if barrier.unaligned_after_ms is None:
             return None
         queued = {

@@ -21,10 +21,11 @@ from tests.simulation.broker.scenario import (
     state,
     timed_out,
 )
-from tests.simulation.broker.stages import AnyWriter, Stage
+from tests.simulation.broker.stages import Stage
 from tidegate.coordinator.types import Committable
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.facts import EndAnswer, Marker
+from tidegate.sinks.writer import Writer
 
 # -- ends ------------------------------------------------------------------------------------------------------------
 
@@ -194,7 +195,7 @@ def _prepare_two(stage: Stage, name: str, topic: str, timeout_ms: int) -> Commit
     return stage.prepared(name, topic, [1, 2], timeout_ms)
 
 
-def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> AnyWriter:
+def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> Writer:
     writer = stage.writer(name, topic, timeout_ms)
     stage.write(writer, [1])
     return writer

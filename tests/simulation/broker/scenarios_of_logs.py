@@ -14,7 +14,7 @@ from tests.simulation.broker.scenario import (
     scenario,
     state,
 )
-from tests.simulation.broker.scripted_link import Fate
+from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, Stage
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.errors import TidegateError
@@ -215,7 +215,7 @@ def _hurt(stage: Stage, fates: list[Fate], before: bool = False) -> Value:
         stage.write(writer, [1000])
         numbers = [1000, *numbers]
     hurt = stage.hurt
-    stage.hurt_produce(fates)
+    stage.hurt_requests("produce", fates)
     try:
         stage.write(writer, list(range(200)), size=1000)
         one = stage.committable(writer)
@@ -228,7 +228,7 @@ def _hurt(stage: Stage, fates: list[Fate], before: bool = False) -> Value:
     except TidegateError as error:
         exact = error.code == "sink-failed"
     finally:
-        stage.hurt_produce([])
+        stage.hurt_requests("produce", [])
     return exact, stage.hurt > hurt
 
 

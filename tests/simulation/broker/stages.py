@@ -5,61 +5,76 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 
-from tests.simulation.broker.scripted_link import Fate, ScriptedLink, VirtualClock
+from tests.simulation.broker.scripted_port import Fate, ScriptedPort
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.simulation.baton import Workers
+from tidegate.simulation.kernel import Kernel, SimCondition
+from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
-from tidegate.simulation.model_broker.client import ModelClient
+from tidegate.simulation.model_broker.channel import ModelChannel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
-from tidegate.simulation.model_broker.writer import ModelWriter
+from tidegate.simulation.model_broker.producer import ModelProducer
+from tidegate.simulation.threads import SimHelper
+from tidegate.simulation.trace import Trace
 from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
+from tidegate.sinks.tools import KafkaTools
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sinks.writer import Writer
+from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
+from tidegate.threads import Condition, HelperThread
 
 DEADLINE_S = 120.0
 POLL_S = 0.02
+PLAY_S = 30 * 24 * 3600.0
 FLUSH_S = 60.0
+API_KEYS = {
+    "produce": PRODUCE,
+    "headers": 1,
+    "fetch": 1,
+    "ends": 2,
+    "topics": 3,
+    "coordinator": 10,
+    "fence": 22,
+    "end": 26,
+}
+API_KEYS |= {"producers": 61, "describe": 65, "list": 66}
 SMALL_BATCHES = {"batch.size": "4000", "linger.ms": "0", "retry.backoff.ms": "20"}
 
-AnyWriter = Writer | ModelWriter
-AnyClient = TransactionClient | ModelClient
-
-
-class Consumer(Protocol):
-    """What is used of a consumer."""
-
-    def assign(self, places: list[ck.TopicPartition]) -> None: ...
-
-    def consume(self, limit: int, timeout_s: float) -> list[Message]: ...
-
-    def close(self) -> None: ...
+T = TypeVar("T")
 
 
 class Stage:
     """A broker and its clients. Names are unique for the stage, so that scenarios do not meet."""
 
     clock: Clock
-    client: AnyClient
+    client: TransactionClient
+    source_tools: SourceTools
+    kafka: Mapping[str, str]
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._numbers = itertools.count()
-        self._writers: list[AnyWriter] = []
+        self._writers: list[Writer] = []
+
+    def play(self, run: Callable[[], T]) -> T:
+        """The result of what is done at it; everything that asks brokers is done here."""
+        return run()
 
     # -- given by the implementation -----------------------------------------------------------------------------------
 
-    def make_topic(self, name: str, partitions: int) -> None:
+    def make_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
         raise NotImplementedError
 
     def delete_topic(self, name: str) -> None:
@@ -71,20 +86,28 @@ class Stage:
     def restart(self) -> None:
         raise NotImplementedError
 
-    def hurt_produce(self, fates: Sequence[Fate]) -> None:
-        """What becomes of the next produce requests."""
+    def hurt_requests(self, name: str, fates: Sequence[Fate]) -> None:
+        """What becomes of the next requests of this name (`API_KEYS`)."""
         raise NotImplementedError
 
     @property
     def hurt(self) -> int:
-        """Produce requests that were hurt so far."""
+        """Requests that were hurt so far."""
+        raise NotImplementedError
+
+    def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> list[int]:
+        """What a group has committed; negative where it has nothing."""
         raise NotImplementedError
 
     def offsets(self, partition: TopicPartition) -> tuple[int, int, int]:
         """Start, last stable offset, end."""
         raise NotImplementedError
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> AnyWriter:
+    def another_client(self) -> TransactionClient:
+        """One that knows nothing yet."""
+        raise NotImplementedError
+
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
         raise NotImplementedError
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
@@ -92,33 +115,45 @@ class Stage:
 
     # -- built on it ---------------------------------------------------------------------------------------------------
 
-    def topic(self, partitions: int = 1) -> str:
+    def topic(self, partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
         name = f"{self.prefix}-topic-{next(self._numbers)}"
-        self.make_topic(name, partitions)
+        self.make_topic(name, partitions, settings)
         return name
 
     def tid(self, name: str) -> TransactionalId:
         return TransactionalId(f"{self.prefix}.{name}")
 
-    def writer(
-        self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None
-    ) -> AnyWriter:
+    def writer(self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None) -> Writer:
         """A writer with its transaction begun."""
         writer = self.make_writer(topic, derive_producer_properties(kafka or {}, self.tid(name), timeout_ms))
         self._writers.append(writer)
-        writer.open(self.client, _never)  # type: ignore[arg-type]  # each kind of writer meets its own kind of client
+        writer.open(self.client, _never)
         return writer
 
-    def write(self, writer: AnyWriter, numbers: Sequence[int], key: bytes | None = None, size: int = 0) -> None:
+    def plain_writer(self, topic: str) -> Writer:
+        """One without a transaction."""
+        writer = self.make_writer(topic, derive_producer_properties({}, None, 60_000))
+        self._writers.append(writer)
+        writer.open(None, _never)
+        return writer
+
+    def write(
+        self,
+        writer: Writer,
+        numbers: Sequence[int],
+        key: bytes | None = None,
+        size: int = 0,
+        times_ms: list[int | None] | None = None,
+    ) -> None:
         """Write numbers and flush; the key (or the number as key) decides about the partition."""
         records: list[OutputRecord] = [
             {"key": b"%d" % number if key is None else key, "value": (b"%d" % number).ljust(size)} for number in numbers
         ]
-        assert writer.write(Encoded(records, 0), 0) == len(records)
+        assert writer.write(Encoded(records, 0, timestamps_ms=times_ms), 0) == len(records)
         assert writer.flush(FLUSH_S, _never) == 0
         writer.poll()
 
-    def committable(self, writer: AnyWriter) -> Committable:
+    def committable(self, writer: Writer) -> Committable:
         """Prove the transaction and give its committable. Raises SinkFailed."""
         flushed = Flushed(
             sink=OperatorName("out"),
@@ -203,18 +238,38 @@ class Stage:
 
 
 class ModelStage(Stage):
-    """The model with a virtual clock."""
+    """The model, on a virtual thread of its own time."""
 
     def __init__(self, prefix: str, marker_delay_ms: int = 0) -> None:
         super().__init__(prefix)
-        self.clock = VirtualClock()
+        self._workers = Workers()
+        self._kernel = Kernel(prefix, self._workers, Trace())
+        self._process = self._kernel.process("slot", "stage")
+        self.clock = self._kernel.clock
         self.broker = ModelBroker()
         self.broker.marker_delay_ms = marker_delay_ms
-        self.link = ScriptedLink(self.clock)
-        self.client = ModelClient(self.broker, self.link)
+        self.port = ScriptedPort(self._process)
+        self.client = self.another_client()
+        self.source_tools = _ModelSourceTools(self)
+        self.kafka = {}
 
-    def make_topic(self, name: str, partitions: int) -> None:
-        self.broker.create_topic(name, partitions)
+    def play(self, run: Callable[[], T]) -> T:
+        results: list[T] = []
+
+        def work() -> None:
+            results.append(run())
+            self._kernel.stop()
+
+        self._kernel.spawn(self._process, "scenario", work)
+        self._kernel.stopped = False
+        self._kernel.run(PLAY_S)
+        return results[0]
+
+    def another_client(self) -> TransactionClient:
+        return _ModelTools(self).connect({}, 0.0)
+
+    def make_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+        self.broker.create_topic(name, partitions, settings)
 
     def delete_topic(self, name: str) -> None:
         self.broker.delete_topic(self.clock.now_ms(), name)
@@ -224,42 +279,67 @@ class ModelStage(Stage):
 
     def restart(self) -> None:
         """Two seconds without coordinator and leaders."""
-        until_ms = self.clock.now_ms() + 2000
-        self.broker.coordinator_away(until_ms)
+        now_ms = self.clock.now_ms()
+        self.broker.coordinator_away(now_ms, now_ms + 2000)
 
-    def hurt_produce(self, fates: Sequence[Fate]) -> None:
-        self.link.script(fates)
+    def hurt_requests(self, name: str, fates: Sequence[Fate]) -> None:
+        self.port.script(name, fates)
+
+    def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> list[int]:
+        found = self.broker.group_offsets(group)
+        return [found.get(part, (ck.OFFSET_INVALID, ""))[0] for part in partitions]
 
     @property
     def hurt(self) -> int:
-        return self.link.hurt
+        return self.port.hurt
 
     def offsets(self, partition: TopicPartition) -> tuple[int, int, int]:
         found = self.broker.offsets(self.clock.now_ms(), partition)
         return found.start, found.stable, found.end
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> ModelWriter:
-        return ModelWriter(self.broker, self.link, "out", topic, properties)
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
+        return Writer("out", topic, properties, self.client.topic_limits(topic), _ModelTools(self))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return _EndingConsumer(ModelConsumer(self.broker, self.link, config))
-
-
-class _EndingConsumer:
-    """Tells the end of its partition as the real one does."""
-
-    def __init__(self, consumer: ModelConsumer) -> None:
-        self._consumer = consumer
-
-    def assign(self, places: list[ck.TopicPartition]) -> None:
-        self._consumer.assign(places)
-
-    def consume(self, limit: int, timeout_s: float) -> list[Message]:
-        found = self._consumer.consume(limit, timeout_s)
-        return found or [Message(error=ck.KafkaError(ck.KafkaError._PARTITION_EOF))]  # public all the same
+        return ModelConsumer(self.broker, self.port, config)
 
     def close(self) -> None:
-        self._consumer.close()
+        super().close()
+        self._kernel.close()
+        self._workers.close()
+
+
+class _ModelSourceTools(SourceTools):
+    """A consumer of the model, on a virtual thread."""
+
+    def __init__(self, stage: ModelStage) -> None:
+        self.clock = stage.clock
+        self._broker = stage.broker
+        self._port = stage.port
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        return SimHelper(self._port.process, name, on_error)
+
+    def condition(self) -> Condition:
+        return SimCondition(self._port.kernel)
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
+        return ModelConsumer(self._broker, self._port, config, on_error)
+
+
+class _ModelTools(KafkaTools):
+    """Clients of the model."""
+
+    def __init__(self, stage: ModelStage) -> None:
+        self.clock = stage.clock
+        self._broker = stage.broker
+        self._port = stage.port
+
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> ModelChannel:
+        return ModelChannel(self._broker, self._port, answer_bytes)
+
+    def producer(self, config: Mapping[str, Any]) -> ModelProducer:
+        return ModelProducer(self._broker, self._port, config)
 
 
 class RealStage(Stage):
@@ -270,16 +350,17 @@ class RealStage(Stage):
         self.clock = SYSTEM_CLOCK
         self._broker = broker
         self._proxy = proxy
-        self._kafka = {"bootstrap.servers": broker.bootstrap}
-        self.client = TransactionClient(self._kafka)
-        self._admin = AdminClient(dict(self._kafka))
+        self.kafka = {"bootstrap.servers": broker.bootstrap}
+        self.client = self.another_client()
+        self.source_tools = SOURCE_TOOLS
+        self._admin = AdminClient(dict(self.kafka))
         self._bounds_readers = [
-            ck.Consumer({**self._kafka, "group.id": "bounds", "isolation.level": level})
+            ck.Consumer({**self.kafka, "group.id": "bounds", "isolation.level": level})
             for level in ("read_committed", "read_uncommitted")
         ]
 
-    def make_topic(self, name: str, partitions: int) -> None:
-        self._broker.create_topics({name: partitions})
+    def make_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+        self._broker.create_topics({name: partitions}, settings)
 
     def delete_topic(self, name: str) -> None:
         for future in self._admin.delete_topics([name]).values():
@@ -295,14 +376,22 @@ class RealStage(Stage):
         self._broker.kill()
         self._broker.start()
 
-    def hurt_produce(self, fates: Sequence[Fate]) -> None:
+    def hurt_requests(self, name: str, fates: Sequence[Fate]) -> None:
         verdicts = {Fate.REFUSE: Verdict.REFUSE, Fate.LOSE_REQUEST: Verdict.DROP, Fate.LOSE_ANSWER: Verdict.CUT}
         script = iter([verdicts.get(fate, Verdict.FORWARD) for fate in fates])
 
         def rule(request: Request) -> Verdict:
-            return next(script, Verdict.FORWARD) if request.api_key == PRODUCE else Verdict.FORWARD
+            return next(script, Verdict.FORWARD) if request.api_key == API_KEYS[name] else Verdict.FORWARD
 
         self._proxy.rule = rule
+
+    def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> list[int]:
+        reader = ck.Consumer({**self.kafka, "group.id": group})
+        try:
+            places = [ck.TopicPartition(part.topic, part.partition) for part in partitions]
+            return [place.offset for place in reader.committed(places, timeout=DEADLINE_S)]
+        finally:
+            reader.close()
 
     @property
     def hurt(self) -> int:
@@ -313,11 +402,14 @@ class RealStage(Stage):
         bounds = [reader.get_watermark_offsets(place, timeout=DEADLINE_S) for reader in self._bounds_readers]
         return bounds[0][0], bounds[0][1], bounds[1][1]
 
+    def another_client(self) -> TransactionClient:
+        return TransactionClient(self.kafka)
+
     def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", topic, {**properties, **self._kafka}, self.client.topic_limits(topic))
+        return Writer("out", topic, {**properties, **self.kafka}, self.client.topic_limits(topic))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return ck.Consumer({**config, **self._kafka})
+        return ck.Consumer({**config, **self.kafka})
 
     def close(self) -> None:
         super().close()

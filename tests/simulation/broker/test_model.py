@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import wraps
+
 import pytest
 
-from tests.simulation.broker.scripted_link import Fate
+from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, ModelStage
-from tidegate.coordinator.types import SourcePositions
-from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.ids import TopicPartition
+from tidegate.simulation.model_broker.answers import answer
 from tidegate.simulation.model_broker.broker import ID_EXPIRY_MS
-from tidegate.simulation.model_broker.client import ModelClient
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import EPOCH_MAX
 from tidegate.simulation.model_broker.log import PartitionLog, Record, Stamp
-from tidegate.simulation.model_broker.reader import ModelReader
 from tidegate.sinks.errors import BrokerUnavailable, SinkFailed
 from tidegate.sinks.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
-from tidegate.sources.errors import SourceFailed
-from tidegate.task.elements import ROWS_MAX
+from tidegate.sinks.requests import end_request, offsets_request
 
 ALL_FATES = [Fate.REFUSE, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]
 
 
 @pytest.fixture
-def stage() -> ModelStage:
-    return ModelStage("m")
+def stage() -> Iterator[ModelStage]:
+    made = ModelStage("m")
+    yield made
+    made.close()
+
+
+def played(test: Callable[..., None]) -> Callable[..., None]:
+    """On the virtual thread of its stage."""
+
+    @wraps(test)
+    def play(stage: ModelStage, **values: object) -> None:
+        stage.play(lambda: test(stage, **values))
+
+    return play
 
 
 @pytest.mark.parametrize("fate", ALL_FATES, ids=lambda fate: fate.value)
 @pytest.mark.parametrize("place", range(4))
+@played
 def test_a_hurt_request_of_a_known_producer_is_repaired(stage: ModelStage, fate: Fate, place: int) -> None:
     topic = stage.topic()
     writer = stage.writer("a", topic)
     stage.write(writer, [0])
-    stage.hurt_produce([Fate.ARRIVE] * place + [fate])
+    stage.hurt_requests("produce", [Fate.ARRIVE] * place + [fate])
     stage.write(writer, range(1, 100))
     assert stage.hurt == 1
     assert stage.visible(topic, committed=False) == {0: list(range(100))}
 
 
+@played
 def test_a_refused_first_request_leaves_a_hole_that_only_the_first_sequence_shows(stage: ModelStage) -> None:
     topic = stage.topic()
     writer = stage.writer("a", topic)
-    stage.hurt_produce([Fate.REFUSE])
+    stage.hurt_requests("produce", [Fate.REFUSE])
     stage.write(writer, range(100))
     one = stage.committable(writer)
     assert one.records == 100  # the count is right, and nobody has told an error
@@ -51,61 +64,98 @@ def test_a_refused_first_request_leaves_a_hole_that_only_the_first_sequence_show
     assert stage.client.first_sequence(one.written[0].partition, 0, one.producer_id, one.producer_epoch) != 0
 
 
+@played
 def test_one_request_in_flight_leaves_no_hole(stage: ModelStage) -> None:
     topic = stage.topic()
     writer = stage.writer("a", topic, kafka={**SMALL_BATCHES, "max.in.flight": "1"})
-    stage.hurt_produce([Fate.REFUSE])
+    stage.hurt_requests("produce", [Fate.REFUSE])
     stage.write(writer, range(100))
     assert stage.visible(topic, committed=False) == {0: list(range(100))}
 
 
+@played
 def test_records_that_cannot_be_delivered_in_time_fail(stage: ModelStage) -> None:
     topic = stage.topic()
     (part,) = stage.parts(topic)
     writer = stage.writer("a", topic, kafka={"message.timeout.ms": "1000"})
-    stage.broker.leader_away(part, stage.clock.now_ms() + 5000)
+    stage.broker.leader_away(stage.clock.now_ms(), part, stage.clock.now_ms() + 5000)
     with pytest.raises(SinkFailed, match="_MSG_TIMED_OUT"):
         stage.write(writer, [1, 2])
     assert writer.delivery_errors == 2
 
 
+@played
 def test_a_leader_that_moves_loses_nothing(stage: ModelStage) -> None:
     topic = stage.topic()
     (part,) = stage.parts(topic)
     writer = stage.writer("a", topic)
-    stage.broker.leader_away(part, stage.clock.now_ms() + 5000)
+    stage.broker.leader_away(stage.clock.now_ms(), part, stage.clock.now_ms() + 5000)
     stage.write(writer, [1, 2])
     assert stage.visible(topic, committed=False) == {0: [1, 2]}
 
 
 @pytest.mark.parametrize("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS])
+@played
 def test_a_coordinator_that_moves_is_waited_for(stage: ModelStage, code: Code) -> None:
     topic = stage.topic()
     one = stage.prepared("a", topic, [1])
-    stage.broker.coordinator_away(stage.clock.now_ms() + 5000, code)
+    stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + 5000, code)
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
     assert stage.clock.monotonic() >= 5
 
 
+@played
 def test_a_coordinator_that_stays_away_gives_no_answer(stage: ModelStage) -> None:
     one = stage.prepared("a", stage.topic(), [1])
-    stage.broker.coordinator_away(stage.clock.now_ms() + 50_000)
+    stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + 50_000)
     assert stage.client.end_transaction(one, timeout_s=10) is EndAnswer.NO_ANSWER
-    with pytest.raises(BrokerUnavailable, match="NOT_COORDINATOR"):
+    with pytest.raises(BrokerUnavailable, match="CoordinatorLoadInProgress"):
         stage.client.describe(stage.tid("a"), timeout_s=5)
 
 
+@played
+def test_a_coordinator_that_has_moved_is_found_although_metadata_lag(stage: ModelStage) -> None:
+    stage.broker.placement.lag_ms = 700
+    several = [stage.prepared(name, stage.topic(), [1]) for name in "abc"]
+    stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + 100)
+    before_s, before = stage.clock.monotonic(), stage.client.interruptions
+    assert stage.client.end_transactions(several) == [EndAnswer.ENDED] * 3
+    assert stage.clock.monotonic() - before_s >= 0.7
+    assert stage.client.interruptions > before
+
+
+@played
+def test_a_leader_that_has_moved_is_found_although_metadata_lag(stage: ModelStage) -> None:
+    stage.broker.placement.lag_ms = 300
+    (part,) = stage.parts(stage.topic())
+    assert stage.client.stable_offsets([part]) == {part: 0}
+    stage.broker.leader_away(stage.clock.now_ms(), part, stage.clock.now_ms() + 1000)
+    before_s = stage.clock.monotonic()
+    assert stage.client.stable_offsets([part]) == {part: 0}
+    assert stage.clock.monotonic() - before_s >= 1.3
+
+
+@played
+def test_an_end_that_would_raise_the_epoch_is_not_taken(stage: ModelStage) -> None:
+    request = end_request(stage.prepared("a", stage.topic(), [1]), commit=True)
+    request._max_version = None
+    with pytest.raises(ValueError, match="EndTxn of version 5 raises the epoch"):
+        answer(stage.broker, stage.clock.now_ms(), 1, request)
+
+
+@played
 def test_a_lost_answer_to_a_commit_is_asked_again(stage: ModelStage) -> None:
     topic = stage.topic()
     one = stage.prepared("a", topic, [1])
-    stage.link.call_fates.append(True)
+    stage.hurt_requests("end", [Fate.LOSE_ANSWER])
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
     assert stage.hurt == 1
     assert stage.visible(topic) == {0: [1]}
 
 
-def test_a_commit_is_asked_again_while_its_markers_are_written() -> None:
-    stage = ModelStage("m", marker_delay_ms=200)
+@played
+def test_a_commit_is_asked_again_while_its_markers_are_written(stage: ModelStage) -> None:
+    stage.broker.marker_delay_ms = 200
     topic = stage.topic(3)
     one = stage.prepared("a", topic, range(20))
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
@@ -117,9 +167,11 @@ def test_a_commit_is_asked_again_while_its_markers_are_written() -> None:
     assert stage.clock.monotonic() >= 0.6
 
 
+@played
 def test_an_epoch_that_is_used_up_gives_a_new_producer_id(stage: ModelStage) -> None:
     topic = stage.topic()
-    epochs = [stage.client.fence(stage.tid("a"))[1] for _ in range(EPOCH_MAX)]
+    now_ms = stage.clock.now_ms()
+    epochs = [stage.broker.init_producer(now_ms, stage.tid("a"), 60_000)[1] for _ in range(EPOCH_MAX)]
     assert epochs == list(range(EPOCH_MAX))
     last = stage.prepared("a", topic, [1])
     assert last.producer_epoch == EPOCH_MAX
@@ -130,6 +182,7 @@ def test_an_epoch_that_is_used_up_gives_a_new_producer_id(stage: ModelStage) -> 
     assert stage.visible(topic) == {}
 
 
+@played
 def test_an_idle_id_expires(stage: ModelStage) -> None:
     one = stage.prepared("a", stage.topic(), [1])
     stage.client.end_transaction(one)
@@ -138,12 +191,12 @@ def test_an_idle_id_expires(stage: ModelStage) -> None:
     assert stage.client.end_transaction(one) is EndAnswer.UNKNOWN_PRODUCER
 
 
+@played
 def test_group_offsets_are_kept(stage: ModelStage) -> None:
     part = TopicPartition("in", 0)
-    client = ModelClient(stage.broker, stage.link)
-    client.mirror_offsets("group", {part: 7}, "ours")
+    stage.client.mirror_offsets("group", {part: 7}, "ours")
     assert stage.broker.group_offsets("group") == {part: (7, "ours")}
-    assert client.mirrored_texts("group") == {part: "ours"}
+    assert stage.client.mirrored_texts("group") == {part: "ours"}
     assert stage.broker.group_offsets("other") == {}
 
 
@@ -191,84 +244,33 @@ def test_a_marker_with_a_newer_epoch_shuts_the_older_one_out() -> None:
     assert _append(log, 0, 1) is Code.INVALID_PRODUCER_EPOCH
 
 
-# -- the reader --------------------------------------------------------------------------------------------------------
+# -- who leads ---------------------------------------------------------------------------------------------------------
 
 
-def _reader(stage: ModelStage, topic: str, next_offsets: dict[TopicPartition, int], until: str) -> ModelReader:
-    operator = SourceOperator(OperatorName("in"), (topic,), "raw", (), (), "earliest", until, "fail", {})
-    ends = (
-        {part: stage.broker.offsets(stage.clock.now_ms(), part).stable for part in next_offsets}
-        if until == "latest"
-        else {}
-    )
-    positions = SourcePositions(operator.name, tuple(sorted(next_offsets.items())), tuple(sorted(ends.items())))
-    reader = ModelReader(stage.broker, stage.link, operator, stage.parts(topic), positions, lambda: None)
-    reader.start()
-    return reader
-
-
-def _drain(stage: ModelStage, reader: ModelReader) -> tuple[list[int], dict[TopicPartition, int]]:
-    numbers: list[int] = []
-    ends: dict[TopicPartition, int] = {}
-    for _ in range(20):
-        stage.clock.sleep(0.1)
-        pending = reader.take(ROWS_MAX)
-        if pending is not None:
-            numbers += [int(message.value() or b"") for message in pending.messages]
-            ends.update(pending.ends)
-    return numbers, ends
-
-
-def test_a_reader_sees_what_is_committed_and_where_it_ends(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(100)))
-    stage.client.end_transaction(stage.prepared("b", topic, [777]), commit=False)
-    stage.prepared("c", topic, [888])
-    reader = _reader(stage, topic, {}, "never")
-    assert _drain(stage, reader) == (list(range(100)), {part: 103})
-    stage.client.fence(stage.tid("c"))
-    stage.client.end_transaction(stage.prepared("d", topic, [5]))
-    assert _drain(stage, reader) == ([5], {part: 107})
-
-
-def test_a_reader_goes_on_where_it_was(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(100)))
-    assert _drain(stage, _reader(stage, topic, {part: 90}, "never"))[0] == list(range(90, 100))
-
-
-def test_a_bounded_reader_knows_its_end(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(10)))
-    reader = _reader(stage, topic, {part: 0}, "latest")
-    _drain(stage, reader)
-    positions = reader.initial()
-    assert positions is not None
-    assert positions.end_offsets == {part: 11}
-
-
-def test_a_reader_stops_at_records_that_are_gone(stage: ModelStage) -> None:
-    topic = stage.topic()
-    (part,) = stage.parts(topic)
-    stage.client.end_transaction(stage.prepared("a", topic, range(10)))
-    stage.delete_records(part, 5)
-    reader = _reader(stage, topic, {part: 3}, "never")
-    with pytest.raises(SourceFailed, match="offset 3 is gone"):
-        _drain(stage, reader)
-
-
+@played
 def test_X08_whoever_was_away_leads_in_a_new_epoch(stage: ModelStage) -> None:
     topic = stage.topic()
     part, log = TopicPartition(topic, 0), TopicPartition(TRANSACTION_LOG, 0)
     before = stage.client.leaders([topic])
     assert {part, log} <= before.keys()
-    stage.broker.leader_away(part, stage.clock.now_ms() + 1000)
+    stage.broker.leader_away(stage.clock.now_ms(), part, stage.clock.now_ms() + 1000)
     assert stage.client.leaders([topic])[part] == Leader(-1, before[part].epoch + 1)
     stage.clock.sleep(2)
-    stage.broker.coordinator_away(stage.clock.now_ms())
+    stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms())
     after = stage.client.leaders([topic])
-    assert after[part] == Leader(before[part].node, before[part].epoch + 1)
+    assert after[part].node not in (-1, before[part].node)
+    assert after[part].epoch > before[part].epoch
     assert after[log].epoch == before[log].epoch + 1
+
+
+@played
+def test_X08_only_a_leader_of_the_epoch_that_is_asked_for_tells_offsets(stage: ModelStage) -> None:
+    topic = stage.topic()
+    part = TopicPartition(topic, 0)
+    stage.broker.leader_away(stage.clock.now_ms(), part, stage.clock.now_ms())
+    now_ms = stage.clock.now_ms()
+    (leader,) = (node for one, node in stage.client.leaders([topic]).items() if one == part)
+    for epoch, code in ((0, 74), (leader.epoch, 0), (leader.epoch + 1, 75)):
+        request = offsets_request([part], committed=False, epochs={part: epoch})
+        found = answer(stage.broker, now_ms, leader.node, request)
+        assert found.topics[0].partitions[0].error_code == code

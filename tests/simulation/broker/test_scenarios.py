@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.simulation.broker import scenarios_of_ids, scenarios_of_logs  # noqa: F401 - they register their scenarios
+from tests.simulation.broker import (  # noqa: F401 - they register their scenarios
+    scenarios_of_ids,
+    scenarios_of_logs,
+    scenarios_of_reading,
+    scenarios_of_requests,
+    scenarios_of_writing,
+)
 from tests.simulation.broker.scenario import SCENARIOS
 from tests.simulation.broker.stages import ModelStage, RealStage, Stage
 from tests.support.kafka_proxy import KafkaProxy, proxied_broker
@@ -39,6 +45,6 @@ def test_the_real_broker_plays_the_scenario(
 def _play(name: str, stage: Stage) -> None:
     run, expected = SCENARIOS[name]
     try:
-        assert run(stage) == expected
+        assert stage.play(lambda: run(stage)) == expected
     finally:
         stage.close()

@@ -1,36 +1,33 @@
 """The model broker: topics, the transaction coordinator, consumer groups' offsets. Pure: every request names the time.
 
 What happens by itself (time-outs, markers that follow a decision late, expiry of ids) is caught up with at the next
-request, in the order in which it was due. Faults are settings: `marker_delay_ms`, `coordinator_away`, `leader_away`.
+request, in the order in which it was due. Faults are settings: `marker_delay_ms`, `coordinator_away`, `leader_away`,
+and how old is what clients are told about nodes (`placement`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
-from tidegate.simulation.model_broker.log import Fetched, PartitionLog, Record, Stamp
+from tidegate.simulation.model_broker.log import Fetched, PartitionLog, ProducerEntry, Record, Stamp
+from tidegate.simulation.model_broker.placement import Placement
 from tidegate.sinks.batches import BatchHeader
-from tidegate.sinks.facts import (
-    TRANSACTION_LOG,
-    CoordinatorState,
-    Leader,
-    OpenTransaction,
-    ProducerProgress,
-    TopicFacts,
-    TransactionDescription,
-    TransactionListing,
-)
+from tidegate.sinks.facts import CoordinatorState, TopicFacts, TransactionDescription, TransactionListing
 
 ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
-NODE: Final = 1
-"""The one broker's number."""
+BATCH_BYTES_MAX: Final = 1_048_588
+"""Kafka's default of `max.message.bytes`."""
+
+
+NO_OFFSET: Final = -1
+ANY_EPOCH: Final = -1
 
 
 class Offsets(msgspec.Struct, frozen=True):
@@ -44,6 +41,7 @@ class Offsets(msgspec.Struct, frozen=True):
 class _Topic(msgspec.Struct, frozen=True):
     facts: TopicFacts
     logs: tuple[PartitionLog, ...]
+    settings: dict[str, str]
 
 
 class ModelBroker:
@@ -62,24 +60,25 @@ class ModelBroker:
         self._due_ms = 0
         """Before it nothing is due."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
-        self._leaders_away: dict[TopicPartition, int] = {}
-        self._elections: Counter[TopicPartition] = Counter()
+        self.placement = Placement()
         self.markers_lost = 0
         self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int) -> None:
+    def create_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
         """A new topic, or one made anew behind its deletion: it gets an id of its own."""
         self._topics_made += 1
         logs = tuple(PartitionLog() for _ in range(partitions))
-        self._topics[name] = _Topic(TopicFacts(f"topic-{self._topics_made}", partitions), logs)
+        facts = TopicFacts(str(UUID(int=self._topics_made)), partitions)
+        self._topics[name] = _Topic(facts, logs, {"max.message.bytes": str(BATCH_BYTES_MAX), **(settings or {})})
 
     def add_topic_partitions(self, name: str, partitions: int) -> None:
         """Let a topic grow to so many partitions."""
         topic = self._topics[name]
         added = tuple(PartitionLog() for _ in range(partitions - topic.facts.partitions))
-        self._topics[name] = _Topic(TopicFacts(topic.facts.topic_id, partitions), topic.logs + added)
+        facts = TopicFacts(topic.facts.topic_id, partitions)
+        self._topics[name] = _Topic(facts, topic.logs + added, topic.settings)
 
     def delete_topic(self, now_ms: int, name: str) -> None:
         """The topic and all its records are gone."""
@@ -95,17 +94,57 @@ class ModelBroker:
         """Id and partition count of those that exist."""
         return {name: self._topics[name].facts for name in names if name in self._topics}
 
+    def settings(self, name: str) -> Mapping[str, str]:
+        """Of a topic, as far as they are not the usual ones. Raises RequestRefused."""
+        if name not in self._topics:
+            raise RequestRefused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._topics[name].settings
+
     # -- faults ------------------------------------------------------------------------------------------------------
 
-    def coordinator_away(self, until_ms: int, code: Code = Code.NOT_COORDINATOR) -> None:
-        """The transaction coordinator moves or loads: every question to it is answered by `code` until then."""
+    def coordinator_away(self, now_ms: int, until_ms: int, code: Code = Code.NOT_COORDINATOR) -> None:
+        """Every coordinator loads what it has to know until then: at its node, or, with NOT_COORDINATOR, at the next
+        one. Whoever does not say which node it asks is answered by `code`.
+        """
+        self.placement.restart_coordinators(now_ms, steps=int(code is Code.NOT_COORDINATOR))
         self._coordinator_away = (until_ms, code)
-        self._elections[TopicPartition(TRANSACTION_LOG, 0)] += 1
 
-    def leader_away(self, partition: TopicPartition, until_ms: int) -> None:
-        """The partition has no leader: NOT_LEADER_OR_FOLLOWER until then, and no markers are written."""
-        self._leaders_away[partition] = until_ms
-        self._elections[partition] += 1
+    def leader_away(self, now_ms: int, partition: TopicPartition, until_ms: int) -> None:
+        """The partition has no leader until then, so no markers are written; then another one."""
+        self.placement.move_leader(partition, now_ms, until_ms)
+
+    def time_out(self, now_ms: int, prefix: str) -> TransactionalId | None:
+        """The time of the oldest open transaction is over, as for a broker whose clock has made a step; which one.
+
+        Only ids with the prefix count.
+        """
+        found = [
+            (entry.opened_at_ms, known)
+            for known, (_, entry) in self._open.items()
+            if entry.state is CoordinatorState.ONGOING and known.startswith(prefix)
+        ]
+        if not found:
+            return None
+        known = min(found)[1]
+        self._plan(known, now_ms, self._open[known][1])
+        self._catch_up(now_ms)
+        return known
+
+    def check_coordinator(self, now_ms: int, key: str, node: int) -> None:
+        """Raises RequestRefused where the node does not coordinate the id or group, or does not know it yet."""
+        if self.placement.coordinator(key, now_ms) != node:
+            raise RequestRefused(Code.NOT_COORDINATOR)
+        if now_ms < self._coordinator_away[0]:
+            raise RequestRefused(Code.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def check_leader(self, now_ms: int, partition: TopicPartition, node: int, epoch: int = ANY_EPOCH) -> None:
+        """Raises RequestRefused where the node does not lead the partition, or in another epoch."""
+        self._log(partition)
+        present = self.placement.leader_epoch(partition, now_ms)
+        if epoch not in (ANY_EPOCH, present):
+            raise RequestRefused(Code.FENCED_LEADER_EPOCH if epoch < present else Code.UNKNOWN_LEADER_EPOCH)
+        if self.placement.leader(partition, now_ms) != node:
+            raise RequestRefused(Code.NOT_LEADER_OR_FOLLOWER)
 
     # -- the transaction coordinator -----------------------------------------------------------------------------------
 
@@ -151,12 +190,13 @@ class ModelBroker:
         self._enter(now_ms)
         return self._coordinator.describe(transactional_id)
 
-    def list_transactions(self, now_ms: int) -> list[TransactionListing]:
-        """All ids and their states."""
+    def list_transactions(self, now_ms: int, node: int | None = None) -> list[TransactionListing]:
+        """All ids that a node coordinates (None: all), and their states."""
         self._enter(now_ms)
         return [
             TransactionListing(known, entry.producer_id, entry.state)
             for known, entry in sorted(self._coordinator.entries.items())
+            if node is None or self.placement.coordinator(known, now_ms) == node
         ]
 
     # -- leaders of partitions ---------------------------------------------------------------------------------------
@@ -171,45 +211,28 @@ class ModelBroker:
     ) -> int:
         """Append one batch; its base offset."""
         log = self._lead(now_ms, partition)
+        self._check_records(now_ms, self._topics[partition.topic].settings, records)
         if stamp is not None and stamp.transactional and transactional_id is not None:
             entry = log.producers.get(stamp.producer_id)
             if entry is None or entry.epoch != stamp.epoch or entry.open_since is None:
                 self._verify(log, partition, stamp, transactional_id)
         return log.append(stamp, records)
 
-    def leaders(self, now_ms: int, names: Iterable[str]) -> dict[TopicPartition, Leader]:
-        """Who leads the partitions of topics and of the transaction log (Metadata)."""
-        log = TopicPartition(TRANSACTION_LOG, 0)
-        known = {name: self._topics[name].facts.partitions for name in names if name in self._topics}
-        wanted = [TopicPartition(name, number) for name, count in known.items() for number in range(count)]
-        away = {part for part in wanted if now_ms < self._leaders_away.get(part, 0)}
-        return {part: Leader(-1 if part in away else NODE, self._elections[part]) for part in [*wanted, log]}
+    def producers(self, now_ms: int, partition: TopicPartition) -> dict[int, ProducerEntry]:
+        """What the leader knows of each producer id (DescribeProducers)."""
+        return dict(self._lead(now_ms, partition).producers)
 
-    def producer_progress(
-        self, now_ms: int, partition: TopicPartition, producer_id: int, epoch: int
-    ) -> ProducerProgress | None:
-        """What the leader counted for (producer id, epoch) (DescribeProducers); None: it does not know it."""
-        entry = self._lead(now_ms, partition).producers.get(producer_id)
-        if entry is None or entry.epoch != epoch:
-            return None
-        return ProducerProgress(-1 if entry.open_since is None else entry.open_since, entry.last_sequence + 1)
-
-    def open_transactions(self, now_ms: int, partition: TopicPartition) -> list[OpenTransaction]:
-        """Everything open in a partition (DescribeProducers), in log order."""
-        found = [
-            OpenTransaction(partition, producer_id, entry.epoch, entry.open_since, -1)
-            for producer_id, entry in self._lead(now_ms, partition).producers.items()
-            if entry.open_since is not None
-        ]
-        return sorted(found, key=lambda one: one.start_offset)
-
-    def write_marker(self, now_ms: int, opened: OpenTransaction, epoch: int, commit: bool) -> None:
+    def write_marker(
+        self, now_ms: int, partition: TopicPartition, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int
+    ) -> None:
         """End a transaction in one partition (WriteTxnMarkers)."""
-        log = self._lead(now_ms, opened.partition)
-        known = log.producers.get(opened.producer_id)
+        log = self._lead(now_ms, partition)
+        known = log.producers.get(producer_id)
         if known is not None and epoch < known.epoch:
             raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
-        log.append_marker(opened.producer_id, epoch, commit)
+        if known is not None and coordinator_epoch < known.coordinator_epoch:
+            raise RequestRefused(Code.TRANSACTION_COORDINATOR_FENCED)
+        log.append_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
 
     def end_offset(self, partition: TopicPartition) -> int:
         """Behind the last batch, for an observer: nothing is asked."""
@@ -219,6 +242,11 @@ class ModelBroker:
         """Start, last stable offset and end (ListOffsets)."""
         log = self._lead(now_ms, partition)
         return Offsets(log.start_offset, log.stable_offset, log.end_offset)
+
+    def offset_at(self, now_ms: int, partition: TopicPartition, at_ms: int, *, committed: bool) -> int:
+        """Of the first record that is not older; NO_OFFSET when there is none."""
+        found = self._lead(now_ms, partition).offset_at(at_ms, committed=committed)
+        return NO_OFFSET if found is None else found
 
     def fetch(self, now_ms: int, partition: TopicPartition, offset: int, *, committed: bool, limit: int) -> Fetched:
         """Records for a read-committed or a read-uncommitted reader."""
@@ -230,9 +258,9 @@ class ModelBroker:
 
     # -- consumer groups -----------------------------------------------------------------------------------------------
 
-    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str) -> None:
+    def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Keep a group's offsets, each with a text."""
-        self._groups.setdefault(group, {}).update({part: (offset, text) for part, offset in offsets.items()})
+        self._groups.setdefault(group, {}).update(offsets)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
         """What was mirrored to a group."""
@@ -252,7 +280,7 @@ class ModelBroker:
         """A request to the partition's leader. Raises RequestRefused while there is none."""
         self._catch_up(now_ms)
         log = self._log(partition)
-        if now_ms < self._leaders_away.get(partition, 0):
+        if not self.placement.is_led(partition, now_ms):
             raise RequestRefused(Code.NOT_LEADER_OR_FOLLOWER)
         return log
 
@@ -261,6 +289,17 @@ class ModelBroker:
         if topic is None or not 0 <= partition.partition < topic.facts.partitions:
             raise RequestRefused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.logs[partition.partition]
+
+    @staticmethod
+    def _check_records(now_ms: int, settings: Mapping[str, str], records: Sequence[Record]) -> None:
+        """The topic's rules; one bad record, and none of its batch is taken."""
+        if sum(record.size_bytes for record in records) > int(settings["max.message.bytes"]):
+            raise RequestRefused(Code.MESSAGE_TOO_LARGE)
+        if settings.get("cleanup.policy") == "compact" and any(record.key is None for record in records):
+            raise RequestRefused(Code.INVALID_RECORD)
+        ahead_ms = settings.get("message.timestamp.after.max.ms")
+        if ahead_ms is not None and any(record.timestamp_ms > now_ms + int(ahead_ms) for record in records):
+            raise RequestRefused(Code.INVALID_TIMESTAMP)
 
     def _verify(
         self, log: PartitionLog, partition: TopicPartition, stamp: Stamp, transactional_id: TransactionalId
@@ -303,9 +342,11 @@ class ModelBroker:
         """
         partition = min(entry.partitions)
         topic = self._topics.get(partition.topic)
-        if now_ms < self._leaders_away.get(partition, 0):
+        if not self.placement.is_led(partition, now_ms):
             self.markers_lost += 1
         elif topic is not None and partition.partition < topic.facts.partitions:
-            topic.logs[partition.partition].append_marker(entry.producer_id, entry.epoch, entry.commits)
+            coordinator_epoch = self.placement.coordinator_epoch(now_ms)
+            log = topic.logs[partition.partition]
+            log.append_marker(entry.producer_id, entry.epoch, entry.commits, coordinator_epoch, now_ms)
         self._coordinator.marker_written(entry, partition, now_ms)
         return entry.preparing

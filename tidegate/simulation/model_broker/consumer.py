@@ -1,61 +1,242 @@
-"""The model's stand-in for `confluent_kafka.Consumer`, as far as a salvage uses it: assign, consume, close."""
+"""The model's `confluent_kafka.Consumer`: one client of librdkafka that reads partitions which it is told to read.
+
+It fetches ahead, one request at a time for each node, and repeats what fails. What it says of ends, of offsets that are
+gone and of brokers that do not answer was measured at librdkafka 2.16 with a real broker. Not modelled: groups with
+members, the time after which a deleted topic is noticed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import confluent_kafka as ck
+import msgspec
 
 from tidegate.ids import TopicPartition
+from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
-from tidegate.simulation.model_broker.codes import RequestRefused
-from tidegate.simulation.model_broker.link import Link, LinkLost
+from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.log import Fetched
 from tidegate.simulation.model_broker.messages import make_message
+from tidegate.simulation.model_broker.metadata import read_metadata
+from tidegate.simulation.model_broker.placement import NOBODY
+from tidegate.simulation.port import BrokerPort, Connection, LinkLost, LinkSilent
 
-POLL_S: Final = 0.05
+FETCH_RECORDS: Final = 32
+QUEUED_MAX: Final = 128
+IDLE_S: Final = 0.05
+RETRY_S: Final = 0.1
+
+_Answers = dict[TopicPartition, Fetched | Code]
+
+# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+
+
+class _Place(msgspec.Struct, eq=False):
+    """Where a partition is read."""
+
+    partition: TopicPartition
+    offset: int
+    ended_at: int = -1
+    """Offset of the last end that was reported."""
+    stopped: bool = False
+    """Paused, or there is nothing to read at its offset."""
+    asked: bool = False
+    """Its answer is on its way."""
 
 
 class ModelConsumer:
-    """Reads partitions by turns; `config` says whether read-committed. Loses nothing, and skips only what is not there.
+    """See confluent_kafka.Consumer, as far as `sources.reader` and `sinks.salvager` use it."""
 
-    As with the real one, a failed request gives no message and is repeated by the next `consume`.
-    """
-
-    def __init__(self, broker: ModelBroker, link: Link, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        broker: ModelBroker,
+        port: BrokerPort,
+        config: Mapping[str, Any],
+        on_error: Callable[[ck.KafkaError], None] | None = None,
+    ) -> None:
         self._broker = broker
-        self._link = link
+        self._port = port
         self._committed = config.get("isolation.level", "read_committed") == "read_committed"
-        self._places: dict[TopicPartition, int] = {}
+        self._reports_ends = bool(config.get("enable.partition.eof", False))
+        self._on_error = on_error
+        self._errors: deque[ck.KafkaError] = deque(maxlen=8)
+        self._places: dict[TopicPartition, _Place] = {}
+        self._queue: deque[ck.Message] = deque()
+        self._connections: dict[int, Connection] = {}
+        self._changed = SimCondition(port.kernel)
+        self._timer = False
+        self._closed = False
 
-    def assign(self, places: Sequence[ck.TopicPartition]) -> None:
-        """Read from these offsets on."""
-        self._places = {TopicPartition(place.topic, place.partition): place.offset for place in places}
+    # -- the interface -------------------------------------------------------------------------------------------------
 
-    def consume(self, limit: int, timeout_s: float) -> list[ck.Message]:
-        """The next messages of the first partition that has any; none when the time is over."""
-        deadline_s = self._link.clock.monotonic() + timeout_s
-        while True:
-            for partition, offset in list(self._places.items()):
-                fetched = self._fetch(partition, offset, limit)
-                self._places[partition] = fetched.next_offset
-                if fetched.records:
-                    return [make_message(partition, at, record) for at, record in fetched.records]
-            if self._link.clock.monotonic() >= deadline_s:
-                return []
-            self._link.clock.sleep(POLL_S)
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer."""
+        self._places.clear()
+        self._queue.clear()
+        self.incremental_assign(partitions)
+
+    def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer."""
+        for wanted in partitions:
+            partition = TopicPartition(wanted.topic, wanted.partition)
+            self._places[partition] = _Place(partition, wanted.offset)
+        self._fetch()
+
+    def pause(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer; what has been fetched of them is dropped."""
+        paused = {TopicPartition(one.topic, one.partition) for one in partitions}
+        for partition in paused:
+            self._places[partition].stopped = True
+        kept = [message for message in self._queue if _partition_of(message) not in paused]
+        self._queue = deque(kept)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        """See Consumer."""
+        self._changed.wait_for(lambda: len(self._queue) >= num_messages, timeout)
+        while self._errors and self._on_error is not None:
+            self._on_error(self._errors.popleft())
+        taken = [self._queue.popleft() for _ in range(min(num_messages, len(self._queue)))]
+        self._fetch()
+        return taken
+
+    def get_watermark_offsets(
+        self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """See Consumer."""
+        assert not cached
+        wanted = TopicPartition(partition.topic, partition.partition)
+        try:
+            return self._port.call("offsets", lambda: self._read_bounds(wanted), timeout)
+        except RequestRefused as refused:
+            unknown = refused.code is Code.UNKNOWN_TOPIC_OR_PARTITION
+            raise _failed(ck.KafkaError._UNKNOWN_PARTITION if unknown else int(refused.code)) from None
+        except LinkSilent:
+            raise _failed(ck.KafkaError._TIMED_OUT) from None
+        except LinkLost:
+            raise _failed(ck.KafkaError._TRANSPORT) from None
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """See Consumer."""
+        return read_metadata(self._broker, self._port, topic, timeout)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """See Consumer."""
+        self._closed = True
 
-    def _fetch(self, partition: TopicPartition, offset: int, limit: int) -> Fetched:
-        try:
-            return self._link.call(
-                "consume",
-                lambda: self._broker.fetch(
-                    self._link.clock.now_ms(), partition, offset, committed=self._committed, limit=limit
-                ),
+    # -- fetching ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        """Ask every node that is not asked already for the partitions that it is said to lead."""
+        if self._closed or len(self._queue) >= QUEUED_MAX:
+            return
+        now_ms = self._port.clock.now_ms()
+        wanted: dict[int, list[_Place]] = {}
+        for place in self._places.values():
+            if not place.stopped and not place.asked:
+                wanted.setdefault(self._broker.placement.told_leader(place.partition, now_ms), []).append(place)
+        for node, places in wanted.items():
+            if node == NOBODY:
+                self._come_again(RETRY_S)
+                continue
+            if node not in self._connections:
+                self._connections[node] = self._port.connect()
+            for place in places:
+                place.asked = True
+            asked = {place.partition: place.offset for place in places}
+            self._connections[node].post(
+                "fetch",
+                partial(self._read, node, asked),
+                partial(self._on_fetched, places),
+                partial(self._on_lost, places),
             )
-        except (LinkLost, RequestRefused):
-            return Fetched([], offset)
+
+    def _read(self, node: int, asked: Mapping[TopicPartition, int]) -> _Answers:
+        """At the broker."""
+        now_ms, answers = self._port.clock.now_ms(), dict[TopicPartition, Fetched | Code]()
+        for partition, offset in asked.items():
+            try:
+                self._broker.check_leader(now_ms, partition, node)
+                answers[partition] = self._broker.fetch(
+                    now_ms, partition, offset, committed=self._committed, limit=FETCH_RECORDS
+                )
+            except RequestRefused as refused:
+                answers[partition] = refused.code
+        return answers
+
+    def _on_fetched(self, places: list[_Place], answers: _Answers) -> None:
+        moved = retry = False
+        for place in places:
+            place.asked = False
+            if place.stopped or self._places.get(place.partition) is not place:
+                continue  # paused, or assigned anew meanwhile
+            answer = answers[place.partition]
+            if isinstance(answer, Code):
+                retry = True
+                self._take_refusal(place, answer)
+            else:
+                moved |= bool(answer.records)
+                self._take(place, answer)
+        if moved or self._queue:
+            self._changed.notify_all()
+        if moved and not retry:
+            self._fetch()
+        else:
+            self._come_again(RETRY_S if retry else IDLE_S)
+
+    def _take(self, place: _Place, answer: Fetched) -> None:
+        self._queue.extend(make_message(place.partition, at, record) for at, record in answer.records)
+        place.offset = answer.next_offset
+        if not answer.records and self._reports_ends and place.ended_at != place.offset:
+            place.ended_at = place.offset
+            self._queue.append(_event(ck.KafkaError._PARTITION_EOF, place))
+
+    def _take_refusal(self, place: _Place, code: Code) -> None:
+        if code is Code.OFFSET_OUT_OF_RANGE:
+            place.stopped = True
+            self._queue.append(_event(ck.KafkaError._AUTO_OFFSET_RESET, place))
+
+    def _on_lost(self, places: list[_Place]) -> None:
+        for place in places:
+            place.asked = False
+        away = self._port.broker_away
+        self._errors.append(ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN if away else ck.KafkaError._TRANSPORT))
+        self._come_again(RETRY_S)
+
+    def _come_again(self, seconds: float) -> None:
+        """At most one such timer is set: whoever consumes fetches at once, too."""
+        if not self._timer and not self._closed:
+            self._timer = True
+            self._port.after(seconds, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = False
+        self._fetch()
+
+    def _read_bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """At the broker."""
+        now_ms = self._port.clock.now_ms()
+        node = self._broker.placement.told_leader(partition, now_ms)
+        self._broker.check_leader(now_ms, partition, node)
+        bounds = self._broker.offsets(now_ms, partition)
+        return bounds.start, bounds.stable if self._committed else bounds.end
+
+
+def _partition_of(message: ck.Message) -> TopicPartition:
+    return TopicPartition(message.topic() or "", message.partition() or 0)
+
+
+def _event(code: int, place: _Place) -> ck.Message:
+    return ck.Message(
+        error=ck.KafkaError(code),
+        topic=place.partition.topic,
+        partition=place.partition.partition,
+        offset=place.offset,
+    )
+
+
+def _failed(code: int) -> ck.KafkaException:
+    return ck.KafkaException(ck.KafkaError(code, "Failed to get watermark offsets"))

@@ -18,6 +18,7 @@ from tidegate.sinks.batches import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 NO_SEQUENCE: Final = -1
+RECORD_OVERHEAD_BYTES: Final = 20
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -27,6 +28,11 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes | None
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """In a batch, about."""
+        return len(self.key or b"") + len(self.value or b"") + RECORD_OVERHEAD_BYTES
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -47,6 +53,8 @@ class ProducerEntry(msgspec.Struct):
     """First and last sequence of the newest batches."""
     open_since: int | None = None
     """First offset of the open transaction."""
+    coordinator_epoch: int = -1
+    """Of the last marker; -1 without one."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -59,6 +67,7 @@ class Fetched(msgspec.Struct, frozen=True):
 class _Batch(msgspec.Struct, frozen=True):
     header: BatchHeader
     records: tuple[Record, ...]
+    marked_at_ms: int = 0
 
 
 class PartitionLog:
@@ -90,20 +99,32 @@ class PartitionLog:
         self._add(_Batch(header, tuple(records)))
         return header.base_offset
 
-    def append_marker(self, producer_id: int, epoch: int, commits: bool) -> None:
+    def append_marker(
+        self, producer_id: int, epoch: int, commits: bool, coordinator_epoch: int = 0, now_ms: int = 0
+    ) -> None:
         """End the transaction of a producer id here. A newer epoch than the data's shuts the older one out."""
         entry = self.producers.setdefault(producer_id, ProducerEntry(epoch))
         if entry.epoch != epoch:
             entry.epoch, entry.last_sequence, entry.recent = epoch, NO_SEQUENCE, ()
         if entry.open_since is not None and not commits:
             self._aborted[producer_id].append((entry.open_since, self.end_offset))
-        entry.open_since = None
+        entry.open_since, entry.coordinator_epoch = None, coordinator_epoch
         offset = self.end_offset
-        self._add(_Batch(BatchHeader(offset, offset, producer_id, epoch, NO_SEQUENCE, 1, True, commits), ()))
+        self._add(_Batch(BatchHeader(offset, offset, producer_id, epoch, NO_SEQUENCE, 1, True, commits), (), now_ms))
 
     def delete_before(self, offset: int) -> None:
         """Retention, or a deletion of records: the log now starts at `offset`."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+
+    def offset_at(self, at_ms: int, *, committed: bool) -> int | None:
+        """Of the first record that is not older: whosever it is, aborted ones and markers too."""
+        end = self.stable_offset if committed else self.end_offset
+        for batch in self._from(self.start_offset):
+            times_ms = [record.timestamp_ms for record in batch.records] or [batch.marked_at_ms]
+            for offset, time_ms in enumerate(times_ms, batch.header.base_offset):
+                if time_ms >= at_ms and self.start_offset <= offset < end:
+                    return offset
+        return None
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """Every batch that ends at or behind `offset`. Raises RequestRefused."""

@@ -1,11 +1,12 @@
-"""A helper thread with a bounded queue of jobs: what would block the slot loop runs here and posts its result."""
+"""Threads for what blocks, and what they wait with. The simulation hands in virtual ones."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from typing import Final
+from types import TracebackType
+from typing import Final, Protocol
 
 JOBS_MAX: Final = 64
 
@@ -27,7 +28,7 @@ class HelperThread:
         self._jobs.put_nowait(job)
 
     def stop(self) -> None:
-        """Let the thread end behind the jobs that are queued."""
+        """Let the thread end after the jobs that are queued."""
         if self._started:
             self._jobs.put_nowait(None)
 
@@ -47,3 +48,33 @@ class HelperThread:
             except BaseException as error:  # noqa: BLE001 - reported to the loop, which fails the attempt with it
                 self._on_error(error)
             del job  # a job holds a producer; dropping the last reference here keeps that work off the loop
+
+
+class Condition(Protocol):
+    """What is used of threading.Condition."""
+
+    def __enter__(self) -> object:
+        """Take the lock."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """Give it back."""
+
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:
+        """Until the predicate holds, or the time is over; what it says last."""
+
+    def notify_all(self) -> None:
+        """Let everybody who waits look again."""
+
+
+class Threads:
+    """The real ones."""
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        """A thread for what blocks."""
+        return HelperThread(name, on_error)
+
+    def condition(self) -> Condition:
+        """For threads that wait for each other."""
+        return threading.Condition()

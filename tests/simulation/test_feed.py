@@ -1,0 +1,96 @@
+"""What arrives while a schedule is played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.campaign import quiet
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.feed import RECORDS_MAX, WAITING_MAX
+from tidegate.simulation.workload import Workload
+from tidegate.simulation.world import World
+
+PLAIN = msgspec.structs.replace(
+    draw_schedule(1).workload, topology="union", partitions=2, backlog=7, burst=3, gap_s=0.1, wave=0, noisy=False
+)
+
+
+def world_of(workload: Workload) -> World:
+    with quiet() as workers:
+        return World(msgspec.structs.replace(draw_schedule(1), workload=workload), workers)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = world_of(PLAIN)
+    yield made
+    made.kernel.close()
+
+
+def appended(world: World, topic: str) -> int:
+    counts = world.broker.topics([topic])[topic].partitions
+    return sum(world.broker.end_offset(TopicPartition(topic, number)) for number in range(counts))
+
+
+def test_the_backlog_is_there_at_once_and_bursts_follow_until_it_is_stopped(world: World) -> None:
+    world.feed.start(7)
+    assert len(world.feed.records) == 7
+    world.kernel.run(1.0)
+    grown = len(world.feed.records)
+    assert 7 + 6 <= grown <= 7 + 3 * 20
+    world.feed.stop()
+    world.kernel.run(1.0)
+    assert len(world.feed.records) == grown
+    assert appended(world, "orders") + appended(world, "returns") == grown
+
+
+def test_records_are_numbered_in_the_order_of_their_arrival(world: World) -> None:
+    world.feed.start(20)
+    world.kernel.run(0.5)
+    assert [record.id for record in world.feed.records] == list(range(len(world.feed.records)))
+
+
+def test_nothing_arrives_while_too_much_waits(world: World) -> None:
+    world.feed.start(0)
+    world.kernel.run(60.0)
+    assert WAITING_MAX <= len(world.feed.records) < WAITING_MAX + 3
+    world.processed_count = 50
+    world.kernel.run(60.0)
+    assert WAITING_MAX + 50 <= len(world.feed.records) < WAITING_MAX + 53
+
+
+def test_a_wave_brings_what_is_lacking_for_so_many_to_wait() -> None:
+    world = world_of(msgspec.structs.replace(PLAIN, wave=40))
+    world.feed.start(0)
+    world.kernel.run(5.0)
+    assert len(world.feed.records) >= 40
+
+
+def test_a_topic_that_grows_takes_records_in_its_new_partition() -> None:
+    world = world_of(msgspec.structs.replace(PLAIN, topology="totals", partitions=1, customers=9, growing=True))
+    world.feed.start(0)
+    for _ in range(10):
+        world.kernel.run(5.0)
+        world.processed_count = len(world.feed.records)
+    assert world.broker.topics(["orders"])["orders"].partitions == 3
+    assert {record.place.partition for record in world.feed.records} == {0, 1, 2}
+    assert world.reach.counts["topics grown"] == 2
+
+
+def test_aborted_noise_lies_between_the_records(world: World) -> None:
+    noisy = world_of(msgspec.structs.replace(PLAIN, noisy=True))
+    noisy.feed.start(5)
+    for _ in range(5):
+        noisy.kernel.run(2.0)
+        noisy.processed_count = noisy.feed._count_appended()
+    assert appended(noisy, "orders") + appended(noisy, "returns") > len(noisy.feed.records)
+
+
+def test_there_is_an_end_to_it(world: World) -> None:
+    world.feed.append(RECORDS_MAX)
+    world.feed.append(1)
+    assert len(world.feed.records) == RECORDS_MAX

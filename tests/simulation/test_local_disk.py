@@ -1,0 +1,44 @@
+"""Schedules with real RocksDB: the same run as in memory, and nothing is left of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tidegate.simulation import local_disk
+from tidegate.simulation.campaign import quiet, tell
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.world import Result, play
+from tidegate.state.rocks import RocksState
+
+SEEDS = range(1, 9)
+
+
+def played(seed: int, *backends: str) -> Result:
+    schedule = draw_schedule(seed)
+    workload = msgspec.structs.replace(schedule.workload, topology="both", backends=backends)
+    with quiet() as workers:
+        return play(msgspec.structs.replace(schedule, workload=workload), workers)
+
+
+@pytest.mark.slow
+def test_a_seed_is_the_same_run_whatever_keeps_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both backends, one after the other too, give the same state files at the same moments."""
+    written = 0
+    real = RocksState._put
+
+    def put(*arguments: object) -> None:
+        nonlocal written
+        written += 1
+        real(*arguments)  # type: ignore[arg-type]  # as they come
+
+    monkeypatch.setattr(local_disk, "IN_MEMORY", tmp_path)
+    monkeypatch.setattr(RocksState, "_put", put)
+    for seed in SEEDS:
+        results = [played(seed, *backends) for backends in (("memory",), ("rocksdb",), ("rocksdb", "memory"))]
+        assert not results[0].problems, tell(results[0], None)
+        assert len({result.trace.digest for result in results}) == 1, f"seed {seed}"
+    assert written
+    assert list(tmp_path.iterdir()) == []

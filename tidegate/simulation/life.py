@@ -1,0 +1,194 @@
+"""The course of one schedule: some quiet checkpoints, then faults, then calm, in which everything must come right; and
+once more from the end of it, because whatever was committed always starts again.
+
+Most of what a schedule is to show needs work before it: a checkpoint to go back to, increments, transactions that wait
+for their end. So faults begin when a number of checkpoints has been committed, and as many are committed after the last
+fault, with new input in each.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tidegate.simulation.world import World
+
+CALM_AFTER_S: Final = 1.0
+"""After the last moment of the faults."""
+SEVERAL: Final = 5
+LOOK_S: Final = 0.25
+QUIET_S: Final = 90.0
+"""Virtual time for the checkpoints before the first fault."""
+RECOVERY_S: Final = 60.0
+"""Between the end of the last disturbance and the next committed checkpoint."""
+LIVENESS_S: Final = 120.0
+"""Between the end of the last disturbance and the end of all work."""
+ENDED_S: Final = 60.0
+"""Between the end of the last daemon and that of the last slot."""
+AGAIN_S: Final = 60.0
+"""For everything that follows another start."""
+AGAIN_RECORDS: Final = 5
+"""That come at once for the daemon that is started again, besides those at a trickle."""
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the parts are. Checkpoints count when they are committed and have processed something."""
+
+    quiet: int = 0
+    """Checkpoints before the first fault; 0: faults begin with the first daemon."""
+    faults_s: float
+    """From the first moment of a fault to the last one."""
+    after: int = 1
+    """Checkpoints after the last disturbance."""
+    away_s: float = 1.0
+    """Between the end and the other start."""
+
+
+class Phase(Enum):
+    """Where a schedule stands."""
+
+    QUIET = "no fault yet"
+    FAULTS = "faults"
+    CALM = "no fault any more, input flows"
+    DRAINING = "what is there is processed"
+    STOPPING = "the final checkpoint"
+    RESTING = "the daemon has ended, slots follow"
+    OVER = "nothing follows"
+
+
+class Course:
+    """Moves a world from phase to phase. What does not come in time is a violation and the end."""
+
+    def __init__(self, world: World) -> None:
+        self.phase = Phase.QUIET
+        self.recovered_s = 0.0
+        """From the end of the last disturbance to the next committed checkpoint."""
+        self.quiet = 0
+        """Checkpoints that were committed before the first fault."""
+        self.after = 0
+        """And after the last disturbance."""
+        self._world = world
+        self._life = world.schedule.life
+        self._again = False
+        self._healthy_at = 0.0
+        self._deadline: tuple[float, str] = (0.0, "")
+
+    @property
+    def finished(self) -> bool:
+        """Nobody starts a daemon again."""
+        return self.phase in (Phase.RESTING, Phase.OVER)
+
+    def begin(self) -> None:
+        """The first daemon starts."""
+        self._world.feed.start(self._world.schedule.workload.backlog)
+        if self._life.quiet:
+            self._expect(QUIET_S, f"{self._life.quiet} checkpoints without a fault")
+        else:
+            self._begin_faults()
+        self._look()
+
+    def on_completed(self) -> None:
+        """A checkpoint with new records in it is committed."""
+        if self.phase is Phase.QUIET:
+            self.quiet += 1
+            if self.quiet == SEVERAL:
+                self._world.reach.note(f"schedules with {SEVERAL} checkpoints before the first fault")
+            if self.quiet == self._life.quiet:
+                self._world.kernel.at(0.0, self._begin_faults)
+        elif self.phase is Phase.CALM and self._world.kernel.now >= self._healthy_at:
+            self._after_one()
+
+    def on_ended(self, *, finished: bool) -> None:
+        """A daemon has ended: as it was asked to, or a bounded one by itself; else the next one must be asked again."""
+        if self.phase not in (Phase.DRAINING, Phase.STOPPING):
+            return
+        if finished and self._world.is_complete():
+            self.phase = Phase.RESTING
+            self._expect(ENDED_S, "the end of every slot")
+        else:
+            self.phase = Phase.DRAINING
+
+    # -- the phases ----------------------------------------------------------------------------------------------------
+
+    def _begin_faults(self) -> None:
+        world = self._world
+        self.phase = Phase.FAULTS
+        self._deadline = (0.0, "")
+        world.trace.tell("faults begin")
+        world.faults.begin()
+        for fault in world.faults.timed:
+            assert fault.at_s is not None
+            world.kernel.at(fault.at_s, lambda fault=fault: world.striker.strike(fault))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        world.kernel.at(self._life.faults_s + CALM_AFTER_S, self._calm)
+
+    def _calm(self) -> None:
+        """No more faults: now everything must come to its end."""
+        world = self._world
+        world.trace.tell("the faults are over")
+        self.phase = Phase.CALM
+        world.end_faults()
+        self._healthy_at = max(world.kernel.now, world.faults.until_s)
+        self._expect(self._healthy_at - world.kernel.now + RECOVERY_S, "a committed checkpoint")
+
+    def _after_one(self) -> None:
+        now = self._world.kernel.now
+        if not self.after and not self._again:
+            self.recovered_s = now - self._healthy_at
+            self._expect(LIVENESS_S - self.recovered_s, f"{self._life.after} checkpoints and the end of all work")
+        self.after += 1
+        if self.after == SEVERAL:
+            self._world.reach.note(f"schedules with {SEVERAL} checkpoints after the last fault")
+        if self._again or self.after >= self._life.after:
+            self.phase = Phase.DRAINING
+            self._world.feed.stop()
+
+    def _stop(self) -> None:
+        world = self._world
+        world.trace.tell("all output is committed: final checkpoint")
+        self.phase = Phase.STOPPING
+        for daemon in world.daemons:
+            if daemon.process.alive:
+                daemon.request_stop()
+
+    def _rest(self) -> None:
+        """Everybody is gone."""
+        world = self._world
+        if self._again:
+            self.phase = Phase.OVER
+            world.kernel.stop()
+            return
+        self._again = True
+        world.kernel.at(self._life.away_s, self._start_again)
+
+    def _start_again(self) -> None:
+        world = self._world
+        world.trace.tell("started once more")
+        self.phase = Phase.CALM
+        self._healthy_at = world.kernel.now
+        self._expect(AGAIN_S, "all work of the daemon that was started again")
+        world.feed.start(AGAIN_RECORDS)
+        world.start_daemon_in(0.0)
+        self._look()
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def _expect(self, seconds: float, what: str) -> None:
+        self._deadline = (self._world.kernel.now + seconds, f"{what} did not come within {seconds:.0f} s")
+
+    def _look(self) -> None:
+        world = self._world
+        at_s, what = self._deadline
+        if what and world.kernel.now > at_s:
+            world.problems.append(f"{self.phase.value}: {what}")
+            world.kernel.stop()
+            return
+        world.watch.look()
+        if self.phase is Phase.DRAINING and world.is_running and world.is_complete():
+            self._stop()
+        elif self.phase is Phase.RESTING and not any(process.alive for process in world.kernel.processes):
+            self._rest()
+            return
+        world.kernel.at(LOOK_S, self._look)

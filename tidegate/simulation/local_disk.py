@@ -1,0 +1,56 @@
+"""The local disks of slots: real RocksDB in a directory of its own, in memory where there is such a place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.state.rocks import RocksLimits, RocksState
+
+if TYPE_CHECKING:
+    from tidegate.simulation.kernel import Process
+    from tidegate.state.base import GroupsOf
+    from tidegate.state.snapshot import StateShape
+
+IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made there
+LIMITS: Final = RocksLimits(cache_bytes=1 << 20, write_buffer_bytes=1 << 20)
+
+
+class LocalDisks:
+    """Of one world; everything on them is gone with their processes, or with the world."""
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+        self._opened: list[_State] = []
+
+    def open(
+        self, process: Process, operator: str, name: str, shape: StateShape, groups_of: GroupsOf, retained: int
+    ) -> RocksState[Any]:
+        """A new state of a process."""
+        if self._directory is None:
+            base = IN_MEMORY if IN_MEMORY.is_dir() else None
+            self._directory = Path(tempfile.mkdtemp(prefix="tidegate-simulated-", dir=base))
+        state = _State(operator, name, shape, groups_of, retained, parent=self._directory, limits=LIMITS)
+        self._opened.append(state)
+        process.at_death.append(state.close)
+        return state
+
+    def close(self) -> None:
+        """Remove everything."""
+        for state in self._opened:
+            state.close()
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class _State(RocksState[Any]):
+    """Closed once, by its process or after its death."""
+
+    _closed = False
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            super().close()

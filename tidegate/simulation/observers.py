@@ -1,0 +1,196 @@
+"""Parts of the product that say what they do: nothing is changed, only counted, and what must never happen is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.events import (
+    AckRefused,
+    CheckpointFailure,
+    DeclineReceived,
+    Event,
+    Instruction,
+    NotifyAborted,
+    NotifyCompleted,
+)
+from tidegate.coordinator.job import Job
+from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.daemon.metrics import TransactionResult
+from tidegate.daemon.status import PipelineState
+from tidegate.ids import Attempt, CheckpointId, SubtaskId
+from tidegate.simulation.given_up import GivenUp
+from tidegate.simulation.reach import Reach
+from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.barriers.alternating import Alternating
+from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
+from tidegate.task.barriers.tracker import Tracker
+from tidegate.task.channels import QUEUE_BYTES_MAX, InputChannel, RemoteOutput
+from tidegate.task.elements import CancelMarker, Control, Element
+from tidegate.task.loop import SlotLoop, Uploaded
+
+if TYPE_CHECKING:
+    from tidegate.simulation.world import World
+
+RECENT_MAX: Final = 3
+"""Decided checkpoints that a coordinator remembers: few, so that acks can be too late for it."""
+
+
+class WatchedCoordinator(Coordinator):
+    """See Coordinator."""
+
+    def __init__(self, settings: CheckpointSettings, job: Job, world: World) -> None:
+        super().__init__(settings, job, RECENT_MAX)
+        self._world = world
+
+    def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
+        """See Coordinator."""
+        if isinstance(event, DeclineReceived):
+            self._world.reach.note(f"declines: {AbortReason(event.decline.reason).name.lower()}")
+        instructions = super().handle(event, wall_offset_ms)
+        for instruction in instructions:
+            self._look_at(instruction)
+        return instructions
+
+    def _look_at(self, instruction: Instruction) -> None:
+        world = self._world
+        match instruction:
+            case AckRefused():
+                world.reach.note(f"acks: {instruction.outcome.name.lower()}")
+            case NotifyAborted(attempt=attempt, checkpoint=checkpoint, reason=CheckpointFailure.EXPIRED):
+                world.problems += world.given_up.check_expired(
+                    attempt, checkpoint, world.kernel.now, world.faults.fired
+                )
+            case NotifyCompleted(attempt=attempt, checkpoint=completed):
+                world.problems += world.given_up.check_completed(attempt, completed.id)
+
+
+class WatchedMetrics:
+    """See PipelineMetrics. Takes every figure, counts what is rare, and keeps the state."""
+
+    def __init__(self, world: World) -> None:
+        self.current_state = (PipelineState.STARTING, "")
+        self._world = world
+
+    def state(self, state: PipelineState, reason: str = "") -> None:
+        """See PipelineMetrics."""
+        self.current_state = (state, reason)
+
+    def checkpoint_failed(self, reason: str) -> None:
+        """See PipelineMetrics.
+
+        Nothing that is right builds on state that is gone: the coordinator would only notice somebody else's mistake.
+        """
+        failure = CheckpointFailure(reason)
+        self._world.reach.note(f"checkpoints given up: {failure.name.lower()}")
+        if failure is CheckpointFailure.STATE_GONE:
+            self._world.problems.append("a checkpoint builds on state files that no retained checkpoint lists")
+
+    def transactions_ended(self, result: TransactionResult, seconds: Sequence[float]) -> None:
+        """See PipelineMetrics."""
+        if result is not TransactionResult.COMMITTED:
+            self._world.reach.note(f"transactions: {result.value}", max(1, len(seconds)))
+
+    def marker_written(self, end: str) -> None:
+        """See PipelineMetrics."""
+        self._world.reach.note(f"missing markers written: {end}")
+
+    def __getattr__(self, _name: str) -> Any:
+        return _ignore
+
+
+def _ignore(*_values: object) -> None:
+    return
+
+
+class WatchedOutput(RemoteOutput):
+    """See RemoteOutput."""
+
+    def __init__(self, reach: Reach, edge: int, credit_bytes: int) -> None:
+        super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
+        self._reach = reach
+
+    def grant(self, credit: int) -> None:
+        """See RemoteOutput."""
+        self._reach.note("credits granted")
+        if self._credit <= 0 < len(self._queue):
+            self._reach.note("credits granted to a sender that waits")
+        super().grant(credit)
+
+
+class WatchedInput(InputChannel):
+    """See InputChannel."""
+
+    def __init__(self, given_up: GivenUp, attempt: Attempt, edge: int, credit_bytes: int) -> None:
+        super().__init__(edge, credit_bytes)
+        self._given_up = given_up
+        self._attempt = attempt
+
+    def push(self, element: Element) -> None:
+        """See InputChannel."""
+        if isinstance(element, CancelMarker):
+            self._given_up.marker_arrived(self._attempt, element.checkpoint, self.edge)
+        super().push(element)
+
+
+def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
+    """Note what its subtasks give up, and count what its handlers are told."""
+    decline, take_upload = loop.decline, loop.on_uploaded
+    edges = {task.subtask: tuple(task.outputs) for task in loop.tasks}
+
+    def on_decline(subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
+        world.given_up.given_up(attempt, checkpoint, world.kernel.now, edges[subtask])
+        decline(subtask, checkpoint, reason)
+
+    def on_uploaded(uploaded: Uploaded) -> None:
+        if not uploaded.handles:
+            world.given_up.given_up(attempt, uploaded.checkpoint, world.kernel.now)
+        take_upload(uploaded)
+
+    loop.decline = on_decline  # type: ignore[method-assign]  # of this one only
+    loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # of this one only
+    for task in loop.tasks:
+        if task.handler is not None:
+            watch_handler(world.reach, task.handler)
+
+
+def watch_handler(reach: Reach, handler: BarrierHandler) -> None:
+    """Count the cancellations that it takes, by what it is doing."""
+    if handler.watches_arrivals:
+        arrival = handler.on_arrival
+
+        def on_arrival(channel: int, control: Control, now_ms: int) -> list[Action]:
+            if isinstance(control, CancelMarker):
+                reach.note(f"cancellations: {_derive_state(handler, control.checkpoint)}")
+            return arrival(channel, control, now_ms)
+
+        handler.on_arrival = on_arrival  # type: ignore[method-assign]  # of this one only
+    else:
+        cancel = handler.on_cancel
+
+        def on_cancel(channel: int, checkpoint: CheckpointId) -> list[Action]:
+            reach.note(f"cancellations: {_derive_state(handler, checkpoint)}")
+            return cancel(channel, checkpoint)
+
+        handler.on_cancel = on_cancel  # type: ignore[method-assign]  # of this one only
+
+
+def _derive_state(handler: BarrierHandler, checkpoint: CheckpointId) -> str:
+    match handler:
+        case Aligner():
+            if checkpoint > handler.current:
+                return "an aligner that aligns an older checkpoint" if handler.aligning else "an aligner at rest"
+            return "an aligner that aligns it" if handler.aligning else "an aligner that has done with it"
+        case Tracker():
+            if checkpoint > handler.latest:
+                return "a tracker that has seen nothing of it"
+            return "a tracker that counts it" if checkpoint in handler._pending else "a tracker that has done with it"  # noqa: SLF001 - to watch
+        case Alternating():
+            if checkpoint > handler.newest:
+                return "an alternating handler that has seen nothing of it"
+            if checkpoint in handler._waiting:  # noqa: SLF001 - to watch
+                return "an alternating handler where it waits"
+            tracked = checkpoint in handler._unaligner  # noqa: SLF001 - to watch
+            return f"an alternating handler that {'has it overtaking' if tracked else 'has done with it'}"
+    raise TypeError(f"{type(handler).__name__} is not watched")

@@ -1,0 +1,71 @@
+"""What read-committed readers see of the output topics, read on and on, and cut where somebody went back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.model_broker.broker import ModelBroker
+from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.oracle import History, id_of
+
+FETCH_MAX: Final = 1_000_000
+
+
+class Outputs:
+    """Readers of all partitions of `topics`."""
+
+    def __init__(self, broker: ModelBroker, topics: Sequence[str], partitions: int) -> None:
+        self._broker = broker
+        self.places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+        self.ids: dict[str, set[int]] = {topic: set() for topic in topics}
+        """Topic -> records that have come out since somebody went back last."""
+        self._next = dict.fromkeys(self.places, 0)
+        self._rows: dict[TopicPartition, list[tuple[int, dict[str, Any]]]] = {place: [] for place in self.places}
+        self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
+        """Records processed before each history, and where each begins."""
+
+    @property
+    def done(self) -> frozenset[int]:
+        """Records that were processed before the place that somebody went back to last."""
+        return self._cuts[-1][0]
+
+    def read(self, now_ms: int) -> bool:
+        """Read on; False while a partition has no leader."""
+        whole = True
+        for place in self.places:
+            try:
+                found = self._broker.fetch(now_ms, place, self._next[place], committed=True, limit=FETCH_MAX)
+            except RequestRefused:
+                whole = False
+                continue
+            self._next[place] = found.next_offset
+            ids, begins = self.ids[place.topic], self._cuts[-1][1].get(place, 0)
+            for offset, record in found.records:
+                row = msgspec.json.decode(record.value or b"")
+                self._rows[place].append((offset, row))
+                if offset >= begins:
+                    ids.add(id_of(place.topic, row))
+        return whole
+
+    def go_back(self, done: frozenset[int]) -> None:
+        """What is committed from now on belongs to another history, before which `done` had been processed."""
+        self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))
+        for ids in self.ids.values():
+            ids.clear()
+
+    def histories(self) -> list[History]:
+        """All, oldest first."""
+        ends = [begins for _, begins in self._cuts[1:]] + [dict.fromkeys(self.places, FETCH_MAX)]
+        histories = []
+        for (done, begins), end in zip(self._cuts, ends, strict=True):
+            output: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
+            for place in self.places:
+                first, behind = begins.get(place, 0), end[place]
+                output[place.topic].append([row for at, row in self._rows[place] if first <= at < behind])
+            histories.append(History(done, output))
+        return histories

@@ -1,0 +1,127 @@
+"""What is looked at while a schedule is played, and what is left behind at its end."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tidegate.coordinator.entries import decode_entry
+from tidegate.coordinator.journal_state import derive
+from tidegate.coordinator.savepoint import METADATA, Savepoint
+from tidegate.coordinator.shared_files import listed_paths
+from tidegate.daemon.hanging import LOOK_S
+from tidegate.daemon.housekeeping import JANITOR_S
+from tidegate.ids import TopicPartition
+from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.sinks.facts import CoordinatorState
+from tidegate.sinks.naming import derive_name
+from tidegate.storage.checksum import unseal
+from tidegate.storage.names import STATE_PREFIX, journal_sequence
+
+if TYPE_CHECKING:
+    from tidegate.simulation.world import World
+
+SHOWN: Final = 6
+STANDING_S: Final = LOOK_S + JANITOR_S
+"""So long readers of a partition may stand still while an attempt runs and brokers can be reached: until a transaction
+of a zombie is fenced, and until a lost marker is written. All others end by their checkpoint or before the attempt."""
+
+
+class Watch:
+    """Of one world."""
+
+    def __init__(self, world: World) -> None:
+        self.longest_standing_s = 0.0
+        """So long readers of a partition did not get on although they should have."""
+        self._world = world
+        self._stands: dict[TopicPartition, tuple[int, float]] = {}
+        """Where read-committed readers end in front of records, and for how long."""
+        self._looked_at = world.kernel.now
+
+    def look(self) -> None:
+        """At the end of the committed part of every output."""
+        world = self._world
+        now = world.kernel.now
+        passed_s, self._looked_at = now - self._looked_at, now
+        now_ms = world.kernel.clock.now_ms()
+        counts = world.is_running and world.outages.broker <= now
+        for place in world.outputs.places:
+            try:
+                offsets = world.broker.offsets(now_ms, place)
+            except RequestRefused:
+                continue
+            stable, stood_s = self._stands.get(place, (-1, 0.0))
+            if offsets.stable == offsets.end:
+                self._stands.pop(place, None)
+            elif offsets.stable != stable:
+                self._stands[place] = (offsets.stable, 0.0)
+            elif counts:
+                self._stands[place] = (stable, stood_s + passed_s)
+                self.longest_standing_s = max(self.longest_standing_s, stood_s + passed_s)
+                if stood_s <= STANDING_S < stood_s + passed_s:
+                    world.problems.append(f"{place}: readers have stood still at {stable} for {STANDING_S:.0f} s")
+
+
+def check_left(world: World) -> list[str]:
+    """Everything that the last daemon, which nothing disturbed, has left behind although it should not."""
+    return [*_check_transactions(world), *_check_objects(world), *_check_savepoints(world)]
+
+
+def _check_transactions(world: World) -> list[str]:
+    now_ms = world.kernel.clock.now_ms()
+    problems = []
+    for place in world.outputs.places:
+        offsets = world.broker.offsets(now_ms, place)
+        if offsets.stable != offsets.end:
+            problems.append(f"{place}: an open transaction holds readers at {offsets.stable} of {offsets.end}")
+    hanging = [
+        one.transactional_id
+        for one in world.broker.list_transactions(now_ms)
+        if one.state is not CoordinatorState.EMPTY
+        and one.state not in (CoordinatorState.COMPLETE_COMMIT, CoordinatorState.COMPLETE_ABORT)
+        and derive_name(one.transactional_id) is not None
+    ]
+    if hanging:
+        problems.append(f"transactions are left open: {hanging[:SHOWN]}")
+    return problems
+
+
+def _check_objects(world: World) -> list[str]:
+    """In the checkpoint directory is what the retained checkpoints list, their entries, and nothing else."""
+    entries = {
+        number: decode_entry(number, data)
+        for name, data in world.objects.items()
+        if (number := journal_sequence(name)) is not None
+    }
+    state = derive(list(entries.items()))
+    assert state.newest is not None, "the last daemon has ended as it was asked to"
+    floor = state.newest.floor
+    wanted = listed_paths(entry.checkpoint for entry in state.retained)
+    found = {name for name in world.objects if name.startswith(STATE_PREFIX)}
+    problems = []
+    if found - wanted:
+        problems.append(f"{len(found - wanted)} state files are left behind: {sorted(found - wanted)[:SHOWN]}")
+    if wanted - found:
+        problems.append(f"{len(wanted - found)} state files are missing: {sorted(wanted - found)[:SHOWN]}")
+    below = sorted(number for number in entries if number < floor)
+    if below:
+        problems.append(f"{len(below)} journal entries below {floor} are left behind: {below[:SHOWN]}")
+    return problems
+
+
+def _check_savepoints(world: World) -> list[str]:
+    """They are their owners': whole for ever once they are told to be finished."""
+    problems = []
+    for path in world.savepoints:
+        metadata = world.files.get(f"{path}/{METADATA}")
+        if metadata is None:
+            problems.append(f"savepoint {path} has lost its metadata")
+            continue
+        savepoint = msgspec.json.decode(unseal(METADATA, metadata), type=Savepoint)
+        for handle in savepoint.checkpoint.states:
+            data = world.files.get(f"{path}/{handle.path}", b"")
+            if hashlib.sha256(data).hexdigest() != handle.sha256:
+                problems.append(f"savepoint {path}: {handle.path} is gone or changed")
+    return problems
