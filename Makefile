@@ -10,6 +10,7 @@ SEED ?= 1
 SEEDS ?= 2000
 FIRST ?=
 SOAK ?= 50000
+RUNS ?= 1
 PROCESSES ?= $(shell nproc)
 WORKERS ?= 3
 ARGS ?=
@@ -49,8 +50,8 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
 	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
-canaries: setup ## plant known protocol bugs one at a time and see the simulation find each
-	$(BIN)/python -m tests.simulation.canaries $(ARGS)
+canaries: setup ## plant known protocol bugs one at a time and see fresh seeds find each, in RUNS=1 runs
+	$(BIN)/python -m tests.simulation.canaries --runs $(RUNS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
 soak: setup ## play SOAK=50000 simulated schedules (two hours on two cores); FIRST as for sim
 	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
