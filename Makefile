@@ -10,6 +10,7 @@ SEED ?= 1
 SEEDS ?= 2000
 FIRST ?=
 SOAK ?= 50000
+RUNS ?= 1
 PROCESSES ?= $(shell nproc)
 WORKERS ?= 3
 ARGS ?=
@@ -52,8 +53,8 @@ rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") 
 sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
 	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
-canaries: setup ## plant known protocol bugs one at a time and see the simulation find each
-	$(BIN)/python -m tests.simulation.canaries $(ARGS)
+canaries: setup ## plant known protocol bugs one at a time and see fresh seeds find each, in RUNS=1 runs
+	$(BIN)/python -m tests.simulation.canaries --runs $(RUNS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
 soak: setup ## play SOAK=50000 simulated schedules (two hours on two cores); FIRST as for sim
 	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)

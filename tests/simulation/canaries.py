@@ -1,26 +1,41 @@
 """Whether the simulation would notice: known protocol bugs are planted one at a time, and plain seeds must find each
 within a budget, or the simulation proves nothing. `make canaries` prints where each one is caught.
+
+`known.json` has for each a seed that catches it at little cost, for the tests; `--learn` searches those that do not any
+more.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import pytest
 
 from tests.simulation import planted
+from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import play
 
 BUDGET: Final = 1000
-"""Seeds that may be played for one canary, from FIRST on."""
-FIRST: Final = 1
+"""Seeds that may be played for one canary in one run."""
+NEAR: Final = 5
+"""In a test: from the known seed on."""
+LEARNED_FROM: Final = 3
+"""The cheapest of so many seeds that catch it is learned."""
+FIRST_MAX: Final = 1_000_000_000
+KNOWN: Final = Path(__file__).parent / "known.json"
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -32,25 +47,41 @@ CANARIES: Final[dict[str, Plant]] = {
 
 
 class Caught(msgspec.Struct, frozen=True):
-    """The first schedule that a planted bug breaks."""
+    """A schedule that a planted bug breaks."""
 
     seed: int
     problem: str
     seconds: float
+    """Of this schedule, with and without the bug."""
 
 
-def hunt(plant: Plant, first: int = FIRST, budget: int = BUDGET) -> Caught | None:
-    """Play seeds with the bug until one is violated that is not without it; None when the budget is used up."""
-    started = time.monotonic()
+def known_seeds() -> dict[str, int]:
+    found: dict[str, int] = json.loads(KNOWN.read_text())
+    return found
+
+
+def hunt(name: str, first: int, budget: int, enough: int = 1) -> list[Caught]:
+    """Play seeds with the bug until so many are violated that are not without it, or the budget is used up."""
+    caught: list[Caught] = []
     with quiet() as workers:
         for seed in range(first, first + budget):
-            schedule = draw_schedule(seed)
-            with pytest.MonkeyPatch.context() as patch:
-                plant(patch)
-                problems = play(schedule, workers).problems
-            if problems and not play(schedule, workers).problems:
-                return Caught(seed, _telling(problems), time.monotonic() - started)
-    return None
+            found = _try(name, seed, workers)
+            if found is not None:
+                caught.append(found)
+            if len(caught) == enough:
+                break
+    return caught
+
+
+def _try(name: str, seed: int, workers: Workers) -> Caught | None:
+    schedule = draw_schedule(seed)
+    started = time.process_time()
+    with pytest.MonkeyPatch.context() as patch:
+        CANARIES[name](patch)
+        problems = play(schedule, workers).problems
+    if not problems or play(schedule, workers).problems:
+        return None
+    return Caught(seed, _telling(problems), time.process_time() - started)
 
 
 def _telling(problems: Sequence[str]) -> str:
@@ -59,31 +90,81 @@ def _telling(problems: Sequence[str]) -> str:
     return next((line for line in lines if "did not come within" not in line), lines[0])
 
 
-def main(arguments: Sequence[str] | None = None) -> Iterator[str]:
-    """The table, line by line."""
+class Options(msgspec.Struct, frozen=True):
+    """Of the command."""
+
+    names: list[str]
+    first: int
+    runs: int
+    budget: int
+    processes: int
+    learn: bool
+
+
+def read_options(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument("--first", type=int, default=FIRST)
-    parser.add_argument("names", nargs="*")
-    options = parser.parse_args(arguments)
-    chosen = {name: plant for name, plant in CANARIES.items() if not options.names or name in options.names}
-    caught = 0
-    for name, plant in chosen.items():
-        found = hunt(plant, options.first, options.budget)
-        caught += found is not None
-        what = (
-            f"NOT CAUGHT in {options.budget} seeds"
-            if found is None
-            else f"caught at seed {found.seed} ({found.seconds:.1f} s): {found.problem[:150]}"
-        )
-        yield f"{name:<64} {what}"
-    yield f"{caught} of {len(chosen)} caught"
+    parser.add_argument("--first", type=int, help="first seed of the first run; fresh ones without it")
+    parser.add_argument("--runs", type=int, default=1, help="of different first seeds")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="seeds for each canary in each run")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--learn", action="store_true", help=f"renew {KNOWN.name} where it does not catch any more")
+    parser.add_argument("names", nargs="*", help="of canaries; all without any")
+    found = parser.parse_args(arguments)
+    first = secrets.randbelow(FIRST_MAX) if found.first is None else found.first
+    return Options(found.names or list(CANARIES), first, found.runs, found.budget, found.processes, found.learn)
+
+
+def run(options: Options, pool: ProcessPoolExecutor) -> Iterator[str]:
+    """A line for each canary: how many seeds it took in each run. The last line counts."""
+    yield f"first seeds {', '.join(str(_begin(options, number)) for number in range(options.runs))}"
+    waiting: dict[str, list[Future[list[Caught]]]] = {
+        name: [pool.submit(hunt, name, _begin(options, number), options.budget) for number in range(options.runs)]
+        for name in options.names
+    }
+    everywhere = 0
+    for name, futures in waiting.items():
+        runs = [future.result() for future in futures]
+        took = [
+            str(found[0].seed - _begin(options, at) + 1) if found else "NOT CAUGHT" for at, found in enumerate(runs)
+        ]
+        everywhere += all(runs)
+        problem = next((found[0].problem for found in runs if found), "")
+        yield f"{name:<64} {' '.join(took)}  {problem[:120]}"
+    yield f"{everywhere} of {len(waiting)} caught"
+
+
+def learn(options: Options, pool: ProcessPoolExecutor) -> Iterator[str]:
+    """Renew the known seeds of those that are not caught near theirs."""
+    known = known_seeds() if KNOWN.exists() else {}
+    looks = {name: pool.submit(hunt, name, known.get(name, 0), NEAR) for name in options.names if name in known}
+    lost = [name for name in options.names if name not in looks or not looks[name].result()]
+    hunts = {name: pool.submit(hunt, name, options.first, options.budget, LEARNED_FROM) for name in lost}
+    for name, future in hunts.items():
+        found = sorted(future.result(), key=lambda caught: caught.seconds)
+        if found:
+            known[name] = found[0].seed
+            KNOWN.write_text(json.dumps({one: known[one] for one in CANARIES if one in known}, indent=1) + "\n")
+        yield f"{name:<64} {found[0].seed if found else 'NOT CAUGHT'}"
+    left = [name for name in lost if not hunts[name].result()]
+    yield f"{len(options.names) - len(left)} of {len(options.names)} caught"
+
+
+def _begin(options: Options, number: int) -> int:
+    return options.first + number * options.budget
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code: 1 when something was not caught."""
+    options = read_options(arguments)
+    context = get_context("spawn")
+    last = ""
+    counter = context.Value("i", 0)
+    with ProcessPoolExecutor(options.processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
+        for last in learn(options, pool) if options.learn else run(options, pool):
+            print(last, flush=True)
+    told, _, of, _ = last.split()
+    return int(told != of)
 
 
 if __name__ == "__main__":
-    prepare()
-    last = ""
-    for last in main():
-        print(last, flush=True)
-    told, _, of, _ = last.split()
-    sys.exit(told != of)
+    sys.exit(main())

@@ -214,6 +214,12 @@ def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
 
+def _lost_batch(draw: random.Random, workload: Workload, _end_s: float) -> Fault:
+    """At least once nothing is asked after an acknowledgement: what is forgotten then is lost."""
+    kind = draw.choice(("refuse", "forget", "forget") if workload.exactly_once else ("refuse",))
+    return _at_point(kind, draw, {"slot.broker.produce": BROKER_POSTS["slot.broker.produce"]})
+
+
 def _storage_error(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, STORAGE_POINTS)
 
@@ -262,6 +268,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _marker_delay: 2,
     _time_out: 1,
     _lost_call: 4,
+    _lost_batch: 4,
     _storage_error: 4,
     _slow: 5,
     _order: 8,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.simulation.chance import generator
@@ -19,6 +19,7 @@ LOST_AFTER_S: Final = 0.7
 """Until a client notices that a connection is broken."""
 PATIENCE_S: Final = 10.0
 """So long a client waits for an answer."""
+NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class LinkLost(Exception):
@@ -161,11 +162,13 @@ class Connection:
         answered: Callable[[T], None],
         lost: Callable[[], None],
         timeout_s: float = PATIENCE_S,
+        instead: Mapping[str, T] = NOTHING,
     ) -> None:
         """Send `request`, which raises nothing, and go on. It may arrive even when the process ends meanwhile.
 
         Later, on the process's time, either `answered` or `lost` is called once; when the process has ended, neither.
-        What has no answer in time is lost, and the connection with it; it arrives all the same.
+        What has no answer in time is lost, and the connection with it; it arrives all the same. Under a fault of a kind
+        in `instead` this is the answer, and the request has no effect.
         """
         kernel, process = self._kernel, self._port.process
         if not process.alive:
@@ -186,7 +189,7 @@ class Connection:
                 self._break(number)
                 self._drop(lost)
                 return
-            result = request()
+            result = instead[kind] if kind in instead else request()
             if kind == "crash-after":
                 process.kill(str(fault))
             elif kind == "lose-after":

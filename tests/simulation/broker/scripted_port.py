@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
 from tidegate.simulation.faults import FaultPlan
 from tidegate.simulation.kernel import Process
 from tidegate.simulation.model_broker.codes import Code
-from tidegate.simulation.port import PATIENCE_S, BrokerPort, Connection, LinkLost, Outages
+from tidegate.simulation.port import NOTHING, PATIENCE_S, BrokerPort, Connection, LinkLost, Outages
 
 T = TypeVar("T")
 
@@ -71,10 +71,11 @@ class ScriptedConnection(Connection):
         answered: Callable[[T], None],
         lost: Callable[[], None],
         timeout_s: float = PATIENCE_S,
+        instead: Mapping[str, T] = NOTHING,
     ) -> None:
         match self._script.fate_of(name):
             case Fate.ARRIVE:
-                super().post(name, request, answered, lost, timeout_s)
+                super().post(name, request, answered, lost, timeout_s, instead)
             case Fate.REFUSE:
                 code: Any = Code.NOT_LEADER_OR_FOLLOWER
                 super().post(name, lambda: code, answered, lost)

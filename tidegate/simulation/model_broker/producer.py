@@ -32,6 +32,10 @@ REASON_FIRST: Final = 0.7
 LOST_REPORTS: Final = 1
 """So many reports get lost where they meet a fatal error."""
 
+PRODUCE_FAULTS: Final = {"refuse": Code.NOT_LEADER_OR_FOLLOWER, "forget": Code.NONE}
+"""Kind of fault -> answer without effect: a leader that is none for a moment, and one that loses what it has acknowledged
+because others had not copied it."""
+
 _RETRY: Final = COORDINATOR_RETRY | LEADER_RETRY
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
@@ -272,6 +276,7 @@ class ModelProducer:
             partial(self._on_produced, lane, batch),
             partial(self._on_lost, lane, batch),
             self._socket_timeout_s,
+            PRODUCE_FAULTS,
         )
 
     def _produce(self, partition: TopicPartition, records: tuple[Record, ...], stamp: Stamp, node: int) -> Code:
