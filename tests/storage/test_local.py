@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.storage import local
 from tidegate.storage.base import ObjectMissing, StorageError
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import StorageUnsupported, open_storage
+from tidegate.storage.patience import PAUSE_S
 
 
 @pytest.fixture
@@ -187,12 +187,32 @@ def test_content_and_every_folder_are_synced_before_the_call_returns(
     assert synced[-3:] == [f"{root}/state/7", f"{root}/state", root]
 
 
+def test_a_probe_makes_the_directory_itself_durable(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it, or one above it, may have died before it was synced into the one above."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(str(path))
+        if path == tmp_path.parent:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # not ours, so not made by us
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    storage.probe()
+    assert {str(tmp_path / "a"), str(tmp_path)} <= set(synced)
+    assert "/" not in synced
+
+
 def test_losing_the_race_also_syncs_what_the_winner_made(
     storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.put_if_absent("journal/0", b"one")
     synced: list[str] = []
-    monkeypatch.setattr(local, "_sync_folder", lambda folder: synced.append(str(folder)))
+    monkeypatch.setattr(storage, "_sync_folder", lambda folder: synced.append(str(folder)))
     assert not storage.put_if_absent("journal/0", b"two")
     assert str(tmp_path / "a/b/journal") in synced
 
@@ -229,3 +249,91 @@ def test_an_unknown_scheme_is_refused() -> None:
 def test_a_plain_path_is_a_directory(tmp_path: Path) -> None:
     open_storage(str(tmp_path / "plain")).put("x", b"1")
     assert (tmp_path / "plain/x").read_bytes() == b"1"
+
+
+def modes(root: Path) -> dict[str, int]:
+    """Of everything below, and of the root itself."""
+    return {str(path.relative_to(root)): path.stat().st_mode & 0o7777 for path in (root, *sorted(root.rglob("*")))}
+
+
+@pytest.fixture(params=[0o022, 0o000, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_X36_what_is_created_is_its_owners_alone(tmp_path: Path) -> None:
+    made = LocalStorage(f"{tmp_path}/new/checkpoints")
+    made.put("state/7/totals", b"one")
+    made.put_if_absent("journal/0", b"{}")
+    assert modes(tmp_path / "new") == {
+        ".": 0o700,
+        "checkpoints": 0o700,
+        "checkpoints/.unfinished": 0o700,
+        "checkpoints/journal": 0o700,
+        "checkpoints/journal/0": 0o600,
+        "checkpoints/state": 0o700,
+        "checkpoints/state/7": 0o700,
+        "checkpoints/state/7/totals": 0o600,
+    }
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o770, 0o2750])
+def test_X36_a_directory_that_is_there_keeps_its_mode_and_shares_nothing(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there").chmod(mode)
+    LocalStorage(f"{tmp_path}/there").put("state/totals", b"one")
+    found = modes(tmp_path / "there")
+    assert (found["."], found["state/totals"]) == (mode, 0o600)
+    assert found["state"] & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("umask")
+def test_X36_a_directory_that_is_shared_with_a_group_stays_shared(tmp_path: Path) -> None:
+    """For executors that run as another user: rwx for the group, and setgid."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o2770)
+    LocalStorage(f"{tmp_path}/shared/checkpoints").put("state/7/totals", b"one")
+    found = modes(tmp_path / "shared")
+    assert {name: mode for name, mode in found.items() if name.endswith("totals")} == {
+        "checkpoints/state/7/totals": 0o660
+    }
+    assert {mode for name, mode in found.items() if not name.endswith("totals")} == {0o2770}
+
+
+def test_X30_no_descriptor_left_is_waited_out(storage: LocalStorage) -> None:
+    """As while strangers flood a port: neither an append nor a state file fails for it."""
+    storage.put("state/1", b"old")
+    done: list[object] = []
+    calls: list[Callable[[], object]] = [
+        lambda: storage.put_if_absent("journal/0", b"{}"),
+        lambda: storage.get("state/1"),
+        lambda: storage.list("state/"),
+        lambda: storage.put("other/2", b"new"),
+    ]
+    threads = [threading.Thread(target=lambda call=call: done.append(call())) for call in calls]
+    with no_descriptors_left():
+        for thread in threads:
+            thread.start()
+        threads[0].join(3 * PAUSE_S)
+        assert done == []
+    for thread in threads:
+        thread.join(60)
+    assert sorted(map(str, done)) == ["None", "True", "['state/1']", "b'old'"]
+
+
+def test_X30_no_descriptor_for_long_is_told_with_the_remedy(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "WAIT_S", 0.0)
+    with no_descriptors_left(), pytest.raises(StorageError, match=r"Too many open files.*ulimit -n"):
+        storage.get("state/1")
+
+
+def test_X35_a_path_with_a_nul_byte_is_no_directory(tmp_path: Path) -> None:
+    for url in (f"{tmp_path}/a\0b", f"file://{tmp_path}/a%00b"):
+        with pytest.raises(StorageError, match="no path has a NUL byte"):
+            LocalStorage(url)

@@ -54,13 +54,13 @@ def _give_own_disk() -> None:
     """As on an executor that has not mounted the volume: the name leads to another directory."""
     from tidegate.storage import local
 
-    directory_of = local._directory_of
+    directory_of = local.directory_of
 
     def elsewhere(url: str) -> Path:
         place = directory_of(url)
         return place.with_name(f"{place.name}-of-this-executor")
 
-    local._directory_of = elsewhere
+    local.directory_of = elsewhere
 
 
 def _install(point: str, nth: int) -> None:

@@ -26,6 +26,14 @@ STORAGE_POINTS: Final = {
     "daemon.storage.delete": 20,
     "slot.storage.put": 14,
     "slot.storage.get": 2,
+    "daemon.storage.create": 14,
+    "daemon.storage.write": 14,
+    "daemon.storage.fsync": 40,
+    "daemon.storage.mkdir": 4,
+    "slot.storage.create": 12,
+    "slot.storage.write": 12,
+    "slot.storage.fsync": 40,
+    "slot.storage.mkdir": 6,
 }
 BROKER_CALLS: Final = {
     "daemon.broker.coordinator": 9,
@@ -184,6 +192,10 @@ def _time_out(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="time-out", at_s=_at_moment(draw, end_s))
 
 
+def _power_cut(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="power-cut", at_s=_at_moment(draw, end_s))
+
+
 def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
@@ -226,6 +238,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _leader_away: 2,
     _marker_delay: 2,
     _time_out: 1,
+    _power_cut: 1,
     _lost_call: 4,
     _storage_error: 4,
     _slow: 5,

@@ -18,8 +18,10 @@ from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
-from tidegate.simulation.daemon import SimDaemon
+from tidegate.simulation.daemon import CHECKPOINTS, SimDaemon
+from tidegate.simulation.disk import Disk
 from tidegate.simulation.faults import ROWS_IN_FLIGHT, Fault, FaultPlan
+from tidegate.simulation.files import Objects, SimFileTools
 from tidegate.simulation.kernel import START_S, Kernel, Process
 from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
@@ -88,10 +90,12 @@ class World:
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
         self.broker.placement.lag_ms = schedule.workload.metadata_lag_ms
-        self.objects: dict[str, bytes] = {}
+        self.disk = Disk()
+        """Of the checkpoint directory and of savepoints; all processes mount it."""
+        self.objects = Objects(self.disk, CHECKPOINTS)
+        self.files = Objects(self.disk, "/")
+        """By absolute paths."""
         self.local_disks = LocalDisks()
-        self.files: dict[str, bytes] = {}
-        """Savepoints."""
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
         self.restore: RestoreOption | None = None
@@ -132,6 +136,10 @@ class World:
         self.stopping = False
         self.striker = Striker(self)
         self._finished = False
+
+    def file_tools(self, process: Process) -> SimFileTools:
+        """For storages of a process."""
+        return SimFileTools(process, self.disk, self.faults, self.outages)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

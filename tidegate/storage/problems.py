@@ -7,9 +7,13 @@ from typing import Final
 
 from tidegate.storage.base import ObjectMissing, StorageError
 
+_PERMISSION: Final = (
+    "give the user of the daemon and of the executors read and write permission on the directory; when these are two "
+    "users, share it with a group of theirs before the first start: chgrp GROUP DIRECTORY; chmod 2770 DIRECTORY"
+)
 _REMEDIES: Final = {
-    errno.EACCES: "give the user of the daemon and of the executors read and write permission on the directory",
-    errno.EPERM: "give the user of the daemon and of the executors read and write permission on the directory",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
     errno.ENOSPC: "free space or inodes on the file system, or lower `checkpoints.retained`",
     errno.EDQUOT: "raise the quota of the user, or lower `checkpoints.retained`",
     errno.EIO: "check the disk and the kernel log; the directory may have to move to another disk",
