@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from tests.simulation import planted
+from tests.simulation import planted, planted_starts
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
@@ -41,8 +41,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 CANARIES: Final[dict[str, Plant]] = {
     name: plant
-    for name, plant in vars(planted).items()
-    if callable(plant) and getattr(plant, "__module__", "") == planted.__name__
+    for module in (planted, planted_starts)
+    for name, plant in vars(module).items()
+    if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }
 
 

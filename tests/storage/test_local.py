@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.descriptors import no_descriptors_left
-from tidegate.storage import local, patience
+from tidegate.storage import patience
 from tidegate.storage.base import ObjectMissing, StorageError
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import StorageUnsupported, open_storage
@@ -190,12 +190,32 @@ def test_content_and_every_folder_are_synced_before_the_call_returns(
     assert synced[-3:] == [f"{root}/state/7", f"{root}/state", root]
 
 
+def test_a_probe_makes_the_directory_itself_durable(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it, or one above it, may have died before it was synced into the one above."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def record(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(str(path))
+        if path == tmp_path.parent:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))  # not ours, so not made by us
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    storage.probe()
+    assert {str(tmp_path / "a"), str(tmp_path)} <= set(synced)
+    assert "/" not in synced
+
+
 def test_losing_the_race_also_syncs_what_the_winner_made(
     storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage.put_if_absent("journal/0", b"one")
     synced: list[str] = []
-    monkeypatch.setattr(local, "_sync_folder", lambda folder: synced.append(str(folder)))
+    monkeypatch.setattr(storage, "_sync_folder", lambda folder: synced.append(str(folder)))
     assert not storage.put_if_absent("journal/0", b"two")
     assert str(tmp_path / "a/b/journal") in synced
 

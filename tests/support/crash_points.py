@@ -20,7 +20,6 @@ import msgspec
 from tests.support import storage_life
 from tests.support.crash_tracer import FAILED, GROWS, WRITES, Action, Call, Child, Fault, Traced, is_durable, run
 from tests.support.power_cut import Disk
-from tidegate.storage import local
 from tidegate.storage.local import LocalStorage
 
 Life = Callable[[Child, Path], None]
@@ -158,9 +157,9 @@ def _write_in_place(storage: LocalStorage, name: str, data: bytes) -> bool:
 def _plant(bug: str) -> None:
     match bug:
         case "no-content-sync":
-            local._write_synced = lambda path, data, **_: path.write_bytes(data)
+            LocalStorage._write_synced = lambda self, path, data: path.write_bytes(data)  # type: ignore[assignment, method-assign]  # a planted bug may be crude
         case "no-folder-sync":
-            local._sync_folder = lambda folder: None
+            LocalStorage._sync_folder = lambda self, folder: None  # type: ignore[method-assign]  # see above
         case "in-place":
             LocalStorage.put_if_absent = _write_in_place  # type: ignore[method-assign, assignment]  # see above
         case _:

@@ -24,10 +24,10 @@ from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.observers import WatchedCoordinator, WatchedMetrics
-from tidegate.simulation.port import SimStorage
 from tidegate.simulation.slot import SimTools
 from tidegate.simulation.spark import SimSparkHost
 from tidegate.storage.base import Storage
+from tidegate.storage.local import LocalStorage
 from tidegate.task.messages import SlotSettings
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import CompletedCheckpoint
     from tidegate.simulation.world import World
 
+CHECKPOINTS: Final = "/checkpoints"
+SAVEPOINTS: Final = "/savepoints"
 START_TIMEOUT_S: Final = 8.0
 SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who wants a savepoint asks again while the pipeline does not run."""
@@ -55,7 +57,8 @@ class SimDaemon:
         self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
-        storage = SimStorage(self.process, world.objects, world.faults, world.outages)
+        self._file_tools = world.file_tools(self.process)
+        storage = LocalStorage(CHECKPOINTS, create=False, tools=self._file_tools)
         settings = world.checkpoints
         tokens = itertools.count()
         skew_ms = world.schedule.workload.skew_ms
@@ -122,21 +125,21 @@ class SimDaemon:
         while (runner := self._attempts.runner) is None or not runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
             await asyncio.sleep(SAVEPOINT_AGAIN_S)
         try:
-            done = await runner.take_savepoint("savepoints")
+            done = await runner.take_savepoint(SAVEPOINTS)
         except TidegateError as error:
             trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
         else:
             trace.tell(f"{self.process.name}: savepoint {done.path}")
             self._world.savepoints.append(done.path)
 
-    def _open_storage(self, url: str, *, create: bool = True) -> Storage:  # noqa: ARG002  # as StorageOpener
-        world = self._world
-        return SimStorage(self.process, world.files, world.faults, world.outages, url)
+    def _open_storage(self, url: str, *, create: bool = True) -> Storage:
+        return LocalStorage(url, create=create, tools=self._file_tools)
 
     async def _main(self) -> None:
         error: TidegateError | None = None
         try:
             await self._server.start()
+            await self._services.in_journal_thread(lambda: self._open_storage(CHECKPOINTS))
             await self._services.in_journal_thread(self._services.storage.probe)
             await self._services.kafka.open()
             await self._attempts.run()
@@ -157,7 +160,7 @@ class SimDaemon:
         backends = world.schedule.workload.backends
         return SlotSettings(
             group_id="simulated",
-            storage_url="model",
+            storage_url=CHECKPOINTS,
             transaction_timeout_ms=world.transaction_timeout_ms,
             checkpoint_interval_ms=world.checkpoints.interval_ms,
             checkpoints_at_a_time=world.checkpoints.max_concurrent,

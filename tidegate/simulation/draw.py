@@ -33,8 +33,16 @@ STORAGE_POINTS: Final = {
     "daemon.storage.get": 8,
     "daemon.storage.list": 12,
     "daemon.storage.delete": 10,
+    "daemon.storage.create": 7,
+    "daemon.storage.write": 7,
+    "daemon.storage.fsync": 20,
+    "daemon.storage.mkdir": 2,
     "slot.storage.put": 7,
     "slot.storage.get": 3,
+    "slot.storage.create": 7,
+    "slot.storage.write": 7,
+    "slot.storage.fsync": 20,
+    "slot.storage.mkdir": 3,
 }
 BROKER_CALLS: Final = {
     "daemon.broker.coordinator": 5,
@@ -210,6 +218,10 @@ def _time_out(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="time-out", at_s=_at_moment(draw, end_s))
 
 
+def _power_cut(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="power-cut", at_s=_at_moment(draw, end_s))
+
+
 def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
@@ -267,6 +279,7 @@ _DRAWS: Final[dict[Draw, int]] = {
     _leader_away: 2,
     _marker_delay: 2,
     _time_out: 1,
+    _power_cut: 1,
     _lost_call: 4,
     _lost_batch: 4,
     _storage_error: 4,

@@ -1,4 +1,4 @@
-"""One process's ways out, to the broker and to the storage. Every call may be late, lost, or the last one."""
+"""One process's way to the broker. Every request may be late, lost, or the last one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.kernel import Kernel, Process, Signal, SimKilled
 from tidegate.simulation.model_broker.codes import RequestRefused
-from tidegate.storage.base import ObjectMissing, StorageError
 
 T = TypeVar("T")
 
@@ -216,89 +215,3 @@ class Connection:
 
     def _drop(self, lost: Callable[[], None]) -> None:
         self._kernel.at(LOST_AFTER_S, lost, self._port.process)
-
-
-class SimStorage:
-    """See tidegate.storage.base.Storage, over the objects that all processes share."""
-
-    def __init__(
-        self, process: Process, objects: dict[str, bytes], faults: FaultPlan, outages: Outages, folder: str = ""
-    ) -> None:
-        self.location = folder or "model"
-        self._prefix = f"{folder}/" if folder else ""
-        self._process = process
-        self._kernel: Kernel = process.kernel
-        self._objects = objects
-        self._faults = faults
-        self._outages = outages
-        self._random = generator(self._kernel.seed, f"storage/{process.name}")
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See Storage."""
-
-        def effect() -> bool:
-            if self._prefix + name in self._objects:
-                return False
-            self._objects[self._prefix + name] = data
-            return True
-
-        return self._call("put_if_absent", name, effect)
-
-    def put(self, name: str, data: bytes) -> None:
-        """See Storage."""
-
-        def effect() -> None:
-            self._objects[self._prefix + name] = data
-
-        self._call("put", name, effect)
-
-    def get(self, name: str) -> bytes:
-        """See Storage."""
-        found = self._call("get", name, lambda: self._objects.get(self._prefix + name))
-        if found is None:
-            raise ObjectMissing(f"model: {name} does not exist")
-        return found
-
-    def list(self, prefix: str) -> list[str]:
-        """See Storage."""
-        start, cut = self._prefix + prefix, len(self._prefix)
-        return self._call(
-            "list", prefix, lambda: sorted(name[cut:] for name in self._objects if name.startswith(start))
-        )
-
-    def delete(self, name: str) -> None:
-        """See Storage."""
-        self._call("delete", name, lambda: self._objects.pop(self._prefix + name, None))
-
-    def probe(self) -> None:
-        """See Storage."""
-        self._call("probe", "", lambda: None)
-
-    def _call(self, what: str, name: str, effect: Callable[[], T]) -> T:
-        """The effect happens in one moment, and only while the process lives."""
-        kernel, process = self._kernel, self._process
-        kernel.check_alive()
-        fault = self._faults.strike(f"{process.kind}.storage.{what}")
-        kind = ""
-        if fault is not None:
-            kind = fault.kind
-            kernel.trace.tell(f"{process.name}: {fault} ({name})")
-        if kind == "crash-before":
-            process.kill(str(fault))
-            raise SimKilled
-        kernel.block(
-            self._random.uniform(*self._outages.storage_way_s)
-            + (fault.seconds if fault is not None and kind == "slow" else 0.0)
-        )
-        if kind == "lose-before" or self._outages.storage > kernel.now:
-            raise StorageError(f"model: {what} {name}: input/output error")
-        result = effect()
-        if what != "list":
-            kernel.trace.tell(f"{process.name} {what} {name}{' -> taken' if result is False else ''}")
-        if kind == "crash-after":
-            process.kill(str(fault))
-            raise SimKilled
-        kernel.block(self._random.uniform(*self._outages.storage_way_s))
-        if kind == "lose-after":
-            raise StorageError(f"model: {what} {name}: input/output error after it was done")
-        return result

@@ -21,12 +21,13 @@ from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
 from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loop
-from tidegate.simulation.port import BrokerPort, SimStorage
+from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.sinks.tools import KafkaTools
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
+from tidegate.storage.local import LocalStorage
 from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
 from tidegate.task.messages import (
     LENGTH,
@@ -143,9 +144,9 @@ class SimParts(SlotParts):
         """See SlotParts."""
         return WatchedOutput(self._world.reach, edge, self._credit_bytes)
 
-    def open_storage(self, url: str) -> Storage:  # noqa: ARG002  # as SlotParts
+    def open_storage(self, url: str) -> Storage:
         """See SlotParts."""
-        return SimStorage(self._process, self._world.objects, self._world.faults, self._world.outages)
+        return LocalStorage(url, tools=self._world.file_tools(self._process))
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,6 +19,10 @@ from tidegate.storage.checksum import unseal
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
+
+
+KEPT: Final = 0.5
+"""So often a power cut leaves what was not synced."""
 
 
 class Striker:
@@ -46,6 +50,7 @@ class Striker:
             "leader-away": self._leader_away,
             "marker-delay": self._marker_delay,
             "time-out": self._time_out,
+            "power-cut": self._power_cut,
         }
 
     def strike(self, fault: Fault) -> None:
@@ -207,6 +212,14 @@ class Striker:
     def _time_out(self, _fault: Fault) -> bool:
         """The broker aborts the pipeline's oldest open transaction before its time, prepared or not."""
         return self._world.broker.time_out(self._now_ms(), "simulated.") is not None
+
+    def _power_cut(self, _fault: Fault) -> bool:
+        """Of everything but the brokers: what is not synced may be lost."""
+        alive = [process for process in self._world.kernel.processes if process.alive]
+        for process in alive:
+            process.kill("the power is cut")
+        self._world.disk.cut_power(lambda: self._random.random() < KEPT)
+        return bool(alive)
 
     def _now_ms(self) -> int:
         return self._world.kernel.clock.now_ms()

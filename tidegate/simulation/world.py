@@ -18,9 +18,11 @@ from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
-from tidegate.simulation.daemon import SimDaemon
+from tidegate.simulation.daemon import CHECKPOINTS, SimDaemon
+from tidegate.simulation.disk import Disk
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
+from tidegate.simulation.files import Objects, SimFileTools
 from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.kernel import START_S, Kernel, Process
 from tidegate.simulation.life import Course, Life
@@ -97,10 +99,12 @@ class World:
             self.broker.create_topic(topic, workload.partitions)
         self.feed = Feed(self)
         self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions)
-        self.objects: dict[str, bytes] = {}
+        self.disk = Disk()
+        """Of the checkpoint directory and of savepoints; all processes mount it."""
+        self.objects = Objects(self.disk, CHECKPOINTS)
+        self.files = Objects(self.disk, "/")
+        """By absolute paths."""
         self.local_disks = LocalDisks()
-        self.files: dict[str, bytes] = {}
-        """Savepoints."""
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
         self.restore: RestoreOption | None = None
@@ -134,6 +138,10 @@ class World:
         self.given_up = GivenUp(aligned=workload.unaligned_after_ms is None)
         self.watch = Watch(self)
         self.course = Course(self)
+
+    def file_tools(self, process: Process) -> SimFileTools:
+        """For storages of a process."""
+        return SimFileTools(process, self.disk, self.faults, self.outages)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import stat
-import time
-import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tidegate.storage.base import StorageError
+from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, write_all
 from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
 
@@ -40,8 +40,10 @@ class LocalStorage:
     touched, and an absent directory is an empty one. Raises StorageError.
     """
 
-    def __init__(self, url: str, *, create: bool = True) -> None:
+    def __init__(self, url: str, *, create: bool = True, tools: FileTools = FILE_TOOLS) -> None:
         self.location: str = url
+        self._tools = tools
+        self._calls = tools.calls
         self._root = directory_of(url)
         self._shared = False
         if create:
@@ -53,7 +55,7 @@ class LocalStorage:
 
         def link(unfinished: Path) -> bool:
             try:
-                os.link(unfinished, target)
+                self._calls.link(unfinished, target)
             except FileExistsError:
                 return False
             return True
@@ -65,7 +67,7 @@ class LocalStorage:
         target = self._path(name)
 
         def rename(unfinished: Path) -> bool:
-            unfinished.replace(target)
+            self._calls.replace(unfinished, target)
             return True
 
         self._guard("write", name, lambda: self._publish(target, data, rename))
@@ -73,13 +75,13 @@ class LocalStorage:
     def get(self, name: str) -> bytes:
         """See Storage."""
         path = self._path(name)
-        return self._guard("read", name, lambda: open_patiently(path.read_bytes))
+        return self._guard("read", name, lambda: open_patiently(lambda: read_all(self._calls, path)))
 
     def list(self, prefix: str) -> list[str]:
         """See Storage."""
-        folder = prefix.rpartition("/")[0]
+        folder, slash, _ = prefix.rpartition("/")
         start = self._path(folder) if folder else self._root
-        names = self._guard("list", prefix or "everything", lambda: list(self._walk(start)))
+        names = self._guard("list", prefix or "everything", lambda: list(self._walk(start, folder + slash)))
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
@@ -87,14 +89,15 @@ class LocalStorage:
         target = self._path(name)
 
         def remove() -> None:
-            target.unlink(missing_ok=True)
+            self._unlink(target)
             self._prune(target.parent)
 
         self._guard("delete", name, remove)
 
     def probe(self) -> None:
-        """See Storage."""
-        name = f"probe/{uuid.uuid4().hex}"
+        """See Storage. It also makes the directory itself durable."""
+        self._guard("sync", "the directories above", self._sync_above)
+        name = f"probe/{self._tools.make_token()}"
         if not self.put_if_absent(name, b"probe"):
             raise StorageError(f"{self.location}: a new name was taken already: {name}", location=self.location)
         try:
@@ -112,21 +115,21 @@ class LocalStorage:
     def _prepare(self) -> None:
         unfinished = self._root / UNFINISHED
         self._make_folder(unfinished)
-        self._shared = _is_shared(self._root)
-        oldest = time.time() - STALE_AFTER_S
-        with os.scandir(unfinished) as entries:
+        self._shared = self._is_shared(self._root)
+        oldest = self._tools.clock.now_ms() / 1000 - STALE_AFTER_S
+        with self._calls.scandir(unfinished) as entries:
             for entry, _ in zip(entries, range(SWEPT_MAX), strict=False):
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                        Path(entry.path).unlink(missing_ok=True)
+                        self._unlink(Path(entry.path))
                 except FileNotFoundError:
                     continue  # its writer has just finished
 
     def _publish(self, target: Path, data: bytes, appear: Callable[[Path], bool]) -> bool:
         """Write aside, sync, let it appear, sync the folders. Somebody may prune an empty folder in between."""
-        unfinished = self._root / UNFINISHED / uuid.uuid4().hex
+        unfinished = self._root / UNFINISHED / self._tools.make_token()
         try:
-            _write_synced(unfinished, data, shared=self._shared)
+            self._write_synced(unfinished, data)
             for _ in range(_TRIES):
                 try:
                     self._make_folder(target.parent)
@@ -140,55 +143,101 @@ class LocalStorage:
             self._sync_up(target.parent)
             return appeared
         finally:
-            unfinished.unlink(missing_ok=True)
+            self._unlink(unfinished)
+
+    def _unlink(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._calls.unlink(path)
 
     def _make_folder(self, folder: Path) -> None:
         """Create with all parents; what is created is synced into its parent."""
         missing = []
-        while not folder.is_dir():
+        while not self._is_folder(folder):
             missing.append(folder)
             folder = folder.parent
         for child in reversed(missing):
-            child.mkdir(0o700, exist_ok=True)
-            if _is_shared(child.parent) and not _is_shared(child):
-                child.chmod(stat.S_ISGID | 0o770)
-            _sync_folder(child.parent)
+            try:
+                self._calls.mkdir(child, 0o700)
+            except FileExistsError:
+                if not self._is_folder(child):
+                    raise
+            if self._is_shared(child.parent) and not self._is_shared(child):
+                self._calls.chmod(child, stat.S_ISGID | 0o770)
+            self._sync_folder(child.parent)
 
     def _sync_up(self, folder: Path) -> None:
         """Sync a folder and those above it: another process may have created one and not have synced it yet."""
         while True:
-            _sync_folder(folder)
+            self._sync_folder(folder)
             if folder == self._root:
                 return
             folder = folder.parent
 
+    def _sync_above(self) -> None:
+        """Whoever made the directory, or one above it, may have died before that was synced into the one above. What
+        may not be read was not made by us.
+        """
+        with suppress(PermissionError):
+            for folder in self._root.parents:
+                self._sync_folder(folder)
+
     def _prune(self, folder: Path) -> None:
         """Up to, but without, the first level: those few are used all the time."""
-        while folder not in (self._root, self._root / folder.relative_to(self._root).parts[0]):
+        while self._root not in (folder, folder.parent):
             try:
-                folder.rmdir()
+                self._calls.rmdir(folder)
             except OSError:
                 return  # not empty, or gone already: both are what we want
             folder = folder.parent
 
-    def _walk(self, folder: Path) -> Iterator[str]:
+    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
         try:
-            entries = sorted(open_patiently(lambda: os.scandir(folder)), key=lambda entry: entry.name)
+            entries = sorted(open_patiently(lambda: self._calls.scandir(folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
             return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(Path(entry.path))
+                yield from self._walk(folder / entry.name, f"{prefix}{entry.name}/")
             else:
-                yield Path(entry.path).relative_to(self._root).as_posix()
+                yield prefix + entry.name
 
     def _path(self, name: str) -> Path:
         parts = name.split("/")
         if any(not part or part.startswith(".") or "\0" in part for part in parts):
             raise ValueError(f"not an object name: {name!r} (relative, parts not empty, none begins with a dot)")
         return self._root.joinpath(*parts)
+
+    def _is_folder(self, path: Path) -> bool:
+        try:
+            return stat.S_ISDIR(self._calls.stat(path).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def _is_shared(self, folder: Path) -> bool:
+        """With a group, by whoever made it."""
+        mode = self._calls.stat(folder).st_mode
+        return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG
+
+    def _write_synced(self, path: Path, data: bytes) -> None:
+        """Create and sync a file."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = open_patiently(lambda: self._calls.open(path, flags, 0o600))
+        try:
+            if self._shared:
+                self._calls.fchmod(descriptor, 0o660)  # whatever the umask is
+            write_all(self._calls, descriptor, data)
+            self._calls.fsync(descriptor)
+        finally:
+            self._calls.close(descriptor)
+
+    def _sync_folder(self, folder: Path) -> None:
+        descriptor = open_patiently(lambda: self._calls.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+        try:
+            self._calls.fsync(descriptor)
+        finally:
+            self._calls.close(descriptor)
 
     def _guard(self, operation: str, name: str, action: Callable[[], T]) -> T:
         try:
@@ -208,28 +257,3 @@ def directory_of(url: str) -> Path:
     if "\0" in path:
         raise StorageError(f"{path!r}: no path has a NUL byte: name another directory")
     return Path(path).absolute()
-
-
-def _is_shared(folder: Path) -> bool:
-    """With a group, by whoever made it."""
-    mode = folder.stat().st_mode
-    return bool(mode & stat.S_ISGID) and mode & stat.S_IRWXG == stat.S_IRWXG
-
-
-def _write_synced(path: Path, data: bytes, *, shared: bool) -> None:
-    """Create and sync a file; after an error nothing is left of it."""
-    descriptor = open_patiently(lambda: os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with os.fdopen(descriptor, "wb") as file:
-        if shared:
-            os.fchmod(descriptor, 0o660)  # whatever the umask is
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = open_patiently(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

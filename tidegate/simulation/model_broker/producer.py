@@ -33,8 +33,8 @@ LOST_REPORTS: Final = 1
 """So many reports get lost where they meet a fatal error."""
 
 PRODUCE_FAULTS: Final = {"refuse": Code.NOT_LEADER_OR_FOLLOWER, "forget": Code.NONE}
-"""Kind of fault -> answer without effect: a leader that is none for a moment, and one that loses what it has acknowledged
-because others had not copied it."""
+"""Kind of fault -> answer without effect: a leader that is none for a moment, and one that loses what it has
+acknowledged because others had not copied it."""
 
 _RETRY: Final = COORDINATOR_RETRY | LEADER_RETRY
 

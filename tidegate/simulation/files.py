@@ -1,0 +1,278 @@
+"""The system calls of one process on the simulated disk: late, failing, or the last thing that it does.
+
+A call is a point of faults. Those by which an object comes, goes, or is looked at are named after what they do to it:
+`put_if_absent` is the link, `put` the rename, `get` the opening, `delete` the removal of a name, `list` the look into a
+folder; the others are `create`, `write`, `fsync`, `mkdir`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from tidegate.simulation.chance import generator
+from tidegate.simulation.disk import Disk, File, Folder, Node, failure, sync
+from tidegate.simulation.kernel import Process, SimKilled
+from tidegate.storage.files import FileTools
+from tidegate.storage.local import UNFINISHED
+
+if TYPE_CHECKING:
+    from tidegate.simulation.faults import FaultPlan
+    from tidegate.simulation.port import Outages
+
+T = TypeVar("T")
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+FULL: Final = frozenset({"create", "write", "mkdir"})
+"""What a full disk refuses."""
+
+
+class SimFileTools(FileTools):
+    """See FileTools, for one process."""
+
+    def __init__(self, process: Process, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
+        self.calls = SimCalls(process, disk, faults, outages)
+        self.clock = process.kernel.clock
+        self._process = process
+        self._tokens = 0
+
+    def make_token(self) -> str:
+        """See FileTools."""
+        self._tokens += 1
+        return f"{self._process.name}-{self._tokens}"
+
+
+class _Open:
+    """What a descriptor stands for."""
+
+    __slots__ = ("at", "node", "path")
+
+    def __init__(self, node: Node, path: Path) -> None:
+        self.node = node
+        self.path = path
+        self.at = 0
+
+
+class SimCalls:
+    """See SystemCalls. An effect happens in one moment, and only while the process lives."""
+
+    def __init__(self, process: Process, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
+        self._process = process
+        self._kernel = process.kernel
+        self._disk = disk
+        self._faults = faults
+        self._outages = outages
+        self._random = generator(process.kernel.seed, f"storage/{process.name}")
+        self._opened: dict[int, _Open] = {}
+        self._last = 2
+
+    def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
+        """See SystemCalls."""
+        if flags & os.O_CREAT:
+            node: Node = self._call("create", path, lambda: self._disk.create(path, self._now_s, mode))
+        elif flags & os.O_DIRECTORY:
+            node = self._at_once(lambda: self._disk.find(path))
+        else:
+            node = self._call("get", path, lambda: self._disk.find(path), slow=True)
+        self._last += 1
+        self._opened[self._last] = _Open(node, path)
+        return self._last
+
+    def read(self, descriptor: int, length: int, /) -> bytes:
+        """See SystemCalls."""
+        opened = self._opened[descriptor]
+        if not isinstance(opened.node, File):
+            raise failure(errno.EISDIR, opened.path)
+        part = opened.node.data[opened.at : opened.at + length]
+        opened.at += len(part)
+        return part
+
+    def write(self, descriptor: int, data: memoryview, /) -> int:
+        """See SystemCalls. A failing write may leave a part."""
+        opened = self._opened[descriptor]
+        node = opened.node
+        assert isinstance(node, File)
+
+        def effect() -> int:
+            node.data += bytes(data)
+            node.changed_s = self._now_s
+            return len(data)
+
+        return self._call("write", opened.path, effect)
+
+    def fsync(self, descriptor: int, /) -> None:
+        """See SystemCalls."""
+        opened = self._opened[descriptor]
+        self._call("fsync", opened.path, lambda: sync(opened.node), slow=isinstance(opened.node, File))
+
+    def close(self, descriptor: int, /) -> None:
+        """See SystemCalls."""
+        del self._opened[descriptor]
+
+    def fchmod(self, descriptor: int, mode: int, /) -> None:
+        """See SystemCalls."""
+        self._opened[descriptor].node.mode = stat.S_IFREG | mode
+
+    def chmod(self, path: Path, mode: int, /) -> None:
+        """See SystemCalls."""
+        self._at_once(lambda: self._disk.find(path)).mode = stat.S_IFDIR | mode
+
+    def stat(self, path: Path, /) -> Any:
+        """See SystemCalls."""
+        return _stat_of(self._at_once(lambda: self._disk.find(path)))
+
+    def scandir(self, path: Path, /) -> _Entries:
+        """See SystemCalls."""
+        folder = self._call("list", path, lambda: self._disk.find(path), slow=True)
+        if not isinstance(folder, Folder):
+            raise failure(errno.ENOTDIR, path)
+        return _Entries(path, dict(folder.entries))
+
+    def mkdir(self, path: Path, mode: int = 0o777, /) -> None:
+        """See SystemCalls."""
+        self._call("mkdir", path, lambda: self._disk.mkdir(path, self._now_s, mode))
+
+    def rmdir(self, path: Path, /) -> None:
+        """See SystemCalls."""
+        self._at_once(lambda: self._disk.rmdir(path))
+
+    def unlink(self, path: Path, /) -> None:
+        """See SystemCalls."""
+        if path.parent.name == UNFINISHED:
+            self._at_once(lambda: self._disk.unlink(path))
+        else:
+            self._call("delete", path, lambda: self._disk.unlink(path), slow=True)
+
+    def link(self, path: Path, other: Path, /) -> None:
+        """See SystemCalls."""
+        self._call("put_if_absent", other, lambda: self._disk.link(path, other), slow=True)
+
+    def replace(self, path: Path, other: Path, /) -> None:
+        """See SystemCalls."""
+        self._call("put", other, lambda: self._disk.replace(path, other), slow=True)
+
+    @property
+    def _now_s(self) -> float:
+        return self._kernel.clock.now_ms() / 1000
+
+    def _at_once(self, effect: Callable[[], T]) -> T:
+        self._kernel.check_alive()
+        return effect()
+
+    def _call(self, point: str, path: Path, effect: Callable[[], T], *, slow: bool = False) -> T:
+        kernel, process = self._kernel, self._process
+        kernel.check_alive()
+        fault = self._faults.strike(f"{process.kind}.storage.{point}")
+        kind = ""
+        if fault is not None:
+            kind = fault.kind
+            kernel.trace.tell(f"{process.name}: {fault} ({path})")
+        if kind == "crash-before":
+            process.kill(str(fault))
+            raise SimKilled
+        if slow or kind == "slow":
+            kernel.block(self._way_s() + (fault.seconds if fault is not None and kind == "slow" else 0.0))
+        if kind == "lose-before" or self._outages.storage > kernel.now:
+            full = point in FULL and self._random.random() < 0.5
+            raise failure(errno.ENOSPC if full else errno.EIO, path)
+        try:
+            result = effect()
+        except OSError as error:
+            if slow:
+                kernel.trace.tell(f"{process.name} {point} {path}: {errno.errorcode[error.errno or 0]}")
+            raise
+        if slow and point not in ("list", "fsync"):
+            kernel.trace.tell(f"{process.name} {point} {path}")
+        if kind == "crash-after":
+            process.kill(str(fault))
+            raise SimKilled
+        if point in ("put_if_absent", "put"):
+            kernel.block(self._way_s())
+        if kind == "lose-after":
+            raise failure(errno.EIO, path)
+        return result
+
+    def _way_s(self) -> float:
+        return self._random.uniform(*self._outages.storage_way_s)
+
+
+class _Entries:
+    """What `scandir` gives: a context manager of its entries."""
+
+    def __init__(self, path: Path, entries: dict[str, Node]) -> None:
+        self._found = [_Entry(path, name, node) for name, node in entries.items()]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def __iter__(self) -> Iterator[_Entry]:
+        return iter(self._found)
+
+
+class _Entry:
+    """As os.DirEntry."""
+
+    def __init__(self, folder: Path, name: str, node: Node) -> None:
+        self.name = name
+        self.path = f"{folder}/{name}"
+        self._node = node
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002 - there are none
+        """Whether it is a folder."""
+        return isinstance(self._node, Folder)
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:  # noqa: ARG002 - there are none
+        """As os.stat."""
+        return _stat_of(self._node)
+
+
+class Objects(MutableMapping[str, bytes]):
+    """The objects in a folder of the disk, for whoever looks at them, or damages them, from outside."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = Path(folder)
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._file(name).data
+
+    def __setitem__(self, name: str, data: bytes) -> None:
+        path = self._folder / name
+        for folder in reversed(path.parents):
+            try:
+                self._disk.find(folder)
+            except FileNotFoundError:
+                self._disk.mkdir(folder, 0.0, FOLDER_MODE)
+        file = self._file(name) if name in self else self._disk.create(path, 0.0, FILE_MODE)
+        file.data = file.synced = data
+
+    def __delitem__(self, name: str) -> None:
+        self._disk.unlink(self._folder / name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._disk.walk(self._folder) if not name.startswith(f"{UNFINISHED}/"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _file(self, name: str) -> File:
+        try:
+            found = self._disk.find(self._folder / name)
+        except FileNotFoundError as error:
+            raise KeyError(name) from error
+        if isinstance(found, Folder):
+            raise KeyError(name)
+        return found
+
+
+def _stat_of(node: Node) -> Any:
+    return SimpleNamespace(st_mode=node.mode, st_mtime=node.changed_s)
