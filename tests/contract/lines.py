@@ -6,7 +6,7 @@ COVERED together with the tests that name it.
 
 from __future__ import annotations
 
-LAST = {"F": 29, "B": 50, "C": 37, "W": 32, "S": 23}
+LAST = {"F": 29, "B": 50, "C": 41, "W": 32, "S": 23}
 """Group -> number of its last line; the first is 01."""
 
 
@@ -21,10 +21,12 @@ def ids(group: str, *spans: int | tuple[int, int]) -> frozenset[str]:
 
 ALL = frozenset[str]().union(*(ids(group, (1, last)) for group, last in LAST.items()))
 
-COVERED = ids("F", (1, 29)) | ids("B", (1, 50)) | ids("C", (1, 37))
+COVERED = ids("F", (1, 29)) | ids("B", (1, 41), (43, 50)) | ids("C", (1, 41))
 """Kept by this release: at least one test names each."""
 
 PENDING: dict[str, frozenset[str]] = {
+    "a source ends by its final barrier, so no channel ends during an alignment; this, and the end of input in B02, "
+    "come back when a bounded source ends event time": ids("B", 42),
     "event time and asynchronous steps are refused by the pipeline file until they are built": ids("W", (1, 32)),
     "evolution of state comes with savepoints": ids("S", (1, 23)),
 }

@@ -63,7 +63,7 @@ def test_C10_every_takeover_is_a_new_attempt_above_all_ids_ever_used() -> None:
     assert decide_restore(state, FACTS).first_checkpoint == 7
 
 
-def test_C03_what_was_appended_is_read_back_by_another_daemon(tmp_path: Path) -> None:
+def test_C03_C16_what_was_appended_is_read_back_by_another_daemon(tmp_path: Path) -> None:
     done = completed(1, states=[handle(1)], committables=[committable(1)])
     owned(LocalStorage(str(tmp_path))).append_checkpoint(done)
     state = journal(LocalStorage(str(tmp_path)), OTHER).read()

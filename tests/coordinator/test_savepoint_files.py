@@ -54,7 +54,7 @@ def write(origin: FakeStorage, directory: Path, checkpoint: CompletedCheckpoint)
     return directory / folder
 
 
-def test_C29_a_savepoint_holds_metadata_states_and_positions_and_can_be_moved(
+def test_C16_C29_a_savepoint_holds_metadata_states_and_positions_and_can_be_moved(
     origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
 ) -> None:
     path = write(origin, tmp_path / "mine", checkpoint)

@@ -24,6 +24,7 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     FINAL,
     FORCED,
+    ORDERED,
     PERIODIC,
     SAVEPOINT,
     AckReceived,
@@ -84,13 +85,13 @@ def writing() -> tuple[Coordinator, WriteSavepoint]:
     return coordinator, only(out, WriteSavepoint)
 
 
-def test_C16_properties_of_the_four_kinds() -> None:
-    kinds = (PERIODIC, FORCED, FINAL, SAVEPOINT)
-    assert [kind.forced for kind in kinds] == [False, True, True, True]
-    assert [kind.savepoint for kind in kinds] == [False, False, False, True]
-    assert [kind.externalized for kind in kinds] == [True] * 4
-    assert [kind.subsumed for kind in kinds] == [True, True, True, False]
-    assert [kind.aligned for kind in kinds] == [False, False, True, True]
+def test_C16_properties_of_the_five_kinds() -> None:
+    kinds = (PERIODIC, ORDERED, FORCED, FINAL, SAVEPOINT)
+    assert [kind.periodic for kind in kinds] == [True, False, False, False, False]
+    assert [kind.forced for kind in kinds] == [False, False, True, True, True]
+    assert [kind.savepoint for kind in kinds] == [False, False, False, False, True]
+    assert [kind.subsumed for kind in kinds] == [True, True, True, True, False]
+    assert [kind.aligned for kind in kinds] == [False, False, False, True, True]
 
 
 def test_C15_a_savepoint_is_forced_past_the_limit_and_the_pause() -> None:
@@ -118,7 +119,7 @@ def test_a_second_savepoint_is_refused_while_one_is_under_way() -> None:
     coordinator = running()
     ask(coordinator)
     refused = only(ask(coordinator, 2), TriggerRefused)
-    assert (refused.refusal, refused.savepoint) == (TriggerRefusal.SAVEPOINT_UNDER_WAY, True)
+    assert refused == TriggerRefused(TriggerRefusal.SAVEPOINT_UNDER_WAY, SAVEPOINT)
 
 
 def test_C10_a_savepoint_leaves_the_reserved_ids_that_checkpoints_may_need() -> None:

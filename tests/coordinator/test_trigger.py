@@ -22,6 +22,7 @@ from tests.coordinator.values import (
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     FORCED,
+    ORDERED,
     PERIODIC,
     AckReceived,
     AppendCheckpoint,
@@ -76,13 +77,14 @@ def test_C01_nothing_in_the_way_means_a_checkpoint_begins() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.FINISHED, Phase.FAILED, Phase.ENDED])
-@pytest.mark.parametrize("properties", [PERIODIC, FORCED])
+@pytest.mark.parametrize("properties", [PERIODIC, ORDERED, FORCED])
 def test_C04_refused_after_shut_down(phase: Phase, properties: CheckpointProperties) -> None:
     assert refusal(facts(phase), properties) is TriggerRefusal.SHUT_DOWN
 
 
-def test_C04_nothing_follows_a_final_checkpoint() -> None:
-    assert refusal(facts(Phase.FINISHING), FORCED) is TriggerRefusal.SHUT_DOWN
+@pytest.mark.parametrize("properties", [ORDERED, FORCED])
+def test_C04_nothing_follows_a_final_checkpoint(properties: CheckpointProperties) -> None:
+    assert refusal(facts(Phase.FINISHING), properties) is TriggerRefusal.SHUT_DOWN
 
 
 def test_C05_periodic_triggers_are_off_during_the_final_checkpoint() -> None:
@@ -131,7 +133,7 @@ def test_C08_C09_requests_before_all_run_are_refused_and_register_nothing() -> N
 
 
 def test_C10_ids_grow_by_one_and_end_with_the_reserve() -> None:
-    coordinator = running(settings(tolerable_failures=100), job(first=7, reserved_to=8))
+    coordinator = running(settings(tolerable_failures=100, max_concurrent=3), job(first=7, reserved_to=8))
     first, second, third = (coordinator.handle(TriggerRequested(now_ms)) for now_ms in (1, 2, 3))
     assert [only(out, SendTrigger).checkpoint for out in (first, second)] == [7, 8]
     assert only(third, TriggerRefused).refusal is TriggerRefusal.NO_ID
@@ -154,6 +156,33 @@ def test_C02_C11_the_pending_entry_exists_when_the_trigger_leaves() -> None:
 def test_C12_C37_only_sources_of_this_attempt_are_triggered() -> None:
     trigger = only(running().handle(Tick(1000)), SendTrigger)
     assert (trigger.attempt, trigger.subtasks, trigger.timestamp_ms) == (ATTEMPT, (SOURCE,), 1000)
+
+
+def test_C38_a_user_forces_a_checkpoint_before_the_interval_and_the_pause_are_over() -> None:
+    coordinator = running(settings(interval_ms=1000, min_pause_ms=60_000))
+    first = only(coordinator.handle(TriggerRequested(10)), SendTrigger)
+    assert (first.checkpoint, first.properties, first.subtasks) == (1, ORDERED, (SOURCE,))
+    acknowledge_all(coordinator, 1, 20)
+    coordinator.handle(journaled(1, 30))
+    assert of(coordinator.handle(Tick(1000)), SendTrigger) == [], "the pause holds the timer back"
+    assert only(coordinator.handle(TriggerRequested(1001)), SendTrigger).checkpoint == 2
+
+
+def test_C38_the_limit_of_concurrent_checkpoints_holds_for_users_too() -> None:
+    coordinator = running(settings(max_concurrent=2))
+    coordinator.handle(Tick(1000))
+    assert only(coordinator.handle(TriggerRequested(1001)), SendTrigger).checkpoint == 2
+    assert coordinator.handle(TriggerRequested(1002)) == (TriggerRefused(TriggerRefusal.TOO_MANY, ORDERED),)
+    assert coordinator.under_way == (1, 2)
+
+
+def test_C38_the_timer_keeps_its_beat_when_a_user_asks_in_between() -> None:
+    coordinator = running(settings(interval_ms=1000))
+    coordinator.handle(TriggerRequested(700))
+    acknowledge_all(coordinator, 1, 710)
+    coordinator.handle(journaled(1, 720))
+    assert coordinator.next_deadline_ms() == 1000
+    assert only(coordinator.handle(Tick(1000)), SendTrigger).properties == PERIODIC
 
 
 def test_C13_a_checkpoint_past_its_time_limit_is_given_up() -> None:

@@ -258,7 +258,7 @@ class WorldBase(RuleBasedStateMachine):
                 case DiscardStates(handles=handles):
                     for handle in handles:
                         self.storage.delete(handle.path)
-                case TriggerRefused(refusal=refusal, savepoint=False):
+                case TriggerRefused(refusal=refusal, properties=properties) if not properties.savepoint:
                     assert refusal is not TriggerRefusal.NO_ID, "the reserve is too small"
                 case _:
                     pass

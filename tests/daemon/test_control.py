@@ -137,6 +137,19 @@ def test_a_connection_that_ends_is_a_lost_slot() -> None:
     serve(scenario)
 
 
+def test_C41_a_connection_that_has_ended_takes_nothing_and_says_so() -> None:
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        _, writer = await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        (slot,) = heard.slots
+        assert slot.send(Ping())
+        writer.close()
+        await asyncio.wait_for(slot.closed.wait(), DEADLINE_S)
+        assert not slot.send(Ping())
+
+    serve(scenario)
+
+
 def test_a_slot_that_said_stopped_is_not_lost() -> None:
     async def scenario(server: ControlServer, heard: Heard) -> None:
         _, writer = await connect(server, heard, hello())

@@ -356,7 +356,7 @@ def test_X22_a_directory_that_cannot_be_used_is_2_unless_it_may_pass(
     def fail(*_: object, **_named: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    for where in ("tidegate.storage.local.LocalStorage._prepare", "tidegate.storage.local._write_synced"):
+    for where in ("tidegate.storage.local.LocalStorage._prepare", "tidegate.storage.local.LocalStorage._write_synced"):
         with monkeypatch.context() as patch:
             patch.setattr(where, fail)
             found, (problem,) = shop.validate()

@@ -29,7 +29,7 @@ from tidegate.daemon.transport import (
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, Element, EndOfInput
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
 from tidegate.task.messages import PeerAddress
 from tidegate.task.wire import ChannelBroken, ChannelHello, Kind, write_frame
 
@@ -156,11 +156,16 @@ def frame_bytes(kind: Kind, channel: int, sequence: int, body: bytes = b"") -> b
 def test_elements_arrive_in_order_in_both_directions(cluster: Callable[[int], Cluster]) -> None:
     slots = (both := cluster(2)).slots
     for sender, receiver in [(0, 1), (1, 0)]:
-        for element in (rows(sender, 2), Barrier(CheckpointId(1), 5), rows(10 + sender, 1), EndOfInput()):
+        for element in (
+            rows(sender, 2),
+            Barrier(CheckpointId(1), 5),
+            rows(10 + sender, 1),
+            CancelMarker(CheckpointId(2)),
+        ):
             slots[sender].outputs[receiver].emit(element)
     both.turn_until(lambda: len(slots[0].inputs[1]) == len(slots[1].inputs[0]) == 4, "four elements on each side")
-    assert drain(slots[1].inputs[0]) == [0, 1, Barrier(CheckpointId(1), 5), 10, EndOfInput()]
-    assert drain(slots[0].inputs[1]) == [1, 2, Barrier(CheckpointId(1), 5), 11, EndOfInput()]
+    assert drain(slots[1].inputs[0]) == [0, 1, Barrier(CheckpointId(1), 5), 10, CancelMarker(CheckpointId(2))]
+    assert drain(slots[0].inputs[1]) == [1, 2, Barrier(CheckpointId(1), 5), 11, CancelMarker(CheckpointId(2))]
 
 
 def test_three_slots_keep_their_channels_apart(cluster: Callable[[int], Cluster]) -> None:
@@ -196,7 +201,7 @@ def test_batches_larger_than_the_credit_and_any_socket_buffer_arrive_whole(clust
     size = 1_300_000  # 10.4 MB
     for number in range(4):
         slots[0].outputs[1].emit(rows(number * size, size))
-    slots[0].outputs[1].emit(EndOfInput())
+    slots[0].outputs[1].emit(CancelMarker(CheckpointId(2)))
     total = 0
     finished = False
 
@@ -211,7 +216,7 @@ def test_batches_larger_than_the_credit_and_any_socket_buffer_arrive_whole(clust
                 finished = True
         return finished
 
-    both.turn_until(done, "four large batches and the end")
+    both.turn_until(done, "four large batches and what was sent after them")
     assert total == 4 * size
 
 

@@ -173,9 +173,10 @@ class FakeTotals:
 class FakeSink:
     """Keeps the promises of a transactional sink: one transaction per interval, repeated until confirmed."""
 
-    def __init__(self, name: str, slot: int, trace: Trace) -> None:
+    def __init__(self, name: str, slot: int, trace: Trace, attempt: Attempt = ATTEMPT) -> None:
         self.name = name
         self.slot = slot
+        self.attempt = attempt
         self.open: list[Row] = []
         self.transactions: dict[int, list[Row]] = {}
         """Rows by producer id, for every transaction ever prepared."""
@@ -201,7 +202,7 @@ class FakeSink:
         committable = Committable(
             sink=OperatorName(self.name),
             subtask=SlotIndex(self.slot),
-            attempt=ATTEMPT,
+            attempt=self.attempt,
             checkpoint=checkpoint,
             transactional_id=TransactionalId(f"p.{self.name}.{self.slot}.{producer}"),
             producer_id=producer,

@@ -180,7 +180,9 @@ class Rig:
         sent: list[SlotMessage] = []
         jobs: list[UploadJob] = []
         bad: list[tuple[str, int]] = []
-        loop = SlotLoop(ATTEMPT, self.clock, sent.append, jobs.append, lambda *event: bad.append(event))
+        loop = SlotLoop(
+            self.plan.pipeline, ATTEMPT, self.clock, sent.append, jobs.append, lambda *event: bad.append(event)
+        )
         loop.shapes = derive_shapes(self.plan)
         return RigSlot(index, loop, Trace(), sent, jobs, bad)
 
@@ -302,7 +304,7 @@ class Rig:
     ) -> None:
         barrier = Barrier(CheckpointId(checkpoint), self.clock.ms, final, after_ms)
         for slot in self.slots:
-            slot.loop.on_trigger(Trigger(attempt, barrier))
+            slot.loop.on_trigger(Trigger(self.plan.pipeline, attempt, barrier))
 
     def complete(self, checkpoint: int, *released: str, attempt: Attempt = ATTEMPT) -> None:
         message = Completed(attempt, CheckpointId(checkpoint), frozenset(map(TransactionalId, released)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.task.frames import batch_of, ipc_bytes, numbers
 from tidegate.ids import CheckpointId
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, EndOfInput
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
 from tidegate.task.wire import Frame, Kind, SequenceCheck, decode_element
 
 BARRIER = Barrier(CheckpointId(1), 0)
@@ -72,7 +72,7 @@ def same(first: Element, second: Element) -> bool:
 
 def test_F05_elements_come_out_in_the_order_in_which_they_came() -> None:
     channel = InputChannel()
-    elements: list[Element] = [batch_of(numbers(1)), BARRIER, batch_of(numbers(2)), EndOfInput()]
+    elements: list[Element] = [batch_of(numbers(1)), BARRIER, batch_of(numbers(2)), CancelMarker(CheckpointId(3))]
     for element in elements:
         channel.push(element)
     assert [channel.next_is_batch, len(channel)] == [True, 4]
@@ -222,7 +222,7 @@ def test_local_and_remote_outputs_deliver_the_same_elements(remote: bool) -> Non
         CancelMarker(CheckpointId(2)),
         batch_of(numbers()),
         batch_of(numbers(3)),
-        EndOfInput(),
+        CancelMarker(CheckpointId(3)),
     ]
     for element in elements:
         output.emit(element)

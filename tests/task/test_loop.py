@@ -19,12 +19,12 @@ from tests.task.topologies import (
     vertex,
 )
 from tidegate.errors import AttemptFailed
-from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
 from tidegate.task.elements import ROWS_MAX, CancelMarker
 from tidegate.task.loop import BadRecord, Uploaded
-from tidegate.task.messages import Acknowledged, AddPartitions, Declined, decode_slot_message, encode_message
+from tidegate.task.messages import Acknowledged, AddPartitions, Declined, Trigger, decode_slot_message, encode_message
 
 # -- giving up ---------------------------------------------------------------------------------------------------------
 
@@ -183,6 +183,33 @@ def test_C37_messages_of_another_attempt_are_ignored() -> None:
     sink = rig.slots[0].sinks["write"]
     assert (len(rig.acks(1)), rig.acks(9)) == (1, [])
     assert (sink.aborted_with, sink.completed_with) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "attempt", "checkpoint", "why"),
+    [
+        ("another", ATTEMPT, 3, "it is of pipeline another, and this slot works for p"),
+        ("p", STALE, 3, f"it is of attempt {STALE}, and this is attempt {ATTEMPT}"),
+        ("p", Attempt(ATTEMPT + 1), 3, f"it is of attempt {ATTEMPT + 1}, and this is attempt {ATTEMPT}"),
+        ("p", ATTEMPT, 2, "checkpoint 2 was triggered before it, and ids only grow"),
+        ("p", ATTEMPT, 1, "checkpoint 2 was triggered before it, and ids only grow"),
+    ],
+)
+def test_C37_C40_a_trigger_that_is_not_the_next_of_this_attempt_is_ignored_and_logged(
+    pipeline: str, attempt: Attempt, checkpoint: int, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = one_chain()
+    loop, sink = rig.slots[0].loop, rig.slots[0].sinks["write"]
+    rig.trigger(2)
+    rig.settle()
+    loop.on_trigger(Trigger(pipeline, attempt, barrier(checkpoint)))
+    rig.settle()
+    (record,) = caplog.records
+    assert (record.levelname, record.message) == ("WARNING", f"trigger of checkpoint {checkpoint} is ignored: {why}")
+    assert (len(rig.acks(2)), len(sink.transactions)) == (1, 1), "nothing was snapshot or prepared for it"
+    loop.on_trigger(Trigger("p", ATTEMPT, barrier(3)))
+    rig.settle()
+    assert len(rig.acks(3)) == 1, "what is ignored does not count as triggered"
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ FROM_DRIVER: list[DriverMessage] = [
         positions=(POSITIONS,),
         states=(STATE,),
     ),
-    Trigger(ATTEMPT, Barrier(CheckpointId(1), 5, final=True)),
+    Trigger("shop", ATTEMPT, Barrier(CheckpointId(1), 5, final=True)),
     Completed(ATTEMPT, CheckpointId(1), frozenset({TransactionalId("p.write.1.5.0")})),
     Abandoned(ATTEMPT, CheckpointId(1), "timeout"),
     AddPartitions(ATTEMPT, OperatorName("read"), (ORDERS,)),

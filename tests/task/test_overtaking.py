@@ -6,7 +6,7 @@ from tests.task.small_rigs import batch
 from tidegate.ids import CheckpointId
 from tidegate.task import channels
 from tidegate.task.channels import InputChannel, LocalOutput, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, EndOfInput
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
 from tidegate.task.wire import Frame, Kind, decode_element
 
 ALIGNED, UNALIGNED = None, 0
@@ -32,7 +32,6 @@ def named(element: Element) -> object:
             return f"{'unaligned' if element.is_unaligned else 'barrier'} {element.checkpoint}"
         case CancelMarker():
             return f"cancel {element.checkpoint}"
-    return "end"
 
 
 def sent(output: RemoteOutput) -> list[object]:
@@ -178,7 +177,7 @@ def test_a_local_barrier_takes_its_place_in_the_receivers_queue() -> None:
 
 def test_B45_ahead_of_a_barrier_that_is_not_here_is_everything_up_to_a_newer_one() -> None:
     channel = InputChannel()
-    for element in (batch((1, 1)), barrier(1), batch((1, 2)), barrier(3), batch((1, 3)), EndOfInput()):
+    for element in (batch((1, 1)), barrier(1), batch((1, 2)), barrier(3), batch((1, 3))):
         channel.push(element)
     ahead = [[named(each) for each in channel.batches_ahead_of(CheckpointId(n))] for n in (1, 2, 3, 4)]
     assert ahead == [[1], [1, 2], [1, 2], [1, 2, 3]]

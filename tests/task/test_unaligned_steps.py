@@ -9,7 +9,7 @@ from tests.task.topologies import edge, plan_of, shuffle_plan, sink_node, source
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId, VertexId
 from tidegate.task.barriers.handler import AbortReason
-from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker, EndOfInput
+from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker
 from tidegate.task.inflight import read_inflight
 
 UNALIGNED = 0
@@ -113,16 +113,6 @@ def test_F24_the_ack_waits_for_the_upload_of_the_rows_in_flight() -> None:
     assert not rig.acks(1)
     rig.upload(slot)
     assert len(rig.acks(1)) == 1
-
-
-def test_B42_the_end_of_a_channel_ends_its_recording() -> None:
-    rig = receiver()
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(overtaking(1))
-    slot.inputs[1, 0].push(batch((1, 1)))
-    slot.inputs[1, 0].push(EndOfInput())
-    uploaded(rig)
-    assert inflight(rig, 1) == {StateKind.INPUT: [1]}
 
 
 def test_B49_an_alignment_that_takes_too_long_becomes_a_recording() -> None:

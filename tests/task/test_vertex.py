@@ -1,4 +1,4 @@
-"""One subtask step by step: its barriers, channels and tree of operators (contract B01-B11, B42, F07-F26)."""
+"""One subtask step by step: its barriers, channels and tree of operators (contract B01-B11, F07-F26)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.task.topologies import (
     vertex,
 )
 from tidegate.ids import SlotIndex, SubtaskId, VertexId
-from tidegate.task.elements import Barrier, Batch, EndOfInput
+from tidegate.task.elements import Barrier, Batch
 
 # -- the step of a barrier ---------------------------------------------------------------------------------------------
 
@@ -279,26 +279,6 @@ def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
     element = rig.slots[0].inputs[0, 0].pop()
     assert isinstance(element, Batch)
     assert element.frame.columns == ["k", "n", "__partition", "__offset"]
-
-
-def test_B02_B42_the_end_is_passed_on_when_every_input_has_ended() -> None:
-    plan = plan_of(
-        2,
-        [
-            vertex(source_node("read", edges=(0,))),
-            vertex(totals_node("total", edges=(1,))),
-            vertex(totals_node("again", children=(1,)), sink_node("write")),
-        ],
-        [edge(0, "read", "total", "k"), edge(1, "total", "again")],
-    )
-    rig = Rig(plan)
-    slot = rig.slots[0]
-    slot.inputs[0, 0].push(EndOfInput())
-    turn(rig, 2)
-    assert controls(rig) == []
-    slot.inputs[1, 0].push(EndOfInput())
-    turn(rig, 1)
-    assert controls(rig) == ["EndOfInput"]
 
 
 def test_B03_a_subtask_without_input_has_nothing_to_do() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.task.frames import ALL_TYPES, batch_of, ipc_bytes, numbers
 from tidegate.errors import AttemptFailed
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Control, EndOfInput
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Control
 from tidegate.task.wire import (
     BODY_BYTES_MAX,
     HEADER,
@@ -40,7 +40,6 @@ def round_trip(element: Batch | Control) -> Batch | Control:
         Barrier(CheckpointId(1), 0),
         Barrier(CheckpointId(2**62), 1_800_000_000_123, final=True),
         CancelMarker(CheckpointId(9)),
-        EndOfInput(),
     ],
     ids=repr,
 )

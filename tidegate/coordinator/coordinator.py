@@ -20,10 +20,8 @@ from typing import Final
 
 from tidegate.coordinator.deadlines import TransactionDeadlines
 from tidegate.coordinator.events import (
-    FINAL,
     FORCED,
     PERIODIC,
-    SAVEPOINT,
     AckOutcome,
     AckReceived,
     AckRefused,
@@ -155,7 +153,7 @@ class Coordinator:
             case SubtaskRunning():
                 self._on_running(event)
             case TriggerRequested():
-                self._trigger(_kind(event), event.now_ms)
+                self._trigger(event.properties, event.now_ms)
             case TriggerFailed():
                 self._give_up_if_waiting(event.checkpoint, CheckpointFailure.TRIGGER_FAILED, event.detail)
             case AckReceived():
@@ -207,7 +205,7 @@ class Coordinator:
     def _trigger(self, properties: CheckpointProperties, now_ms: int) -> None:
         refusal = self._refusal(properties, now_ms)
         if refusal is not None:
-            self._out.append(TriggerRefused(refusal, properties.final, properties.savepoint))
+            self._out.append(TriggerRefused(refusal, properties))
             return
         checkpoint = self._next_id
         self._next_id = CheckpointId(checkpoint + 1)
@@ -485,9 +483,3 @@ class Coordinator:
         self._move(Cause.ATTEMPT_ENDED)
         for pending in [p for _, p in sorted(self._pending.items()) if p.phase is not PendingPhase.APPENDING]:
             self._give_up(pending, CheckpointFailure.ATTEMPT_ENDED, "")
-
-
-def _kind(request: TriggerRequested) -> CheckpointProperties:
-    if request.savepoint:
-        return SAVEPOINT
-    return FINAL if request.final else FORCED

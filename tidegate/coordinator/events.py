@@ -56,19 +56,21 @@ class CheckpointFailure(StrEnum):
 
 
 class CheckpointProperties(msgspec.Struct, frozen=True):
-    """What kind of checkpoint it is (C15, C16). The kinds are the four constants below."""
+    """What kind of checkpoint it is (C15, C16). The kinds are the five constants below."""
 
     forced: bool = False
     """Ignores the limit of concurrent checkpoints and the minimum pause."""
+    ordered: bool = False
+    """A user asks for it: it ignores the interval and the minimum pause, but not the limit (C38)."""
     final: bool = False
     """Sources stop behind its barrier."""
     savepoint: bool = False
     """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 11)."""
 
     @property
-    def externalized(self) -> bool:
-        """Its metadata lies in a file system: the journal entry of a checkpoint, the metadata file of a savepoint."""
-        return True
+    def periodic(self) -> bool:
+        """The timer begins it, nobody else."""
+        return not (self.forced or self.ordered)
 
     @property
     def subsumed(self) -> bool:
@@ -82,6 +84,7 @@ class CheckpointProperties(msgspec.Struct, frozen=True):
 
 
 PERIODIC = CheckpointProperties()
+ORDERED = CheckpointProperties(ordered=True)
 FORCED = CheckpointProperties(forced=True)
 FINAL = CheckpointProperties(forced=True, final=True)
 SAVEPOINT = CheckpointProperties(forced=True, savepoint=True)
@@ -101,15 +104,22 @@ class Tick(msgspec.Struct, frozen=True):
 
 
 class TriggerRequested(msgspec.Struct, frozen=True):
-    """Somebody asks for a checkpoint now (C15): `final` to end the pipeline behind it, or a savepoint."""
+    """Somebody asks for a checkpoint now (C15, C38): `final` to end the pipeline by it, or a savepoint, or just one."""
 
     now_ms: int
     final: bool = False
     savepoint: bool = False
 
+    @property
+    def properties(self) -> CheckpointProperties:
+        """The kind that is asked for."""
+        if self.savepoint:
+            return SAVEPOINT
+        return FINAL if self.final else ORDERED
+
 
 class TriggerFailed(msgspec.Struct, frozen=True):
-    """A SendTrigger could not be carried out (C14)."""
+    """A trigger could not be sent to all of the sources (C14, C41)."""
 
     checkpoint: CheckpointId
     detail: str
@@ -210,7 +220,7 @@ Event = (
 
 
 class SendTrigger(msgspec.Struct, frozen=True):
-    """Send the trigger to these subtasks, which are sources (C12); on an error answer with TriggerFailed."""
+    """Send the trigger to these subtasks, which are sources (C12); TriggerFailed says that one cannot have it."""
 
     attempt: Attempt
     checkpoint: CheckpointId
@@ -221,11 +231,10 @@ class SendTrigger(msgspec.Struct, frozen=True):
 
 
 class TriggerRefused(msgspec.Struct, frozen=True):
-    """No checkpoint was begun."""
+    """No checkpoint of this kind was begun."""
 
     refusal: TriggerRefusal
-    final: bool = False
-    savepoint: bool = False
+    properties: CheckpointProperties
 
 
 class AckRefused(msgspec.Struct, frozen=True):

@@ -114,10 +114,10 @@ def decide_refusal(
     kept_back = settings.checkpoint_ids if properties.savepoint else 0
     checks = (
         (facts.phase not in ACTIVE, TriggerRefusal.SHUT_DOWN),
-        (facts.phase is Phase.FINISHING and properties.forced, TriggerRefusal.SHUT_DOWN),
+        (facts.phase is Phase.FINISHING and not properties.periodic, TriggerRefusal.SHUT_DOWN),
         (facts.phase is Phase.FINISHING, TriggerRefusal.PERIODIC_OFF),
         (not properties.forced and is_crowded(settings, facts.under_way, facts.unended), TriggerRefusal.TOO_MANY),
-        (not properties.forced and now_ms < earliest_ms, TriggerRefusal.TOO_SOON),
+        (properties.periodic and now_ms < earliest_ms, TriggerRefusal.TOO_SOON),
         (properties.savepoint and facts.savepoint_under_way, TriggerRefusal.SAVEPOINT_UNDER_WAY),
         (not facts.sources_running, TriggerRefusal.SOURCE_NOT_RUNNING),
         (not facts.all_running, TriggerRefusal.SUBTASK_NOT_RUNNING),
@@ -127,7 +127,7 @@ def decide_refusal(
 
 
 def is_crowded(settings: CheckpointSettings, under_way: int, unended: int) -> bool:
-    """Whether a periodic checkpoint has to wait for others (C06)."""
+    """Whether a checkpoint that is not forced has to wait for others (C06)."""
     return under_way >= settings.max_concurrent or unended >= UNENDED_MAX
 
 

@@ -32,6 +32,7 @@ from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.faults import ExecutorLacksModule, lacking_module
 from tidegate.daemon.leaving import leave
 from tidegate.daemon.logs import emit_slot_record
+from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.spark import (
     SlotBootstrap,
@@ -49,6 +50,7 @@ from tidegate.task.messages import (
     AddPartitions,
     Declined,
     Deploy,
+    DriverMessage,
     Heartbeat,
     LogRecord,
     PeerAddress,
@@ -128,7 +130,7 @@ class AttemptRunner:
         self._ending = False
         self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
         self._decisions = Decisions(
-            services, self._send_all, self.feed, self.fail, self._finish, settings.unaligned_after_ms
+            plan.pipeline, services, self._send_all, self.feed, self.fail, self._finish, settings.unaligned_after_ms
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -161,6 +163,10 @@ class AttemptRunner:
     async def take_savepoint(self, directory: str) -> SavepointDone:
         """See SavepointDesk.take."""
         return await self._decisions.savepoints.take(directory)
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        """See CheckpointDesk.take."""
+        return await self._decisions.ordered.take()
 
     async def cut(self) -> None:
         """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
@@ -393,9 +399,9 @@ class AttemptRunner:
             if slot.index == index:
                 slot.send(order)
 
-    def _send_all(self, message: object) -> None:
-        for slot in self._slots:
-            slot.send(message)  # type: ignore[arg-type]  # Decisions sends DriverMessage only
+    def _send_all(self, message: DriverMessage) -> list[str]:
+        """To every slot; returns those that cannot have it any more."""
+        return [str(slot) for slot in self._slots if not slot.send(message)]
 
 
 def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:

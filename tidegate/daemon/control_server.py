@@ -50,10 +50,12 @@ class SlotConnection:
         index = "?" if self.index is None else self.index
         return f"slot {index} (process {self.hello.process} on {self.hello.host})"
 
-    def send(self, message: DriverMessage) -> None:
-        """Queue a message; a connection that is closing drops it, its end is reported separately."""
-        if not self._writer.is_closing():
-            self._writer.write(encode_message(message))
+    def send(self, message: DriverMessage) -> bool:
+        """Queue a message. False for a connection that ends or has ended, which is reported separately."""
+        if self._writer.is_closing():
+            return False
+        self._writer.write(encode_message(message))
+        return True
 
     def begin_watch(self, now: float) -> None:
         """It has been deployed, so from now on it sends heartbeats."""

@@ -30,6 +30,7 @@ from tidegate.coordinator.events import (
     SendTrigger,
     StopPipeline,
     TransactionsEnded,
+    TriggerFailed,
     TriggerRefused,
     WriteSavepoint,
 )
@@ -39,6 +40,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
+from tidegate.daemon.ordered import CheckpointDesk
 from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.stores import Stores
@@ -107,14 +109,19 @@ class Decisions:
 
     def __init__(
         self,
+        pipeline: str,
         services: Services,
-        send_all: Callable[[DriverMessage], None],
+        send_all: Callable[[DriverMessage], Sequence[str]],
         feed: Callable[[Event], None],
         fail: Callable[[TidegateError], None],
         finish: Callable[[], None],
         unaligned_after_ms: int | None = None,
     ) -> None:
-        """`unaligned_after_ms`: as in Barrier, for the checkpoints that need not be aligned."""
+        """`send_all` returns the slots that could not be reached.
+
+        `unaligned_after_ms`: as in Barrier, for the checkpoints that need not be aligned.
+        """
+        self._pipeline = pipeline
         self._services = services
         self._unaligned_after_ms = unaligned_after_ms
         self._send_all = send_all
@@ -122,6 +129,7 @@ class Decisions:
         self._fail = fail
         self._finish = finish
         self.savepoints = SavepointDesk(services, feed)
+        self.ordered = CheckpointDesk(services.clock, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
@@ -132,9 +140,7 @@ class Decisions:
         for instruction in instructions:
             match instruction:
                 case SendTrigger():
-                    if instruction.properties.savepoint:
-                        self.savepoints.begun(instruction.checkpoint)
-                    self._send_all(Trigger(instruction.attempt, self._barrier(instruction)))
+                    self._trigger(instruction)
                 case AppendCheckpoint(checkpoint=checkpoint):
                     self._spawn(self._append(checkpoint))
                 case CommitTransactions(checkpoint=number):
@@ -153,12 +159,8 @@ class Decisions:
                     self._fail(CoordinatorStopped(reason))
                 case FinishPipeline():
                     self._finish()
-                case TriggerRefused(refusal=refusal, final=True):
-                    self._fail(CoordinatorFailed(f"no final checkpoint: {refusal.value}", cause="final-refused"))
-                case TriggerRefused(refusal=refusal, savepoint=True):
-                    self.savepoints.refused(refusal)
-                case TriggerRefused(refusal=refusal):
-                    logger.debug("no checkpoint: %s", refusal.value)
+                case TriggerRefused():
+                    self._refused(instruction)
                 case AckRefused():
                     logger.debug(
                         "ack of %s for checkpoint %s: %s",
@@ -166,6 +168,34 @@ class Decisions:
                         instruction.checkpoint,
                         instruction.outcome,
                     )
+
+    def _trigger(self, order: SendTrigger) -> None:
+        """A slot that cannot have it will send no barrier: the checkpoint is given up at once (C14, C41).
+
+        The coordinator hears of it from the loop, not while it is still being obeyed.
+        """
+        if order.properties.savepoint:
+            self.savepoints.begun(order.checkpoint)
+        elif order.properties.ordered:
+            self.ordered.begun(order.checkpoint)
+        unreached = self._send_all(Trigger(self._pipeline, order.attempt, self._barrier(order)))
+        if unreached:
+            detail = f"there is no connection to {', '.join(unreached)} any more"
+            asyncio.get_running_loop().call_soon(self._trigger_failed, order.checkpoint, detail)
+
+    def _trigger_failed(self, checkpoint: CheckpointId, detail: str) -> None:
+        self._feed(TriggerFailed(checkpoint, detail, monotonic_ms(self._services.clock)))
+
+    def _refused(self, refused: TriggerRefused) -> None:
+        why = refused.refusal.value
+        if refused.properties.final:
+            self._fail(CoordinatorFailed(f"no final checkpoint: {why}", cause="final-refused"))
+        elif refused.properties.savepoint:
+            self.savepoints.refused(refused.refusal)
+        elif refused.properties.ordered:
+            self.ordered.refused(refused.refusal)
+        else:
+            logger.debug("no checkpoint: %s", why)
 
     def _barrier(self, trigger: SendTrigger) -> Barrier:
         """What has to be whole without rows in flight is aligned whatever the pipeline file says (B48)."""
@@ -178,6 +208,7 @@ class Decisions:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         self.savepoints.close("the attempt has ended")
+        self.ordered.close("the attempt has ended")
         for task in self._tasks:
             task.cancel()
 
@@ -281,6 +312,7 @@ class Decisions:
         self._services.metrics.checkpoint_completed(checkpoint, phases)
         logger.info("%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
         self._services.on_completed(checkpoint)
+        self.ordered.completed(report)
         self._spawn(self._clean_up(notice.needed))
 
     def _aborted(self, notice: NotifyAborted) -> None:
@@ -288,6 +320,7 @@ class Decisions:
         self._services.metrics.checkpoint_failed(notice.reason.value)
         detail = f" ({notice.detail})" if notice.detail else ""
         self.savepoints.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
+        self.ordered.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
         text = f"checkpoint {notice.checkpoint} was given up: {notice.reason.value}{detail}"
         logger.warning("%s", text, extra={"checkpoint": notice.checkpoint})
 

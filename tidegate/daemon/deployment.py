@@ -121,7 +121,7 @@ class Deployment:
         self._parts = SlotParts() if parts is None else parts
         self._storage = self._parts.open_storage(deploy.settings.storage_url)
         self.uploads = self._parts.make_uploads(self._storage, wake)
-        self.loop = SlotLoop(deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.loop = SlotLoop(deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
         self.loop.origins = derive_origins(deploy.plan)
         self.loop.shapes = derive_shapes(deploy.plan)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}

@@ -1,7 +1,7 @@
 """The elements of a channel. Control elements keep their place between batches (F05).
 
-Watermarks and idleness join them with event time; until then a channel carries batches, barriers, cancellation
-markers and the end of input.
+Watermarks, idleness and the end of input join them with event time; until then a channel carries batches, barriers and
+cancellation markers, and a source that has nothing more to send ends by its final barrier.
 """
 
 from __future__ import annotations
@@ -80,9 +80,5 @@ class CancelMarker(msgspec.Struct, frozen=True, tag="cancel"):
     checkpoint: CheckpointId
 
 
-class EndOfInput(msgspec.Struct, frozen=True, tag="end"):
-    """Nothing follows on this channel."""
-
-
-Element = Batch | Barrier | CancelMarker | EndOfInput
-Control = Barrier | CancelMarker | EndOfInput
+Element = Batch | Barrier | CancelMarker
+Control = Barrier | CancelMarker

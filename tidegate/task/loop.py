@@ -8,6 +8,7 @@ calls again. The caller owns sockets, threads and the clock (tidegate.daemon.wor
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +37,8 @@ from tidegate.task.vertex import VertexTask
 
 if TYPE_CHECKING:
     import polars as pl
+
+logger = logging.getLogger(__name__)
 
 
 class BadRecord(PipelineStopped):
@@ -93,6 +96,7 @@ class SlotLoop:
 
     def __init__(
         self,
+        pipeline: str,
         attempt: Attempt,
         clock: Clock,
         send: Callable[[SlotMessage], None],
@@ -105,7 +109,9 @@ class SlotLoop:
         """Topics upstream of each operator, for messages about a record."""
         self.shapes: Mapping[int, EdgeShape] = {}
         """Edges by key, by index: those that may have rows in flight at a checkpoint."""
+        self._pipeline = pipeline
         self._attempt = attempt
+        self._triggered = CheckpointId(0)
         self._clock = clock
         self._send = send
         self._submit = submit
@@ -116,9 +122,12 @@ class SlotLoop:
     # -- what the outside tells the loop ---------------------------------------------------------------------------
 
     def on_trigger(self, trigger: Trigger) -> None:
-        """Inject the barrier at every source of this slot; a trigger of another attempt is ignored (C37)."""
-        if trigger.attempt != self._attempt:
+        """Inject the barrier at every source of this slot; what is not the next one for it is ignored (C37, C40)."""
+        checkpoint, wrong = trigger.barrier.checkpoint, self._find_wrong(trigger)
+        if wrong:
+            logger.warning("trigger of checkpoint %d is ignored: %s", checkpoint, wrong)
             return
+        self._triggered = checkpoint
         for task in self.tasks:
             if task.source is not None:
                 task.trigger(trigger.barrier)
@@ -166,6 +175,16 @@ class SlotLoop:
             task = next(task for task in self.tasks if task.subtask == uploaded.subtask)
             task.stored(first.operator, uploaded.checkpoint, uploaded.handles)
         self._acknowledge(uploaded.subtask, pending)
+
+    def _find_wrong(self, trigger: Trigger) -> str:
+        """Why a trigger is none for this slot; empty for one that is."""
+        if trigger.pipeline != self._pipeline:
+            return f"it is of pipeline {trigger.pipeline}, and this slot works for {self._pipeline}"
+        if trigger.attempt != self._attempt:
+            return f"it is of attempt {trigger.attempt}, and this is attempt {self._attempt}"
+        if trigger.barrier.checkpoint <= self._triggered:
+            return f"checkpoint {self._triggered} was triggered before it, and ids only grow"
+        return ""
 
     # -- the turn --------------------------------------------------------------------------------------------------
 

@@ -139,8 +139,9 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
 
 
 class Trigger(msgspec.Struct, frozen=True, tag="trigger"):
-    """Inject this barrier at the sources (C12, C37)."""
+    """Inject this barrier at the sources (C12). A slot obeys the next one of its own attempt alone (C37, C40)."""
 
+    pipeline: str
     attempt: Attempt
     barrier: Barrier
 

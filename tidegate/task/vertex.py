@@ -27,7 +27,7 @@ from tidegate.task.barriers.handler import (
     start_delay_ms,
 )
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element, EndOfInput
+from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import BatchTooLarge, Failure, Operator, OperatorState, Sink, Source, StateCapture
@@ -112,7 +112,6 @@ class VertexTask:
         self._host = host
         self.handler = handler
         self._turn_of = 0
-        self._open_inputs = len(inputs)
         self._replay = deque(replay)
         self._limits = limits
         self._recordings: dict[CheckpointId, Recording] = {}
@@ -258,21 +257,14 @@ class VertexTask:
             self._host.failed_records(node.operator, frame, failures)
 
     def _on_control(self, channel: int, control: Control) -> None:
-        """B02: barriers are passed on with their snapshot, cancellations sent anew, the end when all inputs ended."""
+        """B02: barriers are passed on with their snapshot, cancellations sent anew."""
         assert self.handler is not None
         now_ms = self._host.now_ms()
         if isinstance(control, Barrier):
             actions = self.handler.on_barrier(channel, control, now_ms)
-        elif isinstance(control, CancelMarker):
-            actions = self.handler.on_cancel(channel, control.checkpoint)
         else:
-            actions = self.handler.on_end(channel, now_ms)
+            actions = self.handler.on_cancel(channel, control.checkpoint)
         self._carry_out(actions)
-        if isinstance(control, EndOfInput):
-            self._open_inputs -= 1
-            if not self._open_inputs:
-                for output in self.outputs.values():
-                    output.broadcast(control)
 
     def _on_arrival(self, channel: int, element: Element) -> None:
         """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""

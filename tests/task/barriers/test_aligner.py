@@ -1,4 +1,4 @@
-"""The exactly-once barrier handler, event by event (contract B01, B27-B42, F09, F13)."""
+"""The exactly-once barrier handler, event by event (contract B01, B27-B41, F09, F13)."""
 
 from __future__ import annotations
 
@@ -122,11 +122,6 @@ def test_B01_a_cancellation_from_a_blocked_channel_is_a_corrupt_stream() -> None
         running().on_cancel(0, CheckpointId(8))
 
 
-def test_B01_an_end_of_input_from_a_blocked_channel_is_a_corrupt_stream() -> None:
-    with pytest.raises(StreamCorrupt, match=BLOCKED_BY_SEVEN):
-        running().on_end(0, 0)
-
-
 def test_B30_a_newer_barrier_gives_the_running_checkpoint_up_and_starts_its_own_alignment() -> None:
     aligner = running()
     assert aligner.on_barrier(1, barrier(8), 0) == [
@@ -242,44 +237,6 @@ def test_B41_a_cancellation_that_is_not_newer_is_ignored_without_an_alignment(st
     aligner = idle() if state is idle else cancelled_idle()
     assert aligner.on_cancel(1, CheckpointId(checkpoint)) == []
     assert aligner.current == 7
-
-
-# -- the end of a channel ----------------------------------------------------------------------------------------------
-
-
-def test_B42_a_channel_that_ends_during_the_alignment_counts_as_delivered() -> None:
-    aligner = running(2)
-    assert aligner.on_end(1, 40) == [ReleaseAll(), Notify(barrier(7), 40, 0)]
-
-
-def test_B42_an_alignment_waits_on_for_the_channels_that_are_open() -> None:
-    aligner = running(3)
-    assert aligner.on_end(1, 0) == []
-    assert aligner.on_barrier(2, barrier(7), 0)[-1] == Notify(barrier(7), 0, 0)
-
-
-def test_B42_a_channel_that_ended_before_counts_for_every_later_checkpoint() -> None:
-    aligner = Aligner(2)
-    aligner.on_end(0, 0)
-    for checkpoint in (1, 2, 3):
-        assert aligner.on_barrier(1, barrier(checkpoint), 0)[-1] == Notify(barrier(checkpoint), 0, 0)
-
-
-def test_B42_ends_without_an_alignment_notify_nothing() -> None:
-    aligner = cancelled_idle(2)
-    assert [aligner.on_end(channel, 0) for channel in (0, 1)] == [[], []]
-
-
-def test_B42_nothing_may_follow_the_end_of_a_channel() -> None:
-    aligner = Aligner(2)
-    aligner.on_end(0, 0)
-    message = "channel 0: .* behind its end of input"
-    with pytest.raises(StreamCorrupt, match=message):
-        aligner.on_barrier(0, barrier(1), 0)
-    with pytest.raises(StreamCorrupt, match=message):
-        aligner.on_cancel(0, CheckpointId(1))
-    with pytest.raises(StreamCorrupt, match=message):
-        aligner.on_end(0, 0)
 
 
 # -- the coordinator's word --------------------------------------------------------------------------------------------

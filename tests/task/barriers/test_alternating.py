@@ -1,4 +1,4 @@
-"""Which handler a checkpoint goes to, and when it goes over to the other (contract B48, B49, B09-B11, B30, B42)."""
+"""Which handler a checkpoint goes to, and when it goes over to the other (contract B48, B49, B09-B11, B30)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.task.barriers.handler import (
     Notify,
     StreamCorrupt,
 )
-from tidegate.task.elements import Barrier, CancelMarker, EndOfInput
+from tidegate.task.elements import Barrier, CancelMarker
 
 SUBSUMED, CANCELLED = AbortReason.SUBSUMED, AbortReason.CANCELLED_UPSTREAM
 ALIGNED, UNALIGNED = None, 0
@@ -27,7 +27,7 @@ class Subtask:
     def __init__(self, channels: int = 2) -> None:
         self.handler = Alternating(channels)
         self.now_ms = 1000
-        self.queues: list[list[Barrier | CancelMarker | EndOfInput]] = [[] for _ in range(channels)]
+        self.queues: list[list[Barrier | CancelMarker]] = [[] for _ in range(channels)]
 
     def arrive(self, channel: int, checkpoint: int, after_ms: int | None) -> list[str]:
         return self._arrive(channel, Barrier(CheckpointId(checkpoint), 1000, unaligned_after_ms=after_ms))
@@ -35,10 +35,7 @@ class Subtask:
     def cancel(self, channel: int, checkpoint: int) -> list[str]:
         return self._arrive(channel, CancelMarker(CheckpointId(checkpoint)))
 
-    def end(self, channel: int) -> list[str]:
-        return self._arrive(channel, EndOfInput())
-
-    def _arrive(self, channel: int, control: Barrier | CancelMarker | EndOfInput) -> list[str]:
+    def _arrive(self, channel: int, control: Barrier | CancelMarker) -> list[str]:
         self.queues[channel].append(control)
         return told(self.handler.on_arrival(channel, control, self.now_ms))
 
@@ -47,9 +44,7 @@ class Subtask:
         control = self.queues[channel].pop(0)
         if isinstance(control, Barrier):
             return told(self.handler.on_barrier(channel, control, self.now_ms))
-        if isinstance(control, CancelMarker):
-            return told(self.handler.on_cancel(channel, control.checkpoint))
-        return told(self.handler.on_end(channel, self.now_ms))
+        return told(self.handler.on_cancel(channel, control.checkpoint))
 
     def wait(self, ms: int) -> list[str]:
         self.now_ms += ms
@@ -213,20 +208,6 @@ def test_B40_a_cancellation_first_is_reported_once_and_its_barriers_start_nothin
     assert subtask.arrive(0, 3, UNALIGNED) == ["overtake 3"]
 
 
-def test_B42_an_ended_channel_completes_an_alignment_when_its_end_is_consumed() -> None:
-    subtask = Subtask()
-    subtask.arrive(0, 1, ALIGNED)
-    subtask.consume(0)
-    assert subtask.end(1) == []
-    assert subtask.consume(1) == ["notify 1"]
-
-
-def test_B42_an_ended_channel_completes_a_recording_when_its_end_arrives() -> None:
-    subtask = Subtask()
-    subtask.arrive(0, 1, UNALIGNED)
-    assert subtask.end(1) == ["received 1"]
-
-
 def test_what_the_coordinator_gave_up_neither_aligns_nor_overtakes() -> None:
     subtask = Subtask()
     for checkpoint in (1, 2):
@@ -248,13 +229,6 @@ def test_B29_a_second_barrier_on_a_channel_is_a_corrupt_stream() -> None:
     subtask = Subtask()
     subtask.arrive(0, 1, ALIGNED)
     with pytest.raises(StreamCorrupt, match="channel 0: second barrier of checkpoint 1"):
-        subtask.arrive(0, 1, ALIGNED)
-
-
-def test_nothing_arrives_behind_the_end_of_input() -> None:
-    subtask = Subtask()
-    subtask.end(0)
-    with pytest.raises(StreamCorrupt, match="behind its end of input"):
         subtask.arrive(0, 1, ALIGNED)
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.handler import Abort, BarrierHandler, Notify, choose_handler
-from tidegate.task.elements import Barrier, CancelMarker, EndOfInput
+from tidegate.task.elements import Barrier, CancelMarker
 
 Record = tuple[int, int]
 """Channel and number within it."""
 
-Item = Record | Barrier | CancelMarker | EndOfInput
+Item = Record | Barrier | CancelMarker
 CHECKPOINTS = 4
 
 
@@ -42,21 +42,19 @@ class Run:
 
 @st.composite
 def channel(draw: st.DrawFn, index: int, kinds: Sequence[str]) -> list[Item]:
-    """Records between the barriers (or what stands for them) of checkpoints 1, 2 ...; the end may come early."""
+    """Records between the barriers (or what stands for them) of checkpoints 1, 2 ...; the last one's always comes."""
     items: list[Item] = []
     sent = 0
-    for checkpoint in range(1, CHECKPOINTS + 2):
+    for checkpoint in range(1, CHECKPOINTS + 1):
         for _ in range(draw(st.integers(0, 3))):
             items.append((index, sent))
             sent += 1
-        kind = draw(st.sampled_from(kinds)) if checkpoint <= CHECKPOINTS else "end"
+        kind = draw(st.sampled_from(kinds)) if checkpoint < CHECKPOINTS else "barrier"
         if kind == "barrier":
             items.append(Barrier(CheckpointId(checkpoint), 0))
         elif kind == "cancel":
             items.append(CancelMarker(CheckpointId(checkpoint)))
-        elif kind == "end":
-            break
-    return [*items, EndOfInput()]
+    return items
 
 
 @st.composite
@@ -94,8 +92,6 @@ def deliver(handler: BarrierHandler, index: int, item: Item, result: Run) -> Non
             actions = handler.on_barrier(index, item, 0)
         case CancelMarker():
             actions = handler.on_cancel(index, item.checkpoint)
-        case EndOfInput():
-            actions = handler.on_end(index, 0)
         case _:
             result.processed.append(item)
             return
@@ -108,7 +104,7 @@ def deliver(handler: BarrierHandler, index: int, item: Item, result: Run) -> Non
 
 
 def before_barrier(case: Case, checkpoint: int) -> set[Record]:
-    """The records that belong to the checkpoint: a channel without its barrier has ended before it."""
+    """The records that belong to the checkpoint, of which every channel has a barrier."""
     records: set[Record] = set()
     for items in case.channels:
         for item in items:
@@ -148,7 +144,7 @@ def check_announcements(result: Run) -> None:
             given_up.add(checkpoint)
 
 
-ANYTHING = ("barrier", "barrier", "barrier", "cancel", "nothing", "end")
+ANYTHING = ("barrier", "barrier", "barrier", "cancel", "nothing")
 HEALTHY = ("barrier",)
 
 

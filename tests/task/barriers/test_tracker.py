@@ -1,4 +1,4 @@
-"""The at-least-once barrier handler, event by event (contract B12, B14-B26, B42, F09, F19)."""
+"""The at-least-once barrier handler, event by event (contract B12, B14-B26, F09, F19)."""
 
 from __future__ import annotations
 
@@ -40,12 +40,6 @@ def test_B15_one_channel_notifies_each_barrier_at_once_with_alignment_zero() -> 
         [notify(2, 3)],
         [notify(5, 3)],
     ]
-
-
-def test_B15_the_only_open_channel_of_several_notifies_at_once() -> None:
-    tracker = Tracker(2)
-    tracker.on_end(1, 0)
-    assert [tracker.on_barrier(0, barrier(checkpoint), 0) for checkpoint in (1, 2)] == [[notify(1)], [notify(2)]]
 
 
 def test_B22_one_channel_reports_a_cancellation_at_once() -> None:
@@ -188,40 +182,6 @@ def test_B26_a_trailing_cancellation_is_ignored(old: int) -> None:
     tracker.on_barrier(0, barrier(3), 0)
     assert tracker.on_cancel(1, CheckpointId(old)) == []
     assert tracker.on_barrier(1, barrier(3), 0) == [notify(3)]
-
-
-# -- the end of a channel ----------------------------------------------------------------------------------------------
-
-
-def test_B42_a_channel_that_ends_counts_for_every_pending_checkpoint_in_order() -> None:
-    tracker = with_pending(1, 2, 3)
-    assert tracker.on_end(1, 9) == [notify(1), notify(2), notify(3)]
-
-
-def test_B42_a_checkpoint_that_another_channel_still_owes_stays_pending() -> None:
-    tracker = with_pending(1, 2, channels=3)
-    tracker.on_barrier(1, barrier(1), 0)
-    assert tracker.on_end(2, 0) == [notify(1)]
-    assert tracker.on_barrier(1, barrier(2), 0) == [notify(2)]
-
-
-def test_B42_an_aborted_checkpoint_is_not_notified_by_an_end() -> None:
-    tracker = with_pending(1, 2)
-    tracker.on_abandoned(CheckpointId(2))
-    assert tracker.on_end(1, 0) == [notify(1)]
-    assert not tracker._pending
-
-
-def test_B42_nothing_may_follow_the_end_of_a_channel() -> None:
-    tracker = Tracker(2)
-    tracker.on_end(0, 0)
-    message = "channel 0: .* behind its end of input"
-    with pytest.raises(StreamCorrupt, match=message):
-        tracker.on_barrier(0, barrier(1), 0)
-    with pytest.raises(StreamCorrupt, match=message):
-        tracker.on_cancel(0, CheckpointId(1))
-    with pytest.raises(StreamCorrupt, match=message):
-        tracker.on_end(0, 0)
 
 
 # -- the coordinator's word --------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The exactly-once handler: a channel that has delivered its barrier waits until every channel has (F13, B27-B42).
+"""The exactly-once handler: a channel that has delivered its barrier waits until every channel has (F13, B27-B41).
 
 Rules
 - one alignment at a time; a higher id gives the running one up (B30);
 - a checkpoint that was cancelled, here, upstream or by the coordinator, has zero barriers and can never complete
   (B35, B40);
-- nothing comes out of a blocked or a closed channel (B01, B29);
+- nothing comes out of a blocked channel (B01, B29);
 - blocks are released before the notification, so that what follows the barrier is processed after it (B34, F14).
 """
 
@@ -37,7 +37,6 @@ class Aligner(ConsumingHandler):
         self._started_ms = 0
         self._start_delay_ms = 0
         self._received: set[ChannelIndex] = set()
-        self._closed: set[ChannelIndex] = set()
         self._abandoned = AbandonedIds()
 
     @property
@@ -52,7 +51,7 @@ class Aligner(ConsumingHandler):
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """B27-B35."""
         checkpoint = barrier.checkpoint
-        self._check_open(channel, f"barrier of checkpoint {checkpoint}")
+        self._check_released(channel, f"barrier of checkpoint {checkpoint}")
         if self._is_old(checkpoint):
             return []
         if checkpoint == self.current:
@@ -69,19 +68,13 @@ class Aligner(ConsumingHandler):
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
         """B36-B41: a cancellation of the running or of a higher checkpoint ends the alignment."""
-        self._check_open(channel, f"cancellation of checkpoint {checkpoint}")
+        self._check_released(channel, f"cancellation of checkpoint {checkpoint}")
         if self._is_old(checkpoint):
             return []
         known = checkpoint in self._abandoned
         released = self._release()
         self._advance(checkpoint)
         return released if known else [*released, Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM)]
-
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
-        """B42: the closed channel counts in the completion test, so a pending alignment may complete by it."""
-        self._check_open(channel, "end of input")
-        self._closed.add(channel)
-        return self._complete(now_ms)
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
         """Release the running alignment of this checkpoint; a barrier of it that is still to come starts none (B40)."""
@@ -90,11 +83,9 @@ class Aligner(ConsumingHandler):
             return []
         return self._release() if checkpoint == self.current else []
 
-    def _check_open(self, channel: ChannelIndex, what: str) -> None:
+    def _check_released(self, channel: ChannelIndex, what: str) -> None:
         if channel in self._received:
             raise StreamCorrupt(f"channel {channel}: {what} behind its barrier of checkpoint {self.current}")
-        if channel in self._closed:
-            raise StreamCorrupt(f"channel {channel}: {what} behind its end of input")
 
     def _is_old(self, checkpoint: CheckpointId) -> bool:
         """B31, B32, B39, B41: below the newest, or the newest itself when it is completed or cancelled."""
@@ -114,7 +105,7 @@ class Aligner(ConsumingHandler):
 
     def _complete(self, now_ms: int) -> list[Action]:
         barrier = self._barrier
-        if barrier is None or len(self._received | self._closed) < self.channels:
+        if barrier is None or len(self._received) < self.channels:
             return []
         released = self._release()
         return [*released, Notify(barrier, max(0, now_ms - self._started_ms), self._start_delay_ms)]

@@ -76,12 +76,9 @@ class Alternating:
 
     def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
         """See the module's rules."""
-        self._unaligner.check_open(channel, control)
         if isinstance(control, Barrier):
             return self._on_barrier_arrived(channel, control, now_ms)
-        if isinstance(control, CancelMarker):
-            return self._on_cancel_arrived(channel, control, now_ms)
-        return self._unaligner.on_arrival(channel, control, now_ms)
+        return self._on_cancel_arrived(channel, control, now_ms)
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """A waiting checkpoint's barrier is the Aligner's, another one is tracked or old."""
@@ -94,11 +91,6 @@ class Alternating:
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:  # noqa: ARG002 - protocol
         """Was obeyed when it arrived."""
         return []
-
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
-        """B42, for both."""
-        self._unaligner.on_end(channel, now_ms)
-        return self._aligned(self._aligner.on_end(channel, now_ms), now_ms)
 
     def on_time(self, now_ms: int) -> list[Action]:
         """Whoever has waited long enough goes over, with all that wait before it."""
@@ -139,10 +131,6 @@ class Alternating:
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
         """B45; an aligned checkpoint has none."""
         return self._unaligner.has_inflight(channel, checkpoint)
-
-    def all_received(self, checkpoint: CheckpointId) -> bool:
-        """B46."""
-        return self._unaligner.all_received(checkpoint)
 
     def _on_barrier_arrived(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         checkpoint = barrier.checkpoint

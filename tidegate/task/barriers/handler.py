@@ -28,10 +28,7 @@ class AbortReason(StrEnum):
 
     CANCELLED_UPSTREAM = "declined: a cancellation marker arrived"
     SUBSUMED = "declined: a newer checkpoint's barrier arrived first"
-    INPUT_ENDED = "declined: the input ended"
     SNAPSHOT_FAILED = "declined: the snapshot failed"
-    PREPARE_FAILED = "declined: the transaction could not be prepared"
-    CANCELLED_BY_COORDINATOR = "cancelled by the coordinator"
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -113,16 +110,13 @@ class BarrierHandler(Protocol):
         """Whether arrivals must be told; otherwise they need not be."""
 
     def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
-        """A control element has arrived. Raises StreamCorrupt on a repeat, and for anything behind the end of input."""
+        """A control element has arrived. Raises StreamCorrupt on a repeat."""
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """A barrier was consumed. Raises StreamCorrupt on a repeat (B21, B29)."""
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
         """A cancellation marker was consumed."""
-
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:
-        """The channel has delivered everything; it counts as having delivered every later barrier (B42)."""
 
     def on_time(self, now_ms: int) -> list[Action]:
         """`next_deadline_ms` has come."""
@@ -146,9 +140,6 @@ class BarrierHandler(Protocol):
         From the notification until the barrier is consumed.
         """
 
-    def all_received(self, checkpoint: CheckpointId) -> bool:
-        """Whether every barrier of a notified checkpoint is here; true for one that is unknown (B12, B46)."""
-
 
 class ConsumingHandler:
     """What a handler answers that looks at consumed elements only (B12)."""
@@ -171,10 +162,6 @@ class ConsumingHandler:
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:  # noqa: ARG002 - default
         """See BarrierHandler."""
         return False
-
-    def all_received(self, checkpoint: CheckpointId) -> bool:  # noqa: ARG002 - default
-        """See BarrierHandler."""
-        return True
 
 
 def start_delay_ms(barrier: Barrier, now_ms: int) -> int:

@@ -45,7 +45,6 @@ class Tracker(ConsumingHandler):
         self.channels = channels
         self.latest = CheckpointId(0)
         self._pending: OrderedDict[CheckpointId, _Pending] = OrderedDict()
-        self._closed: set[ChannelIndex] = set()
         self._abandoned = AbandonedIds()
 
     def is_blocked(self, channel: ChannelIndex) -> bool:  # noqa: ARG002  # signature of BarrierHandler
@@ -55,7 +54,6 @@ class Tracker(ConsumingHandler):
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         """B15-B21."""
         checkpoint = barrier.checkpoint
-        self._check_open(channel, f"barrier of checkpoint {checkpoint}")
         entry = self._pending.get(checkpoint)
         if entry is None:
             if checkpoint <= self.latest:
@@ -69,7 +67,6 @@ class Tracker(ConsumingHandler):
 
     def on_cancel(self, channel: ChannelIndex, checkpoint: CheckpointId) -> list[Action]:
         """B22-B26. An old id that is no longer pending takes still older ones with it and is ignored otherwise."""
-        self._check_open(channel, f"cancellation of checkpoint {checkpoint}")
         actions = self._abort_older(checkpoint)
         entry = self._pending.get(checkpoint)
         if entry is None:
@@ -82,16 +79,6 @@ class Tracker(ConsumingHandler):
             actions.append(Abort(checkpoint, AbortReason.CANCELLED_UPSTREAM))
         return actions + self._complete(checkpoint)
 
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:  # noqa: ARG002  # as above
-        """B42: the closed channel counts for every pending checkpoint, as if it had delivered them in order."""
-        self._check_open(channel, "end of input")
-        self._closed.add(channel)
-        actions: list[Action] = []
-        for checkpoint in list(self._pending):
-            if checkpoint in self._pending:
-                actions += self._complete(checkpoint)
-        return actions
-
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
         """Keep counting it, but never trigger it; the coordinator knows, so nothing is reported."""
         entry = self._pending.get(checkpoint)
@@ -100,10 +87,6 @@ class Tracker(ConsumingHandler):
         elif checkpoint > self.latest:
             self._abandoned.add(checkpoint)
         return []
-
-    def _check_open(self, channel: ChannelIndex, what: str) -> None:
-        if channel in self._closed:
-            raise StreamCorrupt(f"channel {channel}: {what} behind its end of input")
 
     def _append(self, checkpoint: CheckpointId, entry: _Pending) -> _Pending:
         """B18, B20."""
@@ -122,7 +105,7 @@ class Tracker(ConsumingHandler):
     def _complete(self, checkpoint: CheckpointId) -> list[Action]:
         """B17: a full count takes the entry and all earlier ones out of the queue. There is no alignment (B12)."""
         entry = self._pending[checkpoint]
-        if len(entry.channels | self._closed) < self.channels:
+        if len(entry.channels) < self.channels:
             return []
         while self._pending and next(iter(self._pending)) <= checkpoint:
             self._pending.popitem(last=False)

@@ -25,7 +25,7 @@ from tidegate.task.barriers.handler import (
     StreamCorrupt,
     start_delay_ms,
 )
-from tidegate.task.elements import Barrier, CancelMarker, Control
+from tidegate.task.elements import Barrier, Control
 
 
 class _Tracked:
@@ -50,8 +50,6 @@ class Unaligner:
         self.newest = CheckpointId(0)
         self._tracked: dict[CheckpointId, _Tracked] = {}
         self._complete: set[CheckpointId] = set()
-        self._end_arrived: set[ChannelIndex] = set()
-        self._ended: set[ChannelIndex] = set()
         self._given_up = AbandonedIds()
 
     def __contains__(self, checkpoint: CheckpointId) -> bool:
@@ -60,18 +58,9 @@ class Unaligner:
 
     def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
         """B43, B46; a cancellation is obeyed at once, wherever it stands in its channel."""
-        self.check_open(channel, control)
         if isinstance(control, Barrier):
             return self._on_barrier_arrived(channel, control, now_ms)
-        if isinstance(control, CancelMarker):
-            return self._on_cancel_arrived(control.checkpoint)
-        self._end_arrived.add(channel)
-        return self._complete_all(now_ms)
-
-    def check_open(self, channel: ChannelIndex, control: Control) -> None:
-        """Raises StreamCorrupt for what arrives behind the end of input."""
-        if channel in self._end_arrived:
-            raise StreamCorrupt(f"channel {channel}: {type(control).__name__} behind its end of input")
+        return self._on_cancel_arrived(control.checkpoint)
 
     def begin(
         self,
@@ -110,12 +99,6 @@ class Unaligner:
         """Was obeyed when it arrived."""
         return []
 
-    def on_end(self, channel: ChannelIndex, now_ms: int) -> list[Action]:  # noqa: ARG002 - protocol
-        """The channel is empty for good."""
-        self._ended.add(channel)
-        self._forget_consumed()
-        return []
-
     def on_time(self, now_ms: int) -> list[Action]:  # noqa: ARG002 - protocol
         """Nothing waits for the clock."""
         return []
@@ -134,8 +117,6 @@ class Unaligner:
 
     def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
         """B47: notified, and the channel's barrier is still to come."""
-        if channel in self._end_arrived:
-            return ()
         return [
             checkpoint
             for checkpoint, tracked in self._tracked.items()
@@ -145,11 +126,7 @@ class Unaligner:
     def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
         """B45."""
         tracked = self._tracked.get(checkpoint)
-        return tracked is not None and channel not in tracked.consumed and channel not in self._ended
-
-    def all_received(self, checkpoint: CheckpointId) -> bool:
-        """B46."""
-        return checkpoint not in self._tracked or checkpoint in self._complete
+        return tracked is not None and channel not in tracked.consumed
 
     def _on_barrier_arrived(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
         checkpoint = barrier.checkpoint
@@ -180,7 +157,7 @@ class Unaligner:
     def _complete_all(self, now_ms: int) -> list[Action]:
         done: list[Action] = []
         for checkpoint, tracked in self._tracked.items():
-            if checkpoint not in self._complete and len(tracked.received | self._end_arrived) >= self.channels:
+            if checkpoint not in self._complete and len(tracked.received) >= self.channels:
                 self._complete.add(checkpoint)
                 done.append(BarriersReceived(checkpoint, max(0, now_ms - tracked.started_ms)))
         self._forget_consumed()
@@ -188,7 +165,7 @@ class Unaligner:
 
     def _forget_consumed(self) -> None:
         for checkpoint in sorted(self._complete):
-            if len(self._tracked[checkpoint].consumed | self._ended) >= self.channels:
+            if len(self._tracked[checkpoint].consumed) >= self.channels:
                 self._drop(checkpoint)
 
     def _make_room(self) -> list[Action]:

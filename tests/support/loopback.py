@@ -1,0 +1,391 @@
+"""A whole daemon and its slots in one process and one thread, without Spark, Kafka, sockets and waiting.
+
+What runs is production: `Attempts`, `AttemptRunner`, `recover`, the coordinator, the journal, and in every slot
+`SlotProcess`, `Deployment`, the loop, channels, handlers, operators, state and uploads. In place of what lies outside
+there are lists: Spark's job is a list of seats, connections hand encoded messages over, Kafka is `LoopKafka`.
+
+    async def scene(world: Loopback) -> None:
+        await world.checkpoint()
+        ...
+    play(Loopback(plan_of("totals"), history), scene)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage, SharedObjects
+from tests.coordinator.values import settings as checkpoint_settings
+from tests.support.loopback_kafka import LoopKafka
+from tests.support.loopback_slot import Link, LoopSlot, Wires
+from tests.task.fakes import Row
+from tidegate import __version__
+from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.restart import RestartSettings
+from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.attempts import Attempts, AttemptSettings
+from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
+from tidegate.daemon.decisions import Services
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.spark import SlotBootstrap
+from tidegate.ids import Attempt
+from tidegate.plan.build import build_plan
+from tidegate.plan.graph import Plan
+from tidegate.task.messages import (
+    LENGTH,
+    Deploy,
+    DriverMessage,
+    Hello,
+    SlotMessage,
+    SlotSettings,
+    decode_driver_message,
+    decode_slot_message,
+    encode_message,
+)
+
+T = TypeVar("T")
+
+TURNS_MAX: Final = 20_000
+NEVER_MS: Final = 3_600_000
+"""The interval: checkpoints come when the test asks for them."""
+RESTARTS: Final = RestartSettings(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
+
+
+class InlineExecutor(ThreadPoolExecutor):
+    """Does at once what it is given."""
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(call(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+            done.set_exception(error)
+        return done
+
+
+class Seat:
+    """Where a slot runs, and both ends of its control connection."""
+
+    def __init__(self, world: Loopback, bootstrap: SlotBootstrap, partition: int) -> None:
+        hello = Hello(bootstrap.attempt, bootstrap.token, partition, partition, "here", 0, __version__, "3")
+        self.connection = SlotConnection(hello, cast("Any", self))
+        self.link = Link(self._say)
+        self.told: list[DriverMessage] = []
+        """Everything that the daemon has sent."""
+        self.slot: LoopSlot | None = None
+        self.over = False
+        self.frozen = False
+        """It is given no turns."""
+        self._world = world
+        self._closing = False
+
+    # -- asyncio.StreamWriter, as far as SlotConnection uses it
+
+    def write(self, data: bytes) -> None:
+        message = decode_driver_message(data[LENGTH.size :])
+        self.told.append(message)
+        self.link.orders.put(message)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._closing = True
+
+    # -- the process
+
+    def _say(self, message: SlotMessage) -> None:
+        if not self._closing:
+            self._world.listener.message(self.connection, decode_slot_message(encode_message(message)[LENGTH.size :]))
+
+    def turn(self) -> None:
+        """What the process does between two waits."""
+        if self.over or self.frozen:
+            return
+        if self.slot is None:
+            self._begin()
+            return
+        try:
+            self.slot.step()
+        except Exception as error:  # noqa: BLE001 - as SlotProcess.serve
+            self.slot.fail(error)
+        if self.slot.stopping:
+            self.slot.end()
+            self.end()
+
+    def _begin(self) -> None:
+        with suppress(queue.Empty):
+            order = self.link.orders.get_nowait()
+            if isinstance(order, Deploy):
+                world = self._world
+                self.slot = LoopSlot(order, self.link, world.open_storage, world.kafka, world.wires)
+                self.slot.begin()
+            else:
+                self.end()
+
+    def end(self) -> None:
+        """The process has returned or was killed."""
+        self.over = True
+        self._closing = True
+        self.connection.closed.set()
+        if all(seat.over for seat in self._world.seats):
+            self._world.job_ended(None)
+
+
+class LoopJob:
+    """Spark's barrier job."""
+
+    def __init__(
+        self, world: Loopback, bootstrap: SlotBootstrap, slots: int, ended: Callable[[str | None], None]
+    ) -> None:
+        world.seats = [Seat(world, bootstrap, partition) for partition in range(slots)]
+        world.job_ended = ended
+        self._world = world
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for seat in self._world.seats:
+            loop.call_soon(self._world.listener.registered, seat.connection)
+
+    def cancel(self) -> None:
+        raise AssertionError("slots return when they are told to")
+
+
+class LoopServer:
+    """ControlServer without sockets."""
+
+    port = 1
+
+    def __init__(self, world: Loopback) -> None:
+        self._world = world
+
+    def admit(self, _attempt: Attempt, _token: str, listener: Listener) -> None:
+        self._world.listener = listener
+
+    def dismiss(self) -> None:
+        """Nobody knocks."""
+
+    async def wait_closed(self, slots: Sequence[SlotConnection]) -> None:
+        for slot in slots:
+            await slot.closed.wait()
+
+
+class Loopback:
+    """See the module. `history` is the input: rows by partition of the only source."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: Mapping[int, Sequence[Row]],
+        *,
+        unaligned_after_ms: int | None = None,
+        checkpoints: CheckpointSettings | None = None,
+        before: Loopback | None = None,
+    ) -> None:
+        """`before`: an earlier daemon of the same pipeline, with the same storage and broker."""
+        self.plan = plan
+        self.objects: SharedObjects = SharedObjects() if before is None else before.objects
+        self.kafka: LoopKafka = LoopKafka(plan, history) if before is None else before.kafka
+        self.wires = Wires()
+        self.seats: list[Seat] = []
+        self.listener: Listener
+        self.job_ended: Callable[[str | None], None] = lambda _error: None
+        self.completed: list[CompletedCheckpoint] = []
+        self.error: BaseException | None = None
+        chosen = checkpoints or checkpoint_settings(interval_ms=NEVER_MS, max_concurrent=2, tolerable_failures=20)
+        self.storage = self.open_storage()
+        self.journal = Journal(
+            self.storage,
+            Writer(secrets.token_hex(8), "here", 1),
+            retained=chosen.retained,
+            id_reserve=chosen.id_reserve,
+        )
+        self._services = Services(
+            self.storage,
+            self.journal,
+            InlineExecutor(1),
+            cast("Any", self.kafka),
+            cast("Any", self),
+            PipelineMetrics(plan.pipeline, "0"),
+            "here",
+            self._on_running,
+            self._on_completed,
+        )
+        slots = SlotSettings(plan.pipeline, "memory", 900_000, NEVER_MS, 1000, 60_000, 100, 2, unaligned_after_ms, 3)
+        self.attempts: Attempts = Attempts(
+            plan,
+            self._services,
+            cast("Any", LoopServer(self)),
+            AttemptSettings(chosen, RESTARTS, slots, 60.0),
+            StartOptions(),
+            lambda _attempt: None,
+            lambda: 0.0,
+        )
+
+    def open_storage(self) -> FakeStorage:
+        """Another client of the checkpoint storage."""
+        return FakeStorage(self.objects)
+
+    # -- SparkHost
+
+    jvm_alive = True
+
+    def job(self, bootstrap: SlotBootstrap, slots: int, ended: Callable[[str | None], None]) -> LoopJob:
+        return LoopJob(self, bootstrap, slots, ended)
+
+    # -- the life of a daemon
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Loopback]:
+        """From the first attempt's deployment until the test has seen enough; then everything is dropped."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
+            life = asyncio.create_task(self._live())
+            try:
+                await self.until(lambda: self.runs(1), "the first attempt runs")
+                yield self
+            finally:
+                life.cancel()
+                while not life.done():  # slots return when they are told to
+                    self.turn()
+                    await asyncio.sleep(0)
+
+    async def _live(self) -> None:
+        try:
+            await self.attempts.run()
+        except Exception as error:  # noqa: BLE001 - for the test to look at
+            self.error = error
+
+    @property
+    def runner(self) -> AttemptRunner:
+        """The attempt that runs."""
+        assert self.attempts.runner is not None
+        return self.attempts.runner
+
+    def runs(self, attempt: int) -> bool:
+        """Whether this attempt, or a later one, has all its slots at work."""
+        runner = self.attempts.runner
+        if runner is None or runner.attempt < attempt:
+            return False
+        return runner.is_running and not runner._outcome.done()
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Give everybody turns until it is true."""
+        for _ in range(TURNS_MAX):
+            if self.error is not None:
+                raise AssertionError(f"the daemon has ended, and not: {what}") from self.error
+            if condition():
+                return
+            self.turn()
+            await asyncio.sleep(0)
+        raise AssertionError(f"not within {TURNS_MAX} turns: {what}")
+
+    def slot(self, index: int) -> LoopSlot:
+        """A slot that runs."""
+        slot = self.seats[index].slot
+        assert slot is not None
+        return slot
+
+    def hold_slots(self, *, held: bool = True) -> None:
+        """Give the slots no turns: the daemon goes on alone."""
+        for seat in self.seats:
+            seat.frozen = held
+
+    def turn(self) -> None:
+        """One step of every slot."""
+        for seat in list(self.seats):
+            seat.turn()
+
+    async def checkpoint(self) -> CheckpointDone:
+        """As a user orders one, complete and committed."""
+        asked = asyncio.ensure_future(self.runner.take_checkpoint())
+        await self.until(asked.done, "the checkpoint")
+        return asked.result()
+
+    async def kill(self, slot: int) -> None:
+        """The process is gone; everything is deployed anew."""
+        attempt, seat = self.runner.attempt, self.seats[slot]
+        seat.end()
+        self.listener.lost(SlotLost(f"{seat.connection} was lost"))
+        await self.until(lambda: self.runs(attempt + 1), "another attempt")
+
+    async def drain(self) -> None:
+        """Until all input was read and nothing moves any more."""
+        for _ in range(TURNS_MAX):
+            self.turn()
+            await asyncio.sleep(0)
+            if not any(seat.slot is not None and seat.slot.moved for seat in self.seats):
+                return
+        raise AssertionError("never settles")
+
+    async def stop(self) -> None:
+        """A final checkpoint and the end."""
+        self.attempts.stop()
+        await self.until(lambda: self.runner.is_finished, "the end")
+
+    def _on_running(self, attempt: Attempt) -> None:
+        self.attempts.on_running(attempt)
+
+    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        self.completed.append(checkpoint)
+        self.attempts.on_completed(checkpoint)
+
+
+def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:
+    """A test, once the first attempt runs."""
+
+    async def run() -> None:
+        async with world.running():
+            await scene(world)
+
+    asyncio.run(run())
+
+
+def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> Plan:
+    """From a pipeline file: `totals` counts the rows of each key across an exchange, `stateless` passes all on.
+
+    Out come rows of `k` and `n`.
+    """
+    document = {
+        "version": 1,
+        "name": "shop",
+        "kafka": {"bootstrap.servers": "model:9092"},
+        "parallelism": parallelism,
+        "checkpoints": {
+            "directory": "file:///model",
+            "interval": "1s",
+            "mode": "exactly-once" if exactly_once else "at-least-once",
+        },
+        "sources": {
+            "orders": {
+                "topic": "orders",
+                "format": "json",
+                "schema": {"k": "bigint", "n": "bigint"},
+                "start": "earliest",
+            }
+        },
+        "steps": STEPS[steps],
+        "sinks": {"out": {"from": STEPS[steps][-1]["name"], "topic": "out", "format": "json"}},
+    }
+    return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "loopback", {}))
+
+
+STEPS: Final[dict[str, list[dict[str, Any]]]] = {
+    "totals": [{"name": "totals", "from": "orders", "key": "k", "aggregate": {"n": "count(*)"}}],
+    "stateless": [{"name": "positive", "from": "orders", "where": "n >= 0"}],
+}

@@ -1,0 +1,85 @@
+"""Kafka for `loopback.py`: records by partition, transactions by producer, and what became of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+
+from tests.task.fakes import FakeSink, Row, Trace
+from tidegate.coordinator.beginning import Unplaced
+from tidegate.coordinator.owner import Known
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import TopicPartition
+from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.sinks.facts import TopicFacts
+from tidegate.sinks.hanging import MendReport
+from tidegate.sinks.outcome import Outcome
+
+
+class LoopKafka:
+    """What the daemon asks of `KafkaEdge`, and where the slots read and write."""
+
+    away = False
+    accept_gone = False
+    interruptions = 0
+
+    def __init__(self, plan: Plan, history: Mapping[int, Sequence[Row]]) -> None:
+        self.history = {partition: list(rows) for partition, rows in history.items()}
+        self.output: list[Row] = []
+        """What readers of committed records see, in the order in which it became visible."""
+        self.sinks: list[FakeSink] = []
+        """Of all attempts."""
+        self.trace = Trace()
+        self.begin = dict.fromkeys(self.history, 0)
+        """Where reading begins at the first start."""
+        self._committed: set[int] = set()
+        sources = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
+        self._topics = {topic: len(self.history) for topic in sources}
+        self._topics.update({sink.topic: 1 for sink in plan.operators(SinkOperator)})
+
+    async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
+        return "cluster", await self.topic_facts(topics)
+
+    async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
+        return {topic: TopicFacts(f"id-{topic}", self._topics[topic]) for topic in topics}
+
+    async def read_known(self, _pipeline: str) -> Known:
+        return Known()
+
+    async def read_beginnings(
+        self, wanted: Sequence[tuple[SourceOperator, Unplaced]], _now: dt.datetime
+    ) -> list[SourcePositions]:
+        return [
+            SourcePositions(source.name, tuple((place, self.begin[place.partition]) for place in one.partitions))
+            for source, one in wanted
+        ]
+
+    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+        outcomes = []
+        for one in permit.committables:
+            new = one.producer_id not in self._committed
+            if new:
+                self._committed.add(one.producer_id)
+                self.output += self._rows_of(one.producer_id)
+            outcomes.append(Outcome.ENDED_NOW if new else Outcome.COMMITTED)
+        return outcomes
+
+    async def fence_leftovers(self, *_what: object, **_more: object) -> list[str]:
+        return []
+
+    async def mirrored_texts(self, _group: str) -> dict[TopicPartition, str]:
+        return {}
+
+    async def mirror_offsets(self, *_what: object) -> None:
+        return
+
+    async def mend(self, *_what: object) -> MendReport:
+        return MendReport(frozenset())
+
+    async def stable_offsets(self, _partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}
+
+    def _rows_of(self, producer: int) -> list[Row]:
+        (rows,) = [sink.transactions[producer] for sink in self.sinks if producer in sink.transactions]
+        return rows

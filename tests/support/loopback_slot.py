@@ -1,0 +1,235 @@
+"""The slots of `loopback.py`: `SlotProcess` and `Deployment` as they are, but for Kafka, sockets and threads."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, cast
+
+from tests.support.loopback_kafka import LoopKafka
+from tests.task.fakes import FakeSink, Row
+from tests.task.restarts import PartitionedSource
+from tests.task.rig import Connection
+from tidegate.coordinator.types import StateHandle
+from tidegate.daemon.deployment import Deployment, SlotParts, positions_of
+from tidegate.daemon.nodes import SinkNode, SourceNode
+from tidegate.daemon.uploads import Uploads
+from tidegate.daemon.worker import SlotProcess
+from tidegate.ids import SlotIndex
+from tidegate.plan.graph import SinkOperator, SourceOperator
+from tidegate.plan.growth import BatchLimits
+from tidegate.storage.base import Storage
+from tidegate.task.channels import InputChannel, RemoteOutput
+from tidegate.task.loop import Uploaded, UploadJob
+from tidegate.task.messages import Deploy, DriverMessage, PeerAddress, SlotMessage
+
+BATCH_ROWS: Final = 3
+FRAME_BYTES: Final = 1 << 20
+
+
+class InlineUploads(Uploads):
+    """Does a job at once, or when the test lets it."""
+
+    def __init__(self, storage: Storage, wake: Callable[[], None]) -> None:
+        self.held: list[UploadJob | StateHandle] | None = None
+        """A list: jobs wait in it."""
+        self.error = ""
+        """What every upload fails with."""
+        super().__init__(storage, wake)
+
+    def release(self) -> None:
+        """Do what has waited, and wait no more."""
+        jobs, self.held = self.held or [], None
+        for job in jobs:
+            self._do(job)
+
+    def close(self, timeout_s: float) -> None:
+        """There is no thread."""
+
+    def _start(self) -> None:
+        """No thread."""
+
+    def _put(self, job: UploadJob | StateHandle) -> None:
+        if self.error and isinstance(job, UploadJob):
+            self._results.put(Uploaded(job.subtask, job.checkpoint, (), self.error, 0.0))
+        elif self.held is None:
+            self._do(job)
+        else:
+            self.held.append(job)
+
+
+class DirectSink(FakeSink):
+    """At least once: what is written is visible at once."""
+
+    def __init__(self, kafka: LoopKafka, name: str, slot: int) -> None:
+        super().__init__(name, slot, kafka.trace)
+        self._kafka = kafka
+
+    def write(self, frame: Any) -> Sequence[Any]:
+        self._kafka.output += frame.select("k", "n").rows()
+        return ()
+
+    def unconfirmed(self) -> Sequence[Any]:
+        return ()
+
+
+class LoopParts(SlotParts):
+    """See SlotParts."""
+
+    def __init__(self, storage: Callable[[], Storage]) -> None:
+        self._storage = storage
+
+    def open_storage(self, url: str) -> Storage:
+        return self._storage()
+
+    def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
+        return InlineUploads(storage, wake)
+
+
+class LoopDeployment(Deployment):
+    """Sources and sinks are lists of rows, everything else is what production builds."""
+
+    def __init__(
+        self, deploy: Deploy, clock: Any, send: Callable[[SlotMessage], None], kafka: LoopKafka, parts: LoopParts
+    ) -> None:
+        super().__init__(deploy, clock, send, lambda: None, parts)
+        self._kafka = kafka
+        self.sources: list[PartitionedSource] = []
+
+    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
+        mine = [place.partition for place in self._deploy.partitions[spec.name]]
+        offsets = {place.partition: offset for place, offset in positions_of(self._deploy, spec.name).next_offsets}
+        rows = {partition: self._kafka.history[partition] for partition in mine}
+        source = PartitionedSource(spec.name, self._deploy.slot, rows, offsets, BATCH_ROWS)
+        self.sources.append(source)
+        return cast("SourceNode", source)
+
+    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+        if self._deploy.plan.exactly_once:
+            sink = FakeSink(spec.name, self._deploy.slot, self._kafka.trace, self._deploy.attempt)
+        else:
+            sink = DirectSink(self._kafka, spec.name, self._deploy.slot)
+        self._kafka.sinks.append(sink)
+        return cast("SinkNode", sink)
+
+
+class Wires:
+    """Data connections between slots: encoded frames, with credits, as much as there is at a time."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[tuple[int, int, int, int], InputChannel] = {}
+        """By attempt, receiver, sender and edge."""
+
+
+class LoopTransport:
+    """DataTransport of one slot."""
+
+    def __init__(self, wires: Wires, attempt: int) -> None:
+        self._wires = wires
+        self._attempt = attempt
+        self._own = 0
+        self._outputs: dict[tuple[int, int], RemoteOutput] = {}
+        self._connections: dict[tuple[int, int], Connection] = {}
+
+    def open(
+        self,
+        own: SlotIndex,
+        _peers: Collection[PeerAddress],
+        inputs: Mapping[tuple[int, int], InputChannel],
+        outputs: Mapping[int, Mapping[int, RemoteOutput]],
+    ) -> None:
+        self._own = own
+        self._wires.inputs.update({(self._attempt, own, *end): channel for end, channel in inputs.items()})
+        self._outputs = {(to, edge): output for to, edges in outputs.items() for edge, output in edges.items()}
+
+    def pump(self) -> bool:
+        moved = False
+        for (to, edge), output in self._outputs.items():
+            if (to, edge) not in self._connections:
+                channel = self._wires.inputs.get((self._attempt, to, self._own, edge))
+                if channel is None:
+                    continue  # the other slot is not deployed yet
+                self._connections[to, edge] = Connection(output, channel)
+            connection = self._connections[to, edge]
+            while connection.send():
+                moved = True
+            connection.receive(FRAME_BYTES)
+        return moved
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Link:
+    """The slot's end of its control connection."""
+
+    local_host = "here"
+
+    def __init__(self, send: Callable[[SlotMessage], None]) -> None:
+        self.orders: queue.SimpleQueue[DriverMessage] = queue.SimpleQueue()
+        self.send = send
+
+    def close(self, _timeout_s: float) -> None:
+        """The seat knows."""
+
+
+class LoopSlot(SlotProcess):
+    """One deployment, turn by turn."""
+
+    def __init__(
+        self, deploy: Deploy, link: Link, storage: Callable[[], Storage], kafka: LoopKafka, wires: Wires
+    ) -> None:
+        transport = LoopTransport(wires, deploy.attempt)
+        super().__init__(deploy, cast("Any", link), cast("Any", transport), cast("Any", None), cast("Any", None))
+        self.moved = True
+        self._storage = storage
+        self._kafka = kafka
+
+    @property
+    def deployment(self) -> LoopDeployment:
+        """What it has built."""
+        return cast("LoopDeployment", self._deployment)
+
+    @property
+    def uploads(self) -> InlineUploads:
+        """Its uploads."""
+        return cast("InlineUploads", self.deployment.uploads)
+
+    @property
+    def stopping(self) -> bool:
+        """It was told to return, or has failed."""
+        return self._stopping
+
+    def begin(self) -> None:
+        """Build everything and report that it runs."""
+        self._build()
+
+    def step(self) -> None:
+        """One turn, and what has come meanwhile."""
+        self.moved = self._turn()
+        self._take_news()
+
+    def fail(self, error: Exception) -> None:
+        """As `serve` does."""
+        self._report(error)
+        self._stopping = True
+
+    def end(self) -> None:
+        """Close everything."""
+        self._close()
+
+    def _make_deployment(self) -> Deployment:
+        parts = LoopParts(self._storage)
+        return LoopDeployment(self._deploy, self._clock, self._link.send, self._kafka, parts)
+
+    @staticmethod
+    def _settle_memory() -> None:
+        """The test's process is no slot."""
+
+
+def committed_keys(rows: Sequence[Row]) -> dict[int, list[int]]:
+    """The numbers of each key, in the order in which they became visible."""
+    found: dict[int, list[int]] = {}
+    for key, number in rows:
+        found.setdefault(key, []).append(number)
+    return found
