@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -142,6 +143,18 @@ def test_stale_unfinished_files_are_swept_and_fresh_ones_kept(storage: LocalStor
     (folder / "fresh").write_bytes(b"x")
     old = (folder / "stale").stat().st_mtime - STALE_AFTER_S - 10
     os.utime(folder / "stale", (old, old))
+    LocalStorage(f"{tmp_path}/a/b")
+    assert [path.name for path in unfinished(tmp_path)] == ["fresh"]
+
+
+@pytest.mark.parametrize("wrong_s", [-2 * STALE_AFTER_S, 2 * STALE_AFTER_S])
+def test_what_is_stale_is_decided_by_the_clock_that_stamps_the_files(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong_s: float
+) -> None:
+    """A machine whose wall clock is hours ahead removes nothing that another one is writing."""
+    (tmp_path / "a/b" / UNFINISHED / "fresh").write_bytes(b"x")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + wrong_s)
     LocalStorage(f"{tmp_path}/a/b")
     assert [path.name for path in unfinished(tmp_path)] == ["fresh"]
 

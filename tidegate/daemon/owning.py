@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.owner import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
 from tidegate.ids import TopicPartition
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from tidegate.sinks.transactions import TransactionClient
 
 logger = logging.getLogger(__name__)
+
+CLAIM_S: Final = 1.0
+"""From reading the record of another daemon to writing one's own it takes less."""
 
 
 def read_known(client: TransactionClient, pipeline: str) -> Known:
@@ -44,6 +48,18 @@ class Ownership:
         self._pipeline = pipeline
         self._services = services
         self._told = False
+
+    async def claim(self, positions: Mapping[TopicPartition, int], *, patiently: bool) -> None:
+        """Leave the record after a takeover, before anything is ended or written.
+
+        Daemons of two copies of one directory may take over at the same moment, each in its own journal: the record
+        that was written last wins. Whoever does it `patiently` looks after CLAIM_S again, so that the other one, which
+        has read the old record, has written its own by then. Raises Superseded, BrokerUnavailable.
+        """
+        await self.record(positions)
+        if patiently:
+            await asyncio.sleep(CLAIM_S)
+        await self.record({})
 
     async def record(self, positions: Mapping[TopicPartition, int]) -> None:
         """Mirror positions with the record beside them, unless somebody else owns the pipeline now.

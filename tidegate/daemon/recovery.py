@@ -72,6 +72,8 @@ async def recover(
         logger.error(
             "passed over, because a newer checkpoint is whole (to go back behind it is not possible): %s", text
         )
+    if state.newest_checkpoint is not None:
+        await ownership.claim(merge_offsets(state.newest_checkpoint.positions), patiently=first)
     if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
         choosing.facts = await read_facts(plan, services)
     restore = decide_restore(state, choosing.facts)

@@ -20,7 +20,6 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
-from tidegate.simulation.kernel import SimClock
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
 from tidegate.simulation.observers import WatchedCoordinator, WatchedMetrics
@@ -48,20 +47,21 @@ RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=
 class SimDaemon:
     """One incarnation. `ended` holds what it ended with: an error, or None for a finished pipeline."""
 
-    def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None) -> None:
+    def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None, directory: str) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
         self.process.alias = "daemon"
+        world.set_clock(self.process)
         self.restore = restore
+        self.directory = directory
         self.over = False
         self.error: TidegateError | None = None
         self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
         self._file_tools = world.file_tools(self.process)
-        storage = LocalStorage(CHECKPOINTS, create=False, tools=self._file_tools)
+        storage = LocalStorage(directory, create=False, tools=self._file_tools)
         settings = world.checkpoints
         tokens = itertools.count()
-        skew_ms = world.schedule.workload.skew_ms
         self._services = Services(
             storage=storage,
             journal=Journal(
@@ -77,7 +77,7 @@ class SimDaemon:
             control_host=self.process.name,
             on_running=self._on_running,
             on_completed=self._on_completed,
-            clock=SimClock(world.kernel, self.process.random.randint(-skew_ms, skew_ms)),
+            clock=self.process.clock,
             open_storage=self._open_storage,
             make_token=lambda: f"token-{number}-{next(tokens)}",
             look_s=LOOK_S,
@@ -139,7 +139,7 @@ class SimDaemon:
         error: TidegateError | None = None
         try:
             await self._server.start()
-            await self._services.in_journal_thread(lambda: self._open_storage(CHECKPOINTS))
+            await self._services.in_journal_thread(lambda: self._open_storage(self.directory))
             await self._services.in_journal_thread(self._services.storage.probe)
             await self._services.kafka.open()
             await self._attempts.run()
@@ -160,7 +160,7 @@ class SimDaemon:
         backends = world.schedule.workload.backends
         return SlotSettings(
             group_id="simulated",
-            storage_url=CHECKPOINTS,
+            storage_url=self.directory,
             transaction_timeout_ms=world.transaction_timeout_ms,
             checkpoint_interval_ms=world.checkpoints.interval_ms,
             checkpoints_at_a_time=world.checkpoints.max_concurrent,
@@ -174,7 +174,7 @@ class SimDaemon:
 
     def _on_attempt(self, attempt: Attempt) -> None:
         world = self._world
-        world.on_recovered(self.journal)
+        world.on_recovered(self.journal, self.directory)
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
     def _on_running(self, attempt: Attempt) -> None:

@@ -100,6 +100,20 @@ class Disk:
         folder.entries[other.name] = node
         del before.entries[path.name]
 
+    def copy(self, path: Path, other: Path) -> None:
+        """All that is in a folder, durably, as of this moment."""
+        folder = self.find(path)
+        assert isinstance(folder, Folder)
+        self._parent(other).entries[other.name] = copied = _copied(folder)
+        self._parent(other).synced[other.name] = copied
+
+    def mount(self, path: Path, folder: Folder) -> Folder:
+        """Another folder is there from now on; the one that was. Whatever is open stays what it is."""
+        parent, before = self._parent(path), self.find(path)
+        assert isinstance(before, Folder)
+        parent.entries[path.name] = parent.synced[path.name] = folder
+        return before
+
     def walk(self, path: Path) -> Iterator[tuple[str, File]]:
         """All files below a folder, with their names from there on; none when it is not there."""
         try:
@@ -142,6 +156,20 @@ def sync(node: Node) -> None:
 def failure(code: int, path: Path | None = None) -> OSError:
     """As the system raises it."""
     return OSError(code, os.strerror(code), None if path is None else str(path))
+
+
+def _copied(folder: Folder) -> Folder:
+    made = Folder(folder.changed_s, 0)
+    made.mode = folder.mode
+    for name, node in folder.entries.items():
+        if isinstance(node, Folder):
+            made.entries[name] = _copied(node)
+            continue
+        file = File(node.changed_s, 0)
+        file.mode, file.data, file.synced = node.mode, node.data, node.data
+        made.entries[name] = file
+    made.synced = dict(made.entries)
+    return made
 
 
 def _walk(folder: Folder, prefix: str) -> Iterator[tuple[str, File]]:

@@ -25,8 +25,10 @@ FEW: Final = 0.1
 AWAY_S: Final = (1.5, 8.0)
 """A daemon that has died is missed so long, at times: longer than some transactions live."""
 LONG_AWAY: Final = 0.2
-REST_S: Final = (0.5, 5.0, 70.0)
-"""From the end to the last start: transactions have time to expire."""
+REST_S: Final = (0.5, 5.0, 70.0, 8 * 24 * 3600.0)
+"""From the end to the last start: transactions have time to expire, and ids."""
+EMPTIED: Final = 0.3
+"""In this part of the schedules retention has removed all output by then."""
 
 STORAGE_POINTS: Final = {
     "daemon.storage.put_if_absent": 5,
@@ -97,7 +99,8 @@ def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:
         quiet = 0
     elif kind < FROM_THE_START + FEW:
         quiet = draw.randint(1, 4)
-    return Life(quiet=quiet, faults_s=faults_s, after=after, away_s=draw.choice(REST_S))
+    emptied = draw.random() < EMPTIED
+    return Life(quiet=quiet, faults_s=faults_s, after=after, away_s=draw.choice(REST_S), emptied=emptied)
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:
@@ -222,6 +225,33 @@ def _power_cut(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
     return Fault(kind="power-cut", at_s=_at_moment(draw, end_s))
 
 
+def _clock(draw: random.Random, workload: Workload, end_s: float) -> Fault:
+    """Somebody sets a wall clock by an hour, or the brokers' by more than an id lives."""
+    target = draw.choice(
+        (
+            f"{_process(draw, workload)} ahead",
+            f"{_process(draw, workload)} back",
+            "brokers ahead",
+            "brokers back",
+            "brokers week",
+        )
+    )
+    return Fault(kind="clock", at_s=_at_moment(draw, end_s), target=target)
+
+
+def _volume_lost(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="volume-lost", at_s=_at_moment(draw, end_s))
+
+
+def _unshared(draw: random.Random, workload: Workload, end_s: float) -> Fault:
+    return Fault(kind="unshared", at_s=_at_moment(draw, end_s), target=_slot(draw, workload))
+
+
+def _doubled(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
+    """What Kafka remembers of a pipeline may be a second old: whoever is faster with a copy goes on from it."""
+    return Fault(kind="doubled", at_s=_at_moment(draw, end_s), seconds=_seconds(draw, 3.0, 8.0))
+
+
 def _lost_call(draw: random.Random, _workload: Workload, _end_s: float) -> Fault:
     return _at_point(draw.choice(("lose-before", "lose-after")), draw, draw.choice((BROKER_CALLS, BROKER_POSTS)))
 
@@ -280,6 +310,10 @@ _DRAWS: Final[dict[Draw, int]] = {
     _marker_delay: 2,
     _time_out: 1,
     _power_cut: 1,
+    _clock: 3,
+    _volume_lost: 1,
+    _unshared: 1,
+    _doubled: 1,
     _lost_call: 4,
     _lost_batch: 4,
     _storage_error: 4,

@@ -40,6 +40,8 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.point:
             return f"{self.kind} {'.'.join(self.point.split('.')[:2])}"
         first = self.target.split("/")[0].split(" ")[0]
+        if self.kind == "clock":
+            return f"clock {first} {self.target.split(' ')[-1]}"
         return f"{self.kind} {first}" if first in TARGETS else self.kind
 
 

@@ -38,7 +38,6 @@ class SimFileTools(FileTools):
 
     def __init__(self, process: Process, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
         self.calls = SimCalls(process, disk, faults, outages)
-        self.clock = process.kernel.clock
         self._process = process
         self._tokens = 0
 

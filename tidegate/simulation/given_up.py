@@ -14,7 +14,7 @@ from tidegate.simulation.faults import Fault
 
 HEARD_S: Final = 1.0
 """A decline is on its way for less, unless the way is disturbed."""
-DISTURBING: Final = frozenset({"partition", "freeze"})
+DISTURBING: Final = frozenset({"partition", "freeze", "replace"})
 """Faults that may hold up a message which its sender has sent."""
 ACKS: Final = "slot.ack"
 """The point at which declines are lost, too."""

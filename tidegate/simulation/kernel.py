@@ -44,19 +44,29 @@ class Event:
 
 
 class SimClock:
-    """The kernel's time, as the product asks for it."""
+    """The kernel's time, as the product asks for it on one machine.
 
-    def __init__(self, kernel: Kernel, skew_ms: int = 0) -> None:
+    The wall clock is wrong by `skew_ms`, and by `drift` of the virtual time; the machine has run for `booted_s` at
+    virtual second 0.
+    """
+
+    def __init__(self, kernel: Kernel, skew_ms: int = 0, drift: float = 0.0, booted_s: float = 0.0) -> None:
         self._kernel = kernel
         self._skew_ms = skew_ms
+        self._drift = drift
+        self._booted_s = booted_s
+
+    def step(self, ahead_ms: int) -> None:
+        """Somebody sets the wall clock, ahead or back."""
+        self._skew_ms += ahead_ms
 
     def now_ms(self) -> int:
         """Wall clock, ms since 1970."""
-        return EPOCH_MS + self._skew_ms + int(self._kernel.now * 1000)
+        return EPOCH_MS + self._skew_ms + int(self._kernel.now * (1 + self._drift) * 1000)
 
     def monotonic(self) -> float:
-        """Virtual seconds."""
-        return self._kernel.now
+        """Virtual seconds since the machine was started."""
+        return self._kernel.now + self._booted_s
 
     def sleep(self, seconds: float) -> None:
         """Block the virtual thread."""
@@ -93,6 +103,8 @@ class Process:
         self.threads: dict[VirtualThread, None] = {}
         self.at_death: list[Callable[[], None]] = []
         self.random = generator(kernel.seed, f"process/{name}")
+        self.clock = kernel.clock
+        """Of its machine; the kernel's own is that of the brokers and of the file system."""
 
     def __repr__(self) -> str:
         return self.name

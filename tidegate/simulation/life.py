@@ -34,6 +34,9 @@ AGAIN_RECORDS: Final = 5
 """That come at once for the daemon that is started again, besides those at a trickle."""
 
 
+WEEK_S: Final = 7 * 24 * 3600.0
+
+
 class Life(msgspec.Struct, frozen=True, kw_only=True):
     """How long the parts are. Checkpoints count when they are committed and have processed something."""
 
@@ -45,6 +48,8 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints after the last disturbance."""
     away_s: float = 1.0
     """Between the end and the other start."""
+    emptied: bool = False
+    """Meanwhile retention removes all records of the outputs."""
 
 
 class Phase(Enum):
@@ -166,6 +171,11 @@ class Course:
     def _start_again(self) -> None:
         world = self._world
         world.trace.tell("started once more")
+        if self._life.away_s > WEEK_S:
+            world.reach.note("started again a week later")
+        if self._life.emptied:
+            world.outputs.empty(world.kernel.clock.now_ms())
+            world.reach.note("started again with emptied outputs")
         self.phase = Phase.CALM
         self._healthy_at = world.kernel.now
         self._expect(AGAIN_S, "all work of the daemon that was started again")

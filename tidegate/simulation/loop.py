@@ -30,8 +30,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     # -- time and callbacks -------------------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """Virtual seconds."""
-        return self._kernel.now
+        """The monotonic clock of its process, as with every loop."""
+        return self._process.clock.monotonic()
 
     def call_soon(  # type: ignore[override]  # the base class leaves it untyped
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -58,7 +58,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.TimerHandle:
         """See asyncio."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._kernel.at(max(0.0, when - self._kernel.now), lambda: self._run(handle), self._process)
+        self._kernel.at(max(0.0, when - self.time()), lambda: self._run(handle), self._process)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:

@@ -52,6 +52,13 @@ class Outputs:
                     ids.add(id_of(place.topic, row))
         return whole
 
+    def empty(self, now_ms: int) -> None:
+        """Retention removes everything that has been read; so is what leaders knew about producers forgotten."""
+        self.read(now_ms)
+        for place in self.places:
+            self._broker.delete_records(now_ms, place, self._broker.offsets(now_ms, place).stable)
+            self._broker.forget_producers(now_ms, place)
+
     def go_back(self, done: frozenset[int]) -> None:
         """What is committed from now on belongs to another history, before which `done` had been processed."""
         self._cuts.append((done, {place: self._broker.end_offset(place) for place in self.places}))

@@ -58,7 +58,7 @@ class BrokerPort:
 
     @property
     def clock(self) -> Clock:
-        """Of the process, and of the broker."""
+        """Of the broker; the model of its clients goes by it, too."""
         return self.kernel.clock
 
     @property

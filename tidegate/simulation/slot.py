@@ -83,7 +83,7 @@ class SimTools(SimThreads, KafkaTools):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(process)
-        self.clock = process.kernel.clock
+        self.clock = process.clock
         self.port = BrokerPort(process, world.faults, world.outages)
         """The process's way to the broker."""
         self._broker = world.broker
@@ -109,7 +109,7 @@ class SimSourceTools(SimThreads, SourceTools):
 
     def __init__(self, world: World, process: Process, port: BrokerPort) -> None:
         super().__init__(process)
-        self.clock = process.kernel.clock
+        self.clock = process.clock
         self._broker = world.broker
         self._port = port
 
@@ -327,6 +327,7 @@ class SimSlot:
     def __init__(self, world: World, process: Process, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
         self.returned = False
+        world.set_clock(process)
         self._world = world
         self._bootstrap = bootstrap
         self._partition = partition
@@ -340,7 +341,7 @@ class SimSlot:
             end = world.network.connect(process, bootstrap.port)
             link = SimControlLink(world, process, end, selector.wake)
             sockets: Any = SimSockets(world.network, process, selector.wake)
-            elapsed = process.kernel.clock.monotonic
+            elapsed = process.clock.monotonic
             transport = DataTransport(selector, process.name, bootstrap.attempt, bootstrap.token, sockets, elapsed)
             hello = Hello(
                 attempt=bootstrap.attempt,
@@ -377,7 +378,7 @@ class _SlotProcess(SlotProcess):
         selector: Any,
     ) -> None:
         super().__init__(deploy, cast("Any", link), transport, selector, selector)
-        self._clock = SteadyClock(process.kernel.clock)
+        self._clock = SteadyClock(process.clock)
         self._turned_at = self._clock.monotonic()
         self._world = world
         self._process = process

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tidegate.coordinator.journal import JournalVanished
+from tidegate.coordinator.owner import OwnerRecord, PipelineKnown, derive_newest_record
 from tidegate.coordinator.savepoint import METADATA, Savepoint
 from tidegate.coordinator.types import StateKind
 from tidegate.daemon.choosing import RestoreOption
+from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
 from tidegate.simulation.chance import generator
+from tidegate.simulation.daemon import CHECKPOINTS
+from tidegate.simulation.disk import ROOT_MODE, Folder
 from tidegate.simulation.faults import Fault
+from tidegate.simulation.files import Objects
 from tidegate.simulation.kernel import EPOCH_MS, Process
 from tidegate.simulation.model_broker.codes import Code
+from tidegate.simulation.watch import newest_checkpoint
+from tidegate.simulation.workload import PIPELINE
 from tidegate.storage.checksum import unseal
+from tidegate.storage.shared import StorageNotShared
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
 
 
+STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_600_000}
+"""With the last of them every idle transactional id is forgotten."""
+COPY: Final = "/copy"
 KEPT: Final = 0.5
 """So often a power cut leaves what was not synced."""
 
@@ -33,6 +46,12 @@ class Striker:
         self._random = generator(world.schedule.seed, "strikes")
         self._damaged: dict[str, tuple[bytes, bytes]] = {}
         """Object -> what it was, what it is."""
+        self._volume: Folder | None = None
+        """What is to be at the place of the checkpoint directory, and is not mounted."""
+        self._forgotten = False
+        """Kafka has forgotten ids."""
+        self._lost_once = False
+        self._unshared_once = False
         self._actions: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
             "freeze": self._freeze,
@@ -51,6 +70,10 @@ class Striker:
             "marker-delay": self._marker_delay,
             "time-out": self._time_out,
             "power-cut": self._power_cut,
+            "clock": self._clock,
+            "volume-lost": self._volume_lost,
+            "unshared": self._unshared,
+            "doubled": self._doubled,
         }
 
     def strike(self, fault: Fault) -> None:
@@ -156,8 +179,37 @@ class Striker:
         self._world.trace.tell(f"{name} is damaged")
         return True
 
-    def repair(self, message: str) -> bool:
-        """Put damaged objects back, from a backup; whether the message names a file that is or was damaged."""
+    def repair(self, error: TidegateError) -> bool:
+        """Put right what somebody can, by what the error says; whether it says something that is or was wrong."""
+        world = self._world
+        if isinstance(error, StorageNotShared) and self._unshared_once:
+            world.unshared.clear()
+            world.reach.note("refused: a slot with another directory")
+            return True
+        if self._lost_once and isinstance(error, PipelineKnown | JournalVanished):
+            world.reach.note(f"refused without its directory: {error.code}")
+            self._mount()  # unless somebody else has done it meanwhile
+            return True
+        return self._put_back(error.message)
+
+    def end(self) -> None:
+        """The faults are over. A volume comes back to nobody who has gone on without it."""
+        world = self._world
+        if world.unshared or self._volume is not None:
+            for process in [process for process in world.kernel.processes if process.alive]:
+                process.kill("the directory is put right")
+            world.unshared.clear()
+        self._mount()
+
+    def _mount(self) -> None:
+        if self._volume is None:
+            return
+        self._world.disk.mount(Path(CHECKPOINTS), self._volume)
+        self._volume = None
+        self._world.trace.tell("the volume is mounted again")
+
+    def _put_back(self, message: str) -> bool:
+        """Damaged objects, from a backup; whether the message names a file that is or was damaged."""
         for name, (right, wrong) in self._damaged.items():
             if self._world.objects.get(name) == wrong:
                 self._world.objects[name] = right
@@ -220,6 +272,61 @@ class Striker:
             process.kill("the power is cut")
         self._world.disk.cut_power(lambda: self._random.random() < KEPT)
         return bool(alive)
+
+    def _volume_lost(self, _fault: Fault) -> bool:
+        """The checkpoint directory's volume is not mounted any more: an empty directory is there, which can be used."""
+        if self._volume is None and self._world.directory == CHECKPOINTS and self._record() is not None:
+            self._lost_once = True
+            self._volume = self._world.disk.mount(Path(CHECKPOINTS), Folder(self._world.kernel.now, ROOT_MODE))
+            return True
+        return False
+
+    def _unshared(self, fault: Fault) -> bool:
+        """A machine mounts nothing: a slot that starts there has a directory of its own."""
+        self._world.unshared.add(fault.target)
+        self._unshared_once = True
+        return True
+
+    def _doubled(self, fault: Fault) -> bool:
+        """Somebody copies the checkpoint directory, and starts a daemon with the copy later on."""
+        world = self._world
+        if self._volume is not None or world.going_back is not None or world.directory != CHECKPOINTS:
+            return False
+        if world.daemon is None or not world.daemon.journal.retained:
+            return False
+        copy = f"{COPY}-{len(world.daemons)}"
+        world.disk.copy(Path(CHECKPOINTS), Path(copy))
+        world.kernel.at(fault.seconds, lambda: self._start_copy(copy))
+        return True
+
+    def _start_copy(self, copy: str) -> None:
+        """Not within the second that Kafka's record of the pipeline may be behind (ADR 20)."""
+        world = self._world
+        there, here = (newest_checkpoint(Objects(world.disk, place)) for place in (copy, CHECKPOINTS))
+        record = self._record()
+        told = record is not None and record.checkpoint > there
+        moved = here == there and world.daemon is None
+        if world.faults.active and self._volume is None and (told or moved):
+            world.start_daemon_in(0.0, copy)
+
+    def _record(self) -> OwnerRecord | None:
+        """What Kafka remembers of the pipeline."""
+        return derive_newest_record(text for _, text in self._world.broker.group_offsets(PIPELINE).values())
+
+    def _clock(self, fault: Fault) -> bool:
+        """Somebody sets a wall clock: `daemon ahead`, `slot 0 back`, `brokers week`."""
+        whose, _, step = fault.target.rpartition(" ")
+        if whose == "brokers":
+            if step == "week" and self._forgotten:
+                return False  # what is lost twice nobody can know: an id is forgotten once it is mended
+            self._forgotten |= step == "week"
+            self._world.broker.step_clock(self._now_ms(), STEPS_MS[step])
+            return True
+        process = self._target(whose)
+        if process is None:
+            return False
+        process.clock.step(STEPS_MS[step])
+        return True
 
     def _now_ms(self) -> int:
         return self._world.kernel.clock.now_ms()

@@ -71,7 +71,7 @@ class SimUploads(Uploads):
 
     def __init__(self, process: Process, storage: Storage, wake: Callable[[], None]) -> None:
         self._queue = JobQueue(process, "uploads", _raise)
-        super().__init__(storage, wake, process.kernel.clock)
+        super().__init__(storage, wake, process.clock)
 
     def close(self, timeout_s: float) -> None:
         """See Uploads."""

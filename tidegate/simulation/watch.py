@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.entries import decode_entry
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, decode_entry
 from tidegate.coordinator.journal_state import derive
 from tidegate.coordinator.savepoint import METADATA, Savepoint
 from tidegate.coordinator.shared_files import listed_paths
 from tidegate.daemon.hanging import LOOK_S
 from tidegate.daemon.housekeeping import JANITOR_S
-from tidegate.ids import TopicPartition
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, JournalSequence, TopicPartition
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.sinks.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
@@ -88,13 +90,27 @@ def _check_transactions(world: World) -> list[str]:
     return problems
 
 
-def _check_objects(world: World) -> list[str]:
-    """In the checkpoint directory is what the retained checkpoints list, their entries, and nothing else."""
-    entries = {
+def read_journal(objects: Mapping[str, bytes]) -> dict[JournalSequence, AnyEntry]:
+    """What is in a checkpoint directory, seen from outside."""
+    return {
         number: decode_entry(number, data)
-        for name, data in world.objects.items()
+        for name, data in objects.items()
         if (number := journal_sequence(name)) is not None
     }
+
+
+def newest_checkpoint(objects: Mapping[str, bytes]) -> CheckpointId:
+    """Of a journal; 0 without one, or when an entry is damaged."""
+    try:
+        entries = read_journal(objects).values()
+    except TidegateError:
+        return CheckpointId(0)
+    return max((one.checkpoint.id for one in entries if isinstance(one, CheckpointEntry)), default=CheckpointId(0))
+
+
+def _check_objects(world: World) -> list[str]:
+    """In the checkpoint directory is what the retained checkpoints list, their entries, and nothing else."""
+    entries = read_journal(world.objects)
     state = derive(list(entries.items()))
     assert state.newest is not None, "the last daemon has ended as it was asked to"
     floor = state.newest.floor

@@ -43,6 +43,8 @@ LATEST: Final = 0.1
 """This part of the schedules begins at the latest record."""
 BACKENDS: Final = {("memory",): 6, ("rocksdb",): 1, ("rocksdb", "memory"): 1}
 """How often each is drawn: RocksDB is real, and costs a few milliseconds for every slot."""
+PIPELINE: Final = "simulated"
+HOUR_MS: Final = 3_600_000
 METADATA_LAGS_MS: Final = (0, 0, 50, 400)
 SLOW_PACE: Final = 20.0
 """Before slots as slow as this the input comes in waves, so that rows wait in the channels. Their transactions get more
@@ -121,7 +123,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     credit_bytes: int | None = None
     """What a receiver grants on a channel at a time; None: as in production."""
     skew_ms: int = 0
-    """The daemons' clocks go wrong by up to so much."""
+    """The processes' wall clocks are wrong by up to so much."""
+    drift: float = 0.0
+    """And go too fast or too slowly by up to this part of the time."""
     retained: int = 2
     """Completed checkpoints that are kept."""
     bounded: bool = False
@@ -181,7 +185,8 @@ def draw_workload(seed: int) -> Workload:
         storage_pace=draw.choice((1.0, 1.0, 4.0, 15.0)),
         slot_pace=slot_pace,
         credit_bytes=draw.choice((1000, 2000, 6000) if slow else (2000, 6000, 20_000, None)),
-        skew_ms=draw.choice((0, 0, 20, 200)),
+        skew_ms=draw.choice((0, 20, 200, HOUR_MS)),
+        drift=draw.choice((0.0, 0.0, 0.001, 0.05)),
         retained=draw.choice((1, 2, 2, 3)),
         bounded=draw.random() < BOUNDED,
         from_latest=draw.random() < LATEST,
@@ -200,7 +205,7 @@ def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool, 
     ]
     document = {
         "version": 1,
-        "name": "simulated",
+        "name": PIPELINE,
         "kafka": {"bootstrap.servers": "model:9092"},
         "parallelism": parallelism,
         "checkpoints": {

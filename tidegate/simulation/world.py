@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.owner import PipelineKnown
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointSettings
@@ -24,7 +25,7 @@ from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
 from tidegate.simulation.files import Objects, SimFileTools
 from tidegate.simulation.given_up import GivenUp
-from tidegate.simulation.kernel import START_S, Kernel, Process
+from tidegate.simulation.kernel import START_S, Kernel, Process, SimClock
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
@@ -42,6 +43,10 @@ from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
 RESTART_S: Final = (0.1, 1.5)
+STOPPED: Final = (2, 4)
+"""Exit codes with which nobody starts a daemon again before something is put right."""
+BOOTED_S: Final = 1e6
+"""Machines have run for up to so long."""
 VIRTUAL_S_MAX: Final = 3600.0
 """Beyond all deadlines of a course, but for the time in which nothing runs."""
 
@@ -101,9 +106,12 @@ class World:
         self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions)
         self.disk = Disk()
         """Of the checkpoint directory and of savepoints; all processes mount it."""
-        self.objects = Objects(self.disk, CHECKPOINTS)
         self.files = Objects(self.disk, "/")
         """By absolute paths."""
+        self.directory = CHECKPOINTS
+        """Where the pipeline goes on: somebody may have moved it."""
+        self.unshared: set[str] = set()
+        """Slots whose machines mount nothing where the checkpoint directory is to be."""
         self.local_disks = LocalDisks()
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
@@ -141,7 +149,21 @@ class World:
 
     def file_tools(self, process: Process) -> SimFileTools:
         """For storages of a process."""
-        return SimFileTools(process, self.disk, self.faults, self.outages)
+        disk = Disk() if process.alias in self.unshared else self.disk
+        return SimFileTools(process, disk, self.faults, self.outages)
+
+    def set_clock(self, process: Process) -> None:
+        """Every process has its own machine, whose wall clock is wrong in its own way."""
+        workload = self.schedule.workload
+        random = generator(self.schedule.seed, f"clock/{process.name}")
+        skew_ms = random.randint(-workload.skew_ms, workload.skew_ms)
+        drift = random.uniform(-workload.drift, workload.drift)
+        process.clock = SimClock(self.kernel, skew_ms, drift, random.uniform(0.0, BOOTED_S))
+
+    @property
+    def objects(self) -> Objects:
+        """In the checkpoint directory."""
+        return Objects(self.disk, self.directory)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -194,6 +216,7 @@ class World:
     def end_faults(self) -> None:
         """No more of them, and what can be reached again is."""
         self.faults.end()
+        self.striker.end()
         self.outages.clear()
         self.broker.marker_delay_ms = 0
 
@@ -209,32 +232,34 @@ class World:
         """Whether an attempt of the newest daemon runs."""
         return self.daemon is not None and self.daemon.is_running
 
-    def _start_daemon(self) -> None:
+    def _start_daemon(self, directory: str = "") -> None:
         workload = self.schedule.workload
         plan = plan_of(
             workload.topology, self.parallelism, workload.exactly_once, workload.bounded, workload.from_latest
         )
-        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self.restore)
+        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self.restore, directory or self.directory)
         self.daemons.append(daemon)
         self.starting = False
         self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
 
-    def start_daemon_in(self, seconds: float) -> None:
-        """Somebody starts another one soon."""
-        self.starting = True
-        self.kernel.at(seconds, self._start_daemon)
+    def start_daemon_in(self, seconds: float, directory: str = "") -> None:
+        """Somebody starts another one soon; `directory`: with a copy of the checkpoint directory."""
+        self.starting = not directory
+        self.kernel.at(seconds, lambda: self._start_daemon(directory))
 
     def _on_daemon_gone(self, daemon: SimDaemon) -> None:
         """What the one who operates it does: start it again, unless it is finished or must not go on."""
         self.course.on_ended(finished=daemon.over and daemon.error is None)
-        if daemon.over and daemon.error is not None and daemon.error.exit_code == 4:
+        if daemon.over and daemon.error is not None and daemon.error.exit_code in STOPPED:
             refused = isinstance(daemon.error, RestoreRefused)
-            if refused and self.going_back is not None:  # what was chosen is not retained any more: nobody insists
+            if isinstance(daemon.error, PipelineKnown) and daemon.directory != self.directory:
+                self.reach.note("refused with a copy of the directory")
+            elif refused and self.going_back is not None:  # what was chosen is not retained any more: nobody insists
                 self._dropped, self.restore, self.going_back = self.restore, None, None
             elif refused and daemon.restore is not None and daemon.restore is self._dropped:
                 self.trace.tell(f"{daemon.process.name} had been started with the same wish")
-            elif not self.striker.repair(daemon.error.message):
+            elif not self.striker.repair(daemon.error):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
                 return
@@ -245,12 +270,15 @@ class World:
 
     # -- what daemons tell --------------------------------------------------------------------------------------------
 
-    def on_recovered(self, state: JournalState) -> None:
+    def on_recovered(self, state: JournalState, directory: str) -> None:
         """A daemon has recovered; when it was the one that went back, another history begins here.
 
         Where the first one begins is fixed from then on: what lies in front of it is nobody's.
         """
         self.attempts += 1
+        if directory != self.directory:
+            self.reach.note("taken over with a copy of the directory")
+            self.directory = directory
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
         note_restore(self.reach, begin)

@@ -7,8 +7,6 @@ import uuid
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tidegate.clock import SYSTEM_CLOCK, Clock
-
 READ_BYTES: Final = 1 << 20
 
 
@@ -62,7 +60,6 @@ class FileTools:
     """What a storage in a directory works with. These are the real ones."""
 
     calls: SystemCalls = os
-    clock: Clock = SYSTEM_CLOCK
 
     def make_token(self) -> str:
         """A name that nobody has."""

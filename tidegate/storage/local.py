@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -29,6 +29,7 @@ UNFINISHED: Final = ".unfinished"
 STALE_AFTER_S: Final = 3600.0
 SWEPT_MAX: Final = 10_000
 _TRIES: Final = 20
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 T = TypeVar("T")
 
@@ -116,14 +117,23 @@ class LocalStorage:
         unfinished = self._root / UNFINISHED
         self._make_folder(unfinished)
         self._shared = self._is_shared(self._root)
-        oldest = self._tools.clock.now_ms() / 1000 - STALE_AFTER_S
         with self._calls.scandir(unfinished) as entries:
-            for entry, _ in zip(entries, range(SWEPT_MAX), strict=False):
-                try:
-                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
-                        self._unlink(Path(entry.path))
-                except FileNotFoundError:
-                    continue  # its writer has just finished
+            left = [Path(entry.path) for entry, _ in zip(entries, range(SWEPT_MAX), strict=False)]
+        if left:
+            self._sweep(unfinished, left)
+
+    def _sweep(self, unfinished: Path, left: Iterable[Path]) -> None:
+        """Remove what its writer has left long ago, by the clock that stamps the files: ours may be wrong by hours."""
+        stamp = unfinished / self._tools.make_token()
+        self._calls.close(open_patiently(lambda: self._calls.open(stamp, _NEW_FILE, 0o600)))
+        oldest = self._calls.stat(stamp).st_mtime - STALE_AFTER_S
+        self._unlink(stamp)
+        for path in left:
+            try:
+                if self._calls.stat(path).st_mtime < oldest:
+                    self._unlink(path)
+            except FileNotFoundError:
+                continue  # its writer has just finished
 
     def _publish(self, target: Path, data: bytes, appear: Callable[[Path], bool]) -> bool:
         """Write aside, sync, let it appear, sync the folders. Somebody may prune an empty folder in between."""
@@ -222,8 +232,7 @@ class LocalStorage:
 
     def _write_synced(self, path: Path, data: bytes) -> None:
         """Create and sync a file."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = open_patiently(lambda: self._calls.open(path, flags, 0o600))
+        descriptor = open_patiently(lambda: self._calls.open(path, _NEW_FILE, 0o600))
         try:
             if self._shared:
                 self._calls.fchmod(descriptor, 0o660)  # whatever the umask is

@@ -90,6 +90,11 @@ class ModelBroker:
         self._catch_up(now_ms)
         self._log(partition).delete_before(before)
 
+    def forget_producers(self, now_ms: int, partition: TopicPartition) -> None:
+        """The leader does so a day after their last batch, unless they have a transaction open."""
+        self._catch_up(now_ms)
+        self._log(partition).forget_producers()
+
     def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Id and partition count of those that exist."""
         return {name: self._topics[name].facts for name in names if name in self._topics}
@@ -129,6 +134,18 @@ class ModelBroker:
         self._plan(known, now_ms, self._open[known][1])
         self._catch_up(now_ms)
         return known
+
+    def step_clock(self, now_ms: int, ahead_ms: int) -> None:
+        """Somebody sets the brokers' clocks, ahead or back: time-outs and the expiry of ids come so much sooner."""
+        self._catch_up(now_ms)
+        for entry in self._coordinator.entries.values():
+            entry.changed_at_ms -= ahead_ms
+            if entry.state is CoordinatorState.ONGOING:
+                entry.opened_at_ms -= ahead_ms
+        for known, (due_ms, entry) in list(self._open.items()):
+            if entry.state is CoordinatorState.ONGOING:
+                self._plan(known, due_ms - ahead_ms, entry)
+        self._catch_up(now_ms)
 
     def check_coordinator(self, now_ms: int, key: str, node: int) -> None:
         """Raises RequestRefused where the node does not coordinate the id or group, or does not know it yet."""

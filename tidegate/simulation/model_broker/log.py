@@ -116,6 +116,10 @@ class PartitionLog:
         """Retention, or a deletion of records: the log now starts at `offset`."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
 
+    def forget_producers(self) -> None:
+        """Those without an open transaction."""
+        self.producers = {known: entry for known, entry in self.producers.items() if entry.open_since is not None}
+
     def offset_at(self, at_ms: int, *, committed: bool) -> int | None:
         """Of the first record that is not older: whosever it is, aborted ones and markers too."""
         end = self.stable_offset if committed else self.end_offset
