@@ -16,6 +16,7 @@ VERTEX: Final = "task.vertex:VertexTask"
 GATE: Final = (
     Mutant("B01", f"{VERTEX}.turn", "if not len(channel) or self.handler.is_blocked(index):", "if not len(channel):"),
     Mutant("B02", f"{VERTEX}._on_control", "self.handler.on_cancel(channel, control.checkpoint)", "[]"),
+    Mutant("B02", f"{VERTEX}._on_control", "self.handler.on_barrier(channel, control, now_ms)", "[]"),
     Mutant(
         "B03",
         f"{VERTEX}.turn",

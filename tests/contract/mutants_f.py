@@ -61,7 +61,7 @@ SNAPSHOTS: Final = (
         "F15",
         "operators.aggregate:AggregateRuntime._run",
         "self.state.put_many(index, zip(*accumulators, strict=True))",
-        "self.state.put_many(index, zip(*(list(map(part, found)) for part in self._parts), strict=True))",
+        "pass",
     ),
     Mutant("F16", f"{LOOP}.turn", "if c.checkpoint <= prepared.checkpoint", ""),
     Mutant("F17", "daemon.deployment:Deployment.__init__", "settings.state_backend", '"memory"'),

@@ -37,8 +37,11 @@ def test_C38_a_refused_order_reports_why_and_begins_nothing() -> None:
         world.hold_slots()
         first = asyncio.ensure_future(world.runner.take_checkpoint())
         await asyncio.sleep(0)
+        second = asyncio.ensure_future(world.runner.take_checkpoint())
+        await asyncio.sleep(0)
+        assert second.done()
         with pytest.raises(CheckpointUnavailable, match="no checkpoint was begun: as many checkpoints as allowed"):
-            await world.runner.take_checkpoint()
+            second.result()
         world.hold_slots(held=False)
         await world.until(first.done, "the first one")
         assert first.result().checkpoint == world.completed[0].id

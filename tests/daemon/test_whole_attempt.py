@@ -23,7 +23,7 @@ async def to_the_end(world: Loopback) -> list[Row]:
     return sorted(world.kafka.output)
 
 
-def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_slot() -> None:
+def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_subtask() -> None:
     async def scene(world: Loopback) -> None:
         await world.drain()
         assert world.kafka.output == []
@@ -35,6 +35,9 @@ def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_s
             assert isinstance(trigger, Trigger)
             assert isinstance(completed, Completed)
             assert trigger.barrier.checkpoint == completed.checkpoint == done.checkpoint
+        await world.drain()
+        told = [[number for number, _ in sink.completed_with] for sink in world.kafka.sinks]
+        assert told == [[done.checkpoint]] * 2
 
     play(Loopback(plan_of("totals"), ROWS), scene)
 

@@ -130,6 +130,15 @@ def check_parallel(parallelism: int, seed: int) -> None:
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F20_at_least_once_loses_no_row(topology: str, seed: int) -> None:
+    check_no_loss(topology, seed)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_F20_one_schedule_loses_no_row(topology: str) -> None:
+    check_no_loss(topology, seed=1)
+
+
+def check_no_loss(topology: str, seed: int) -> None:
     rig = run(TOPOLOGIES[topology](2, exactly_once=False), seed)
     for checkpoint in range(1, CHECKPOINTS + 1):
         assert rig.is_complete(checkpoint)
