@@ -1,34 +1,69 @@
-"""Every line of the contract that this release keeps is named by a test, and every other line says why not."""
+"""Every line of the contract that this release keeps is kept by production code, and a quick test notices its loss.
+
+A name alone proves nothing, so each line has a mutant: a piece of production code without which the line is lost
+(`mutants_b.py`, `mutants_c.py`, `mutants_f.py`). Planted, it must make a test fail that names the line.
+"""
 
 from __future__ import annotations
 
 import ast
-import re
+import os
+import subprocess
+import sys
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
-from tests.contract.lines import ALL, COVERED, PENDING
+import msgspec
+import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-ID = re.compile(r"(?<![A-Za-z0-9])([FBCWS]\d\d)(?![A-Za-z0-9])")
+from tests.contract.lines import ALL, COVERED, PENDING
+from tests.contract.mutants import MUTANTS
+from tests.contract.planter import Report, find_faults, ids_in
+
+ROOT = Path(__file__).resolve().parents[2]
+SESSION_S = 600
+"""Limit of the session that plants; it takes about 10 s of CPU time."""
 
 
 def find_ids(text: str) -> set[str]:
     """The ids in the names of the test functions of this source text, `test_C20_C21_handles_are_cleaned`."""
     functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    names = [function.name for function in functions if function.name.startswith("test_")]
-    return {found for name in names for found in ID.findall(name.replace("_", " "))}
+    return {found for function in functions for found in ids_in(function.name)}
 
 
-def named_ids() -> set[str]:
-    """All ids that tests name anywhere beside this folder."""
-    files = [file for file in TESTS.rglob("test_*.py") if file.parent != Path(__file__).resolve().parent]
-    return set().union(*(find_ids(file.read_text(encoding="utf-8")) for file in files))
+@cache
+def named_ids() -> dict[Path, set[str]]:
+    """The ids that tests name, by file; those of this folder do not count."""
+    files = [file for file in (ROOT / "tests").rglob("test_*.py") if file.parent != Path(__file__).resolve().parent]
+    return {file: find_ids(file.read_text(encoding="utf-8")) for file in sorted(files)}
 
 
-def test_every_covered_line_is_named_by_a_test() -> None:
-    missing = sorted(COVERED - named_ids())
-    assert not missing, f"{len(missing)} lines have no test: {' '.join(missing)}"
+@pytest.mark.slow
+def test_a_test_notices_when_production_loses_the_line_it_names(tmp_path: Path) -> None:
+    files = [str(file) for file, found in named_ids().items() if found and "e2e" not in file.parts]
+    target = tmp_path / "report.json"
+    options = ["-p", "tests.contract.planter", "-p", "no:randomly", "-p", "no:cacheprovider", "-q", "--tb=no"]
+    # What one mutant leaves behind must not fail a test of the next.
+    options += ["-p", "no:unraisableexception", "-p", "no:threadexception"]
+    # What hangs is ended by a signal: with a thread, as elsewhere, the whole session would be.
+    options += ["--timeout=60", "--timeout-method=signal", f"--contract-report={target}"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        timeout=SESSION_S,
+        check=False,
+    )
+    assert target.exists(), ended.stdout + ended.stderr
+    faults = find_faults(msgspec.json.decode(target.read_bytes(), type=Report), COVERED)
+    assert not faults, "\n".join(faults)
+
+
+def test_every_covered_line_has_a_mutant_and_no_other() -> None:
+    assert {mutant.line for mutant in MUTANTS} == COVERED
 
 
 def test_every_line_is_covered_or_pending_and_only_one_of_them() -> None:
@@ -38,7 +73,7 @@ def test_every_line_is_covered_or_pending_and_only_one_of_them() -> None:
 
 
 def test_tests_name_no_line_that_does_not_exist() -> None:
-    assert sorted(named_ids() - ALL) == []
+    assert sorted(set().union(*named_ids().values()) - ALL) == []
 
 
 def test_ids_are_found_in_names_of_tests_only() -> None:

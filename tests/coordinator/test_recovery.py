@@ -86,7 +86,7 @@ def test_F01_C32_every_subtask_gets_exactly_what_it_put_into_the_newest_checkpoi
     assert [slot.key_groups for slot in plan.slots] == [range(64), range(64, 128)]
 
 
-def test_more_subtasks_share_the_old_files_and_the_partitions() -> None:
+def test_C32_more_subtasks_share_the_old_files_and_the_partitions() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(identity(parallelism=3)))
     assert [offsets(slot.positions[0]) for slot in plan.slots] == [{0: 10, 3: 13}, {1: 11}, {2: 12}]
     assert [[part.subtask for part in slot.states] for slot in plan.slots] == [[0], [0, 1], [1]]

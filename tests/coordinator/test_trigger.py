@@ -234,13 +234,20 @@ def test_C25_the_timer_is_looked_at_again_at_once_on_completion() -> None:
     assert only(coordinator.handle(Tick(310)), SendTrigger).checkpoint == 2
 
 
+def test_C25_a_trigger_that_has_become_due_meanwhile_leaves_with_the_completion() -> None:
+    coordinator = running(settings(interval_ms=100))
+    coordinator.handle(Tick(100))
+    acknowledge_all(coordinator, 1, 260)
+    assert only(coordinator.handle(journaled(1, 270)), SendTrigger).checkpoint == 2
+
+
 def test_the_beat_is_kept_when_a_tick_is_late() -> None:
     coordinator = running(settings(interval_ms=100, max_concurrent=9))
     assert only(coordinator.handle(Tick(130)), SendTrigger).timestamp_ms == 130
     assert coordinator.next_deadline_ms() == 200
 
 
-def test_several_checkpoints_may_be_under_way() -> None:
+def test_C02_several_checkpoints_may_be_under_way() -> None:
     coordinator = running(settings(interval_ms=100, max_concurrent=2))
     for now_ms in (100, 200, 300):
         coordinator.handle(Tick(now_ms))

@@ -6,11 +6,23 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.coordinator.values import ATTEMPT, SOURCE
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.coordinator.events import PERIODIC, Event, SendTrigger, TriggerFailed
+from tidegate.coordinator.events import (
+    FINAL,
+    ORDERED,
+    PERIODIC,
+    SAVEPOINT,
+    CheckpointProperties,
+    Event,
+    SendTrigger,
+    TriggerFailed,
+)
 from tidegate.daemon.decisions import Decisions
 from tidegate.ids import CheckpointId
+from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
 
 SEVEN = CheckpointId(7)
@@ -39,3 +51,35 @@ def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure
     (failed,) = fed
     assert isinstance(failed, TriggerFailed)
     assert (failed.checkpoint, failed.detail) == (7, "there is no connection to slot 1 (process 4711 on here) any more")
+
+
+def barrier_of(order: SendTrigger, unaligned_after_ms: int | None) -> Barrier:
+    """The barrier that slots are sent for it."""
+    sent: list[DriverMessage] = []
+
+    def send_all(message: DriverMessage) -> list[str]:
+        sent.append(message)
+        return []
+
+    nothing = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
+    Decisions("shop", nothing, send_all, nothing, nothing, nothing, unaligned_after_ms).execute([order])
+    (trigger,) = sent
+    assert isinstance(trigger, Trigger)
+    return trigger.barrier
+
+
+@pytest.mark.parametrize(
+    ("kind", "after_ms", "final", "savepoint"),
+    [
+        (PERIODIC, 5, False, False),
+        (ORDERED, 5, False, False),
+        (FINAL, None, True, False),
+        (SAVEPOINT, None, False, True),
+    ],
+)
+def test_B48_C34_the_barrier_has_id_time_and_options_and_is_aligned_where_it_must_be(
+    kind: CheckpointProperties, after_ms: int | None, final: bool, savepoint: bool
+) -> None:
+    order = SendTrigger(ATTEMPT, SEVEN, 1234, (SOURCE,), kind)
+    assert barrier_of(order, 5) == Barrier(SEVEN, 1234, final, after_ms, savepoint)
+    assert barrier_of(order, None).unaligned_after_ms is None

@@ -20,10 +20,11 @@ from tests.coordinator.values import IDENTITY, ME, committable, completed, handl
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.http_admission import SCHEME
-from tidegate.daemon.http_commands import JSON, ORDERS_MAX
+from tidegate.daemon.http_commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
-from tidegate.daemon.running_commands import checkpoints, read_rows, savepoint, stop
+from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
+from tidegate.daemon.running_commands import checkpoint, checkpoints, read_rows, savepoint, stop
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
 from tidegate.daemon.work_directory import WorkDirectory
@@ -56,11 +57,18 @@ class Daemon:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.asked: list[str | None] = []
+        self.checkpoints = 0
         self.error: TidegateError | None = None
         self.stopped: Future[None] = Future()
         self.work: WorkDirectory | None = None
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        self.checkpoints += 1
+        if self.error is not None:
+            raise self.error
+        return CheckpointDone(CheckpointId(7), 35, 10)
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
         self.asked.append(directory)
@@ -125,6 +133,14 @@ def test_C15_an_order_is_carried_out_and_answered(server: HttpServer, daemon: Da
     assert daemon.asked == ["/mine", None]
 
 
+def test_C38_a_checkpoint_is_ordered_and_answered(server: HttpServer, daemon: Daemon) -> None:
+    assert post(server, "/checkpoints", ORDER) == (200, {"checkpoint": 7, "duration_ms": 35, "size_bytes": 10})
+    daemon.error = CheckpointUnavailable("no checkpoint was begun: the pipeline is restarting")
+    answer = {"code": "checkpoint-unavailable", "message": daemon.error.message}
+    assert post(server, "/checkpoints", ORDER) == (503, answer)
+    assert daemon.checkpoints == 2
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "told"),
     [
@@ -139,10 +155,10 @@ def test_C15_an_order_is_carried_out_and_answered(server: HttpServer, daemon: Da
 def test_what_is_no_order_for_this_daemon_is_refused(
     server: HttpServer, daemon: Daemon, body: bytes, content_type: str, status: int, told: str
 ) -> None:
-    for path in ("/savepoints", "/stop"):
+    for path in COMMAND_PATHS:
         found, answer = post(server, path, body, content_type=content_type)
         assert (found, told in answer["message"]) == (status, True), answer
-    assert daemon.asked == []
+    assert (daemon.asked, daemon.checkpoints) == ([], 0)
     assert not daemon.stopped.done()
 
 
@@ -176,10 +192,10 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
 def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
     server: HttpServer, daemon: Daemon, headers: dict[str, str], status: int, told: str
 ) -> None:
-    for path in ("/savepoints", "/stop"):
+    for path in COMMAND_PATHS:
         found, answer = post(server, path, ORDER, **headers)
         assert (found, told in answer["message"]) == (status, True), answer
-    assert daemon.asked == []
+    assert (daemon.asked, daemon.checkpoints) == ([], 0)
     assert not daemon.stopped.done()
 
 
@@ -239,6 +255,11 @@ def test_C15_the_command_prints_the_path_and_makes_relative_directories_absolute
     result = CliRunner().invoke(savepoint, [str(file), "mine"], catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, "/mine/savepoint-shop-7-abc\n")
     assert daemon.asked == [str(Path("mine").absolute())]
+
+
+def test_C38_the_command_prints_the_number(file: Path, daemon: Daemon) -> None:
+    result = CliRunner().invoke(checkpoint, [str(file)], catch_exceptions=False)
+    assert (result.exit_code, result.output, daemon.checkpoints) == (0, "7\n", 1)
 
 
 def test_X33_the_commands_take_the_token_from_the_named_file(file: Path, server: HttpServer, daemon: Daemon) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.coordinator.values import settings
 from tests.support.loopback import NEVER_MS, Loopback, plan_of, play
 from tidegate.daemon.control_server import SlotLost
 from tidegate.daemon.ordered import CheckpointUnavailable
+from tidegate.daemon.service import Daemon
 from tidegate.ids import CheckpointId
 from tidegate.task.messages import Completed
 
@@ -34,8 +37,11 @@ def test_C38_a_refused_order_reports_why_and_begins_nothing() -> None:
         world.hold_slots()
         first = asyncio.ensure_future(world.runner.take_checkpoint())
         await asyncio.sleep(0)
+        second = asyncio.ensure_future(world.runner.take_checkpoint())
+        await asyncio.sleep(0)
+        assert second.done()
         with pytest.raises(CheckpointUnavailable, match="no checkpoint was begun: as many checkpoints as allowed"):
-            await world.runner.take_checkpoint()
+            second.result()
         world.hold_slots(held=False)
         await world.until(first.done, "the first one")
         assert first.result().checkpoint == world.completed[0].id
@@ -94,5 +100,19 @@ def test_C38_the_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
         await world.until(lambda: bool(world.completed), "the checkpoint")
         assert any(isinstance(message, Completed) for message in world.seats[0].told)
         assert (await world.checkpoint()).checkpoint == CheckpointId(world.completed[0].id + 1)
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+def test_C38_orders_go_to_the_attempt_that_runs_and_to_nobody_once_the_end_was_asked_for() -> None:
+    async def scene(world: Loopback) -> None:
+        state = "stopping"
+        daemon = cast("Any", SimpleNamespace(_attempts=world.attempts, _state=lambda: state))
+        asked = asyncio.ensure_future(Daemon.take_checkpoint(daemon))
+        await world.until(asked.done, "the checkpoint")
+        assert asked.result().checkpoint == world.completed[0].id
+        world.attempts.stop()
+        with pytest.raises(CheckpointUnavailable, match="no checkpoint was begun: the pipeline is stopping"):
+            await Daemon.take_checkpoint(daemon)
 
     play(Loopback(plan_of("totals"), ROWS), scene)

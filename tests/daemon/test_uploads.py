@@ -62,6 +62,20 @@ def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: P
     uploads.close(5)
 
 
+def test_F25_the_asynchronous_part_runs_on_a_thread_of_its_own(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def encode() -> list[bytes]:
+        seen.append(threading.current_thread().name)
+        return [b"state"]
+
+    uploads = Uploads(LocalStorage(str(tmp_path)), lambda: None)
+    uploads.submit(job(3, encode))
+    take(uploads, 1)
+    uploads.close(5)
+    assert seen == ["uploads"]
+
+
 def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path))
     uploads = Uploads(storage, lambda: None)

@@ -1,4 +1,4 @@
-"""An attempt from the trigger to the last notice, with everything that production runs between (C01, C12, C14, C41)."""
+"""Attempts from the first deployment to the last notice, with everything that production runs between."""
 
 from __future__ import annotations
 
@@ -7,10 +7,80 @@ import asyncio
 import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
+from tests.task.fakes import Row
 from tidegate.daemon.ordered import CheckpointUnavailable
-from tidegate.task.messages import Abandoned, Trigger
+from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.messages import Abandoned, Completed, Deploy, Trigger
 
 ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
+COUNTED = sorted((key, count) for key in range(3) for count in range(1, 5))
+"""What comes out of `totals`: the running count of each key's four rows."""
+
+
+async def to_the_end(world: Loopback) -> list[Row]:
+    await world.drain()
+    await world.stop()
+    return sorted(world.kafka.output)
+
+
+def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_subtask() -> None:
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        assert world.kafka.output == []
+        done = await world.checkpoint()
+        assert sorted(world.kafka.output) == COUNTED
+        for seat in world.seats:
+            deploy, trigger, completed = seat.told
+            assert isinstance(deploy, Deploy)
+            assert isinstance(trigger, Trigger)
+            assert isinstance(completed, Completed)
+            assert trigger.barrier.checkpoint == completed.checkpoint == done.checkpoint
+        await world.drain()
+        told = [[number for number, _ in sink.completed_with] for sink in world.kafka.sinks]
+        assert told == [[done.checkpoint]] * 2
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+def test_F01_F02_F03_after_the_death_of_a_slot_all_go_on_from_the_newest_checkpoint() -> None:
+    async def scene(world: Loopback) -> None:
+        for _ in range(5):
+            world.turn()
+        await world.checkpoint()
+        done = await world.checkpoint()
+        assert 0 < len(world.kafka.output) < 240
+        await world.drain()  # this much is lost
+        dead = list(world.seats)
+        await world.kill(0)
+        assert all(seat.over for seat in dead)
+        orders = [seat.told[0] for seat in world.seats]
+        newest = world.completed[-1]
+        assert newest.id == done.checkpoint
+        for slot, order in enumerate(orders):
+            assert isinstance(order, Deploy)
+            assert order.states == tuple(state for state in newest.states if state.subtask == slot)
+        assert await to_the_end(world) == sorted((key, count) for key in range(3) for count in range(1, 81))
+
+    many = {partition: [(number % 3, number) for number in range(120)] for partition in range(2)}
+    play(Loopback(plan_of("totals"), many), scene)
+
+
+def test_B06_a_subtask_waits_for_the_barriers_of_all_channels_of_all_inputs() -> None:
+    async def scene(world: Loopback) -> None:
+        tasks = [task for slot in range(2) for task in world.slot(slot).deployment.loop.tasks if task.inputs]
+        aligned = [task.handler.channels for task in tasks if isinstance(task.handler, Aligner)]
+        assert aligned == [len(task.inputs) for task in tasks] == [2, 2] * 2, "two edges; one edge of two senders"
+        assert await to_the_end(world) == COUNTED
+
+    play(Loopback(plan_of("parted"), ROWS), scene)
+
+
+def test_F17_state_is_where_the_pipeline_file_says() -> None:
+    async def scene(world: Loopback) -> None:
+        states = [state for task in world.slot(0).deployment.loop.tasks for state in task.states.values()]
+        assert [type(state).__name__ for state in states] == ["RocksState"]
+
+    play(Loopback(plan_of("totals"), ROWS, backend="rocksdb"), scene)
 
 
 def test_C14_C41_a_trigger_that_cannot_be_sent_gives_its_checkpoint_up_at_once() -> None:

@@ -158,7 +158,16 @@ def test_F15_F16_a_restored_operator_goes_on_exactly_where_the_snapshot_was() ->
     restored = make_aggregate(FUNCTIONS)
     assert capture.encode is not None
     restored.state.restore(capture.encode(), range(128))
+    assert len(restored.state) == 2, "two keys had occurred before the snapshot"
     assert process(restored, frame_of([(2, 9), (1, None), (3, 1)])).equals(expected)
+
+
+def test_F15_plain_values_of_the_user_live_on_in_the_snapshot() -> None:
+    operator = make_aggregate(["count(*)", "sum"])
+    operator.process(frame_of([(1, 5), (1, -3)]))
+    restored = make_aggregate(["count(*)", "sum"])
+    restored.state.restore(snapshot(operator), range(128))
+    assert process(restored, frame_of([(1, 10)])).rows() == [(1, 3, 12)]
 
 
 def test_F18_state_splits_and_joins_by_key_group() -> None:

@@ -83,7 +83,7 @@ def test_a_bounded_read_needs_every_end() -> None:
         Positions(NAME, {P0: 0, P1: 0}, {P0: 5})
 
 
-def test_restored_positions_of_this_subtask_and_unknown_partitions() -> None:
+def test_F04_restored_positions_of_this_subtask_and_unknown_partitions() -> None:
     restored = SourcePositions(NAME, ((P0, 4), (TopicPartition("orders", 9), 1)), ((P0, 6),))
     assert derive_restored([P0, P1], restored) == ({P0: 4}, {P0: 6}, [P1])
 

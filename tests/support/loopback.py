@@ -195,6 +195,7 @@ class Loopback:
         *,
         unaligned_after_ms: int | None = None,
         checkpoints: CheckpointSettings | None = None,
+        backend: str = "memory",
         before: Loopback | None = None,
     ) -> None:
         """`before`: an earlier daemon of the same pipeline, with the same storage and broker."""
@@ -226,7 +227,8 @@ class Loopback:
             self._on_running,
             self._on_completed,
         )
-        slots = SlotSettings(plan.pipeline, "memory", 900_000, NEVER_MS, 1000, 60_000, 100, 2, unaligned_after_ms, 3)
+        limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
+        slots = SlotSettings(plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend)
         self.attempts: Attempts = Attempts(
             plan,
             self._services,
@@ -359,7 +361,7 @@ def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:
 def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> Plan:
     """From a pipeline file: `totals` counts the rows of each key across an exchange, `stateless` passes all on.
 
-    Out come rows of `k` and `n`.
+    `parted` counts what two filters let through. Out come rows of `k` and `n`.
     """
     document = {
         "version": 1,
@@ -387,5 +389,10 @@ def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> P
 
 STEPS: Final[dict[str, list[dict[str, Any]]]] = {
     "totals": [{"name": "totals", "from": "orders", "key": "k", "aggregate": {"n": "count(*)"}}],
+    "parted": [
+        {"name": "even", "from": "orders", "where": "n % 2 = 0"},
+        {"name": "odd", "from": "orders", "where": "n % 2 = 1"},
+        {"name": "totals", "from": ["even", "odd"], "key": "k", "aggregate": {"n": "count(*)"}},
+    ],
     "stateless": [{"name": "positive", "from": "orders", "where": "n >= 0"}],
 }

@@ -109,6 +109,14 @@ def test_F13_F16_an_aligned_checkpoint_holds_exactly_the_rows_before_its_barrier
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F22_a_purely_parallel_pipeline_is_exactly_once_even_at_least_once(parallelism: int, seed: int) -> None:
+    check_parallel(parallelism, seed)
+
+
+def test_F22_one_schedule_of_a_purely_parallel_pipeline() -> None:
+    check_parallel(parallelism=2, seed=1)
+
+
+def check_parallel(parallelism: int, seed: int) -> None:
     rig = run(parallel_plan(parallelism, exactly_once=False), seed)
     for checkpoint in range(1, CHECKPOINTS + 1):
         assert rig.is_complete(checkpoint)
@@ -122,6 +130,15 @@ def test_F22_a_purely_parallel_pipeline_is_exactly_once_even_at_least_once(paral
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_F20_at_least_once_loses_no_row(topology: str, seed: int) -> None:
+    check_no_loss(topology, seed)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_F20_one_schedule_loses_no_row(topology: str) -> None:
+    check_no_loss(topology, seed=1)
+
+
+def check_no_loss(topology: str, seed: int) -> None:
     rig = run(TOPOLOGIES[topology](2, exactly_once=False), seed)
     for checkpoint in range(1, CHECKPOINTS + 1):
         assert rig.is_complete(checkpoint)

@@ -56,7 +56,7 @@ def uploaded(rig: Rig) -> None:
     turn(rig, 1)
 
 
-def test_B43_B45_a_barrier_is_passed_on_at_once_and_the_rows_ahead_of_it_are_in_the_snapshot() -> None:
+def test_B43_B45_B47_a_barrier_is_passed_on_at_once_and_the_rows_ahead_of_it_are_in_the_snapshot() -> None:
     rig = receiver()
     slot = rig.slots[0]
     slot.inputs[0, 0].push(batch((1, 1)))

@@ -106,7 +106,7 @@ def test_F26_a_subtask_without_state_and_sinks_acknowledges_at_once() -> None:
     assert (ack.subtask.vertex, ack.states, ack.committables) == ("read", (), ())
 
 
-def test_F24_the_ack_waits_for_the_upload() -> None:
+def test_C30_F24_the_ack_waits_for_the_upload() -> None:
     rig = one_chain()
     rig.trigger(1)
     rig.settle(uploads=False)

@@ -168,8 +168,9 @@ class HttpSettings(Settings):
     token_file: Annotated[
         File | None,
         Field(
-            description="File with the token that `savepoint` and `stop` need; made, with mode 0600, when it is not "
-            "there. Else the daemon makes a token at every start, and the commands find it as its user on its machine."
+            description="File with the token that `checkpoint`, `savepoint` and `stop` need; made, with mode 0600, "
+            "when it is not there. Else the daemon makes a token at every start, and the commands find it as its user "
+            "on its machine."
         ),
     ] = None
 

@@ -101,6 +101,11 @@ class Attempts:
         return self._stop_requested.is_set()
 
     @property
+    def taking_orders(self) -> AttemptRunner | None:
+        """The attempt that takes checkpoints and savepoints; None while none runs, and once the end was asked for."""
+        return self.runner if self.runner is not None and self.runner.is_running and not self.stopping else None
+
+    @property
     def unsaved(self) -> bool:
         """Whether something was read, maybe, that no committed checkpoint has."""
         if self.runner is not None and self.runner.is_running:

@@ -24,6 +24,9 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.daemon.run", "run", "Run a pipeline until it is stopped or its input ends."),
+    "checkpoint": LazyCommand(
+        "tidegate.daemon.running_commands", "checkpoint", "Take a checkpoint of a running pipeline now."
+    ),
     "savepoint": LazyCommand(
         "tidegate.daemon.running_commands", "savepoint", "Take a savepoint of a running pipeline."
     ),

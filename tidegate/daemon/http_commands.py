@@ -1,7 +1,7 @@
 """What the HTTP port takes besides questions: orders for the running daemon, from its own machine, with its token.
 
-`POST /savepoints` and `POST /stop` with a JSON body that names the pipeline. Who may give them is decided in
-`http_admission.py`, before the body is read.
+`POST /checkpoints`, `POST /savepoints` and `POST /stop` with a JSON body that names the pipeline. Who may give them is
+decided in `http_admission.py`, before the body is read.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from aiohttp import web
 from tidegate.daemon.http_admission import Refusal, decide_order, is_own_machine
 from tidegate.daemon.http_places import Places
 from tidegate.daemon.logs import redact
+from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.errors import TidegateError
 
@@ -23,13 +24,14 @@ JSON: Final = "application/json"
 ORDERS_MAX: Final = 8
 """Under way at a time."""
 COMMAND_PATHS: Final = {
+    "/checkpoints": "take a checkpoint now",
     "/savepoints": "take a savepoint",
     "/stop": "final checkpoint, then the end",
 }
 
 
 class Order(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of both."""
+    """Body of all."""
 
     pipeline: str
     directory: str | None = None
@@ -44,9 +46,12 @@ class OrderRefused(msgspec.Struct):
 
 
 class Commands(Protocol):
-    """The daemon; both are called on its own loop."""
+    """The daemon; all are called on its own loop."""
 
     pipeline: str
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        """Raises TidegateError when there will be none."""
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
         """Raises TidegateError when there will be none."""
@@ -56,7 +61,7 @@ class Commands(Protocol):
 
 
 class CommandHandlers:
-    """The handlers of the two paths. `serve` connects them with the daemon; before that they answer 503.
+    """The handlers of the paths. `serve` connects them with the daemon; before that they answer 503.
 
     `names` are those that the server is configured to be called by, besides its addresses.
     """
@@ -73,8 +78,15 @@ class CommandHandlers:
 
     def add_to(self, application: web.Application) -> None:
         """Register the paths."""
+        application.router.add_post("/checkpoints", self._checkpoint)
         application.router.add_post("/savepoints", self._savepoint)
         application.router.add_post("/stop", self._stop)
+
+    async def _checkpoint(self, request: web.Request) -> web.Response:
+        async def take(commands: Commands, _order: Order) -> CheckpointDone:
+            return await commands.take_checkpoint()
+
+        return await self._answer(request, take)
 
     async def _savepoint(self, request: web.Request) -> web.Response:
         async def take(commands: Commands, order: Order) -> SavepointDone:

@@ -1,4 +1,4 @@
-"""The commands for a pipeline that runs, or has run: savepoint, stop, checkpoints."""
+"""The commands for a pipeline that runs, or has run: checkpoint, savepoint, stop, checkpoints."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tidegate.coordinator.savepoint import METADATA, read_savepoint
 from tidegate.daemon.http_admission import SCHEME
 from tidegate.daemon.http_commands import JSON, Order, OrderRefused
 from tidegate.daemon.order_token import find_token, read_token
+from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
 from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import TidegateError
@@ -43,6 +44,8 @@ _TOKEN = click.option(
 ANSWER_S: Final = 30.0
 COPY_S: Final = 3600.0
 """On top of the checkpoint timeout: time to copy the state into the directory."""
+COMMIT_S: Final = 600.0
+"""On top of the checkpoint timeout: time to commit the output, when brokers are away."""
 POLL_S: Final = 0.2
 HTTP_PORT: Final = 80
 """Of an address without one."""
@@ -62,6 +65,25 @@ class OrderFailed(TidegateError):
     code = "order-failed"
     exit_code = 1
     retriable = False
+
+
+@click.command()
+@_FILE
+@_HTTP
+@_TOKEN
+def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None:
+    """Take a checkpoint of the running pipeline of FILE now, and print its number when its output is committed.
+
+    It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are under way it is
+    refused.
+    """
+    settings = read_pipeline(file, os.environ).settings
+    timeout_s = settings.checkpoints.timeout_ms / 1000 + COMMIT_S
+    base = derive_address(settings, address)
+    answer = ask_daemon(
+        base, "POST", "/checkpoints", Order(settings.name), timeout_s, _token(settings, base, token_file)
+    )
+    click.echo(msgspec.json.decode(answer, type=CheckpointDone).checkpoint)
 
 
 @click.command()

@@ -36,6 +36,7 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
+from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.start_check import check_start, open_checkpoints
@@ -164,12 +165,22 @@ class Daemon:
         own = str(self._settings.checkpoints.directory)
         chosen = directory or f"{own.rstrip('/')}/{SAVEPOINTS}"
         await asyncio.to_thread(check_directory, chosen, [own, *self._settings.savepoints.roots])
-        runner = self._attempts.runner
-        if runner is None or not runner.is_running or self._attempts.stopping:
-            state, reason = self._metrics.current_state
-            detail = f": {reason}" if reason else ""
-            raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {state.value}{detail}")
+        runner = self._attempts.taking_orders
+        if runner is None:
+            raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {self._state()}")
         return await runner.take_savepoint(chosen)
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        """Now, whatever the interval and the minimum pause say (C38). Raises CheckpointUnavailable."""
+        runner = self._attempts.taking_orders
+        if runner is None:
+            raise CheckpointUnavailable(f"no checkpoint was begun: the pipeline is {self._state()}")
+        return await runner.take_checkpoint()
+
+    def _state(self) -> str:
+        """For people."""
+        state, reason = self._metrics.current_state
+        return f"{state.value}: {reason}" if reason else state.value
 
     def _on_grace_over(self, grace_s: float) -> None:
         """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""

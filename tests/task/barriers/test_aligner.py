@@ -101,6 +101,13 @@ def test_B33_the_first_barrier_starts_the_alignment_and_blocks_its_channel() -> 
     assert (aligner.current, aligner.aligning, blocked(aligner)) == (8, True, [1])
 
 
+def test_B33_start_delay_and_duration_count_from_the_first_barrier() -> None:
+    aligner = Aligner(2)
+    aligner.on_barrier(1, Barrier(CheckpointId(8), 1000), 1030)
+    done = aligner.on_barrier(0, Barrier(CheckpointId(8), 1000), 1230)
+    assert done[-1] == Notify(Barrier(CheckpointId(8), 1000), 200, 30)
+
+
 def test_B28_another_barrier_of_the_running_checkpoint_blocks_its_channel_too() -> None:
     aligner = running()
     assert aligner.on_barrier(2, barrier(7), 0) == [Block(2)]

@@ -1,11 +1,11 @@
-"""The Unaligner, event by event (contract B43-B47, B09, B10, B13, B20)."""
+"""Unaligned checkpoints, as Alternating hands them to the Unaligner (contract B43-B47, B09-B21, B40)."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.task.small_rigs import barrier
 from tidegate.ids import CheckpointId
+from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import (
     CHECKPOINTS_TRACKED_MAX,
     Abort,
@@ -15,29 +15,32 @@ from tidegate.task.barriers.handler import (
     Notify,
     StreamCorrupt,
 )
-from tidegate.task.barriers.unaligner import Unaligner
-from tidegate.task.elements import CancelMarker
+from tidegate.task.elements import Barrier, CancelMarker
 
 SUBSUMED, CANCELLED = AbortReason.SUBSUMED, AbortReason.CANCELLED_UPSTREAM
 
 
-def unaligner(channels: int = 3) -> Unaligner:
-    return Unaligner(channels)
+def unaligner(channels: int = 3) -> Alternating:
+    return Alternating(channels)
 
 
-def arrive(handler: Unaligner, channel: int, checkpoint: int, now_ms: int = 1000) -> list[Action]:
-    return handler.on_arrival(channel, barrier(checkpoint), now_ms)
+def overtaking(checkpoint: int, timestamp_ms: int = 0) -> Barrier:
+    return Barrier(CheckpointId(checkpoint), timestamp_ms).as_unaligned()
 
 
-def cancel(handler: Unaligner, channel: int, checkpoint: int) -> list[Action]:
+def arrive(handler: Alternating, channel: int, checkpoint: int, now_ms: int = 1000) -> list[Action]:
+    return handler.on_arrival(channel, overtaking(checkpoint), now_ms)
+
+
+def cancel(handler: Alternating, channel: int, checkpoint: int) -> list[Action]:
     return handler.on_arrival(channel, CancelMarker(CheckpointId(checkpoint)), 1000)
 
 
-def consume(handler: Unaligner, channel: int, checkpoint: int) -> list[Action]:
-    return handler.on_barrier(channel, barrier(checkpoint), 1000)
+def consume(handler: Alternating, channel: int, checkpoint: int) -> list[Action]:
+    return handler.on_barrier(channel, overtaking(checkpoint), 1000)
 
 
-def inflight(handler: Unaligner, checkpoint: int) -> list[int]:
+def inflight(handler: Alternating, checkpoint: int) -> list[int]:
     return [c for c in range(handler.channels) if handler.has_inflight(c, CheckpointId(checkpoint))]
 
 
@@ -47,7 +50,7 @@ def notified(actions: list[Action]) -> list[int]:
 
 def test_B43_the_first_barrier_notifies_and_the_others_do_not() -> None:
     handler = unaligner()
-    (notify,) = handler.on_arrival(1, barrier(4, timestamp_ms=900), 1000)
+    (notify,) = handler.on_arrival(1, overtaking(4, timestamp_ms=900), 1000)
     assert isinstance(notify, Notify)
     assert (notify.barrier.checkpoint, notify.barrier.is_unaligned) == (4, True)
     assert (notify.alignment_ms, notify.start_delay_ms) == (0, 100)
@@ -78,7 +81,7 @@ def test_B44_B45_a_channel_has_inflight_data_until_its_barrier_is_consumed() -> 
     consume(handler, 2, 1)
     consume(handler, 1, 1)
     assert inflight(handler, 1) == []
-    assert CheckpointId(1) not in handler
+    assert CheckpointId(1) not in handler._unaligner
 
 
 def test_B47_what_arrives_is_recorded_until_the_barrier_of_the_channel_is_there() -> None:
@@ -120,7 +123,7 @@ def test_B13_an_older_id_that_is_not_known_is_ignored() -> None:
     handler = unaligner(2)
     arrive(handler, 0, 5)
     assert arrive(handler, 1, 4) == []
-    assert CheckpointId(5) in handler
+    assert CheckpointId(5) in handler._unaligner
 
 
 def test_B09_a_cancellation_that_arrives_gives_the_checkpoint_up_once() -> None:

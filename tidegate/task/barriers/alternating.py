@@ -84,7 +84,8 @@ class Alternating:
         """A waiting checkpoint's barrier is the Aligner's, another one is tracked or old."""
         waiting = self._waiting.get(barrier.checkpoint)
         if waiting is None:
-            return self._unaligner.on_barrier(channel, barrier, now_ms)
+            self._unaligner.on_barrier(channel, barrier.checkpoint)
+            return []
         waiting.consumed.add(channel)
         return self._aligned(self._aligner.on_barrier(channel, barrier, now_ms), now_ms)
 
@@ -118,7 +119,8 @@ class Alternating:
         if checkpoint > self.newest:
             self._given_up.add(checkpoint)
             return []
-        return self._unaligner.on_abandoned(checkpoint)
+        self._unaligner.on_abandoned(checkpoint)
+        return []
 
     def is_blocked(self, channel: ChannelIndex) -> bool:
         """While the Aligner aligns."""
