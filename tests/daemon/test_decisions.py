@@ -20,7 +20,9 @@ from tidegate.coordinator.events import (
     SendTrigger,
     TriggerFailed,
 )
+from tidegate.coordinator.journal import JournalVanished
 from tidegate.daemon.decisions import Decisions
+from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
@@ -83,3 +85,21 @@ def test_B48_C34_the_barrier_has_id_time_and_options_and_is_aligned_where_it_mus
     order = SendTrigger(ATTEMPT, SEVEN, 1234, (SOURCE,), kind)
     assert barrier_of(order, 5) == Barrier(SEVEN, 1234, final, after_ms, savepoint)
     assert barrier_of(order, None).unaligned_after_ms is None
+
+
+def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by_that_error() -> None:
+    """Not as an error of the program."""
+    failed: list[TidegateError] = []
+
+    async def vanished(_call: object) -> None:
+        raise JournalVanished("the journal is not where it was")
+
+    async def scene() -> None:
+        services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK, journal=None, in_journal_thread=vanished))
+        decisions = Decisions("shop", services, cast("Any", None), cast("Any", None), failed.append, cast("Any", None))
+        decisions._spawn(decisions._clean_up(frozenset()))
+        await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    (error,) = failed
+    assert isinstance(error, JournalVanished)

@@ -333,6 +333,9 @@ class Decisions:
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TidegateError):  # the directory is not there any more, for example
+            self._fail(error)
+        elif error is not None:
             logger.error("internal error", exc_info=error)
             self._fail(CoordinatorFailed(f"internal error: {type(error).__name__}: {error}", cause="internal"))

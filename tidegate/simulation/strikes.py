@@ -186,7 +186,7 @@ class Striker:
             world.unshared.clear()
             world.reach.note("refused: a slot with another directory")
             return True
-        if self._lost_once and isinstance(error, PipelineKnown | JournalVanished):
+        if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
             world.reach.note(f"refused without its directory: {error.code}")
             self._mount()  # unless somebody else has done it meanwhile
             return True
@@ -317,9 +317,10 @@ class Striker:
         """Somebody sets a wall clock: `daemon ahead`, `slot 0 back`, `brokers week`."""
         whose, _, step = fault.target.rpartition(" ")
         if whose == "brokers":
-            if step == "week" and self._forgotten:
-                return False  # what is lost twice nobody can know: an id is forgotten once it is mended
-            self._forgotten |= step == "week"
+            if step == "week":
+                if self._forgotten or self._world.broker.markers_lost:
+                    return False  # a marker that is lost for a week, and then forgotten, needs a person
+                self._forgotten = True
             self._world.broker.step_clock(self._now_ms(), STEPS_MS[step])
             return True
         process = self._target(whose)
