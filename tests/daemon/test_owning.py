@@ -71,7 +71,7 @@ def test_X03_of_two_daemons_that_take_over_at_once_with_copies_of_a_directory_on
             return ""
         return derive_record(journal.state).writer
 
-    async def scene() -> list[str]:
+    async def scene() -> tuple[str, str]:
         return await asyncio.gather(claim(journals[0], 1), claim(journals[1], turns))
 
     loser, winner = sorted(asyncio.run(scene()))
