@@ -48,10 +48,7 @@ def listed_states(rig: Rig) -> list[CoordinatorState]:
     ("point", "decided", "left_open"),
     [
         ("before-append", False, "none"),
-        ("after-append", True, "all"),
         ("half-committed", True, "some"),
-        ("after-commit", True, "none"),
-        ("next-open", True, "all"),
     ],
 )
 def test_F01_a_crash_inside_a_commit_is_made_whole_by_the_next_daemon(

@@ -51,19 +51,6 @@ def test_F01_transactions_that_timed_out_while_no_daemon_ran_are_salvaged(
     rig.finish(daemon)
 
 
-def test_F01_a_salvage_that_crashes_is_done_again_or_ended(make_rig: RigMaker, own_broker: BrokerMaker) -> None:
-    """Killed when all is prepared again, then when that is decided; the salvage itself times out, and is salvaged."""
-    rig = short_lived(make_rig, own_broker, 52)
-    crash(rig, "after-append", 2)
-    wait_aborted(rig)
-    crash(rig, "before-salvage", 1)
-    crash(rig, "after-salvage", 1)
-    wait_aborted(rig)
-    crash(rig, "after-salvage", 1)
-    daemon = rig.daemon(transaction_timeout="10m").start().wait_running()
-    rig.finish(daemon)
-
-
 def test_F01_a_transaction_lost_while_running_is_salvaged_by_the_next_attempt(make_rig: RigMaker) -> None:
     rig = loaded(make_rig(seed=53, restart_max="100ms"))
     daemon = rig.daemon("-m", "tests.support.faulty_daemon", "lost", "3").start()

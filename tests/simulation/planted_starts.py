@@ -5,9 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tidegate.clock import Clock
 from tidegate.coordinator.entries import AnyEntry, EndedEntry
+from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.daemon.owning import Ownership
+from tidegate.ids import JournalSequence
 from tidegate.storage.local import LocalStorage
+from tidegate.storage.shared import Proof
 
 Patch = pytest.MonkeyPatch
 
@@ -30,3 +35,48 @@ def ended_output_is_taken_for_none(patch: Patch) -> None:
 def directory_made_durable_by_nobody(patch: Patch) -> None:
     """Whoever made it failed before it was synced into the one above, and whoever finds it relies on it."""
     patch.setattr(LocalStorage, "_sync_above", lambda self: None)
+
+
+def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
+    """X03: an empty directory begins anew, a copy goes on beside the original."""
+    patch.setattr("tidegate.daemon.recovery.decide_owner", lambda *_state, **_how: ())
+
+
+def copies_take_over_without_a_claim(patch: Patch) -> None:
+    """Each ends and repeats what the other has written, before either leaves its record."""
+
+    async def claim(self: Ownership, positions: object, *, patiently: bool) -> None:
+        return
+
+    patch.setattr(Ownership, "claim", claim)
+
+
+def slots_with_a_directory_of_their_own_are_not_noticed(patch: Patch) -> None:
+    """X04: their state is nowhere when it is needed."""
+    patch.setattr(Proof, "answer", lambda self, slot, host: None)
+    patch.setattr(Proof, "check", lambda self, slot, host: None)
+
+
+def journal_that_has_vanished_is_written_on(patch: Patch) -> None:
+    """X03: what is decided in an empty directory is unknown when the volume is back."""
+    real = Journal._settled_sequences
+
+    def settled(self: Journal, entry: AnyEntry) -> list[JournalSequence]:
+        return sorted({*real(self, entry), JournalSequence(max(0, entry.sequence - 1))})
+
+    patch.setattr(Journal, "_settled_sequences", settled)
+
+
+def ends_of_transactions_are_not_on_record(patch: Patch) -> None:
+    """X01: a finished pipeline asks a week later for transactions that Kafka has forgotten."""
+    patch.setattr(Journal, "append_ended", lambda self, at_ms: None)
+
+
+def time_limits_by_the_wall_clock(patch: Patch) -> None:
+    """X05: somebody sets it by an hour."""
+
+    def wall_ms(clock: Clock) -> int:
+        return clock.now_ms()
+
+    patch.setattr("tidegate.daemon.attempt.monotonic_ms", wall_ms)
+    patch.setattr("tidegate.daemon.decisions.monotonic_ms", wall_ms)

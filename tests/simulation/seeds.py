@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.simulation.campaign import play_seeds
 
-PER_TEST = 40
+PER_TEST = 25
 
 
 def check_seeds(first: int) -> None:

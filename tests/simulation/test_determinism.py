@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.simulation.digests import digests
 
-SEEDS = 12
+SEEDS = 6
 
 pytestmark = pytest.mark.slow
 
