@@ -9,7 +9,6 @@ from tidegate.clock import Clock
 from tidegate.coordinator.entries import AnyEntry, EndedEntry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.daemon.owning import Ownership
 from tidegate.ids import JournalSequence
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.shared import Proof
@@ -40,15 +39,6 @@ def directory_made_durable_by_nobody(patch: Patch) -> None:
 def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
     """X03: an empty directory begins anew, a copy goes on beside the original."""
     patch.setattr("tidegate.daemon.recovery.decide_owner", lambda *_state, **_how: ())
-
-
-def copies_take_over_without_a_claim(patch: Patch) -> None:
-    """Each ends and repeats what the other has written, before either leaves its record."""
-
-    async def claim(self: Ownership, positions: object, *, patiently: bool) -> None:
-        return
-
-    patch.setattr(Ownership, "claim", claim)
 
 
 def slots_with_a_directory_of_their_own_are_not_noticed(patch: Patch) -> None:
