@@ -24,6 +24,8 @@ FAULTS_SHARE: Final = 0.8
 """Of a story's seconds; the rest is for its end."""
 OUTPUT_S: Final = 300.0
 MARKER: Final = re.compile(r"The marker is written now")
+CAUSE: Final = re.compile(r"attempt failed after [\d.]+ s: ([^\n]*)")
+CAUSES_MAX: Final = 20
 TRACE: Final = "Traceback (most recent call last)"
 
 
@@ -45,6 +47,8 @@ class Result(msgspec.Struct, kw_only=True):
     markers: int = 0
     """Transaction markers that the daemons have written in place of a coordinator."""
     slowest_recovery_s: float = 0.0
+    causes: list[str] = []
+    """Why attempts have ended, the first of them."""
     problems: list[str] = []
     kept: str = ""
     """Where the logs are, when there are problems."""
@@ -122,7 +126,9 @@ class Night:
         for path in sorted({daemon.log for daemon in rig.daemons}):
             text = path.read_text(encoding="utf-8", errors="replace")
             self.result.markers += len(MARKER.findall(text))
-            self.count("attempts failed", text.count("attempt failed after"))
+            causes = CAUSE.findall(text)
+            self.count("attempts failed", len(causes))
+            self.result.causes = [*self.result.causes, *(cause[:300] for cause in causes)][:CAUSES_MAX]
             if TRACE in text:
                 self.problem(f"{path.name}: a traceback: {text[text.index(TRACE) :][:1000]}")
         if self.result.markers:

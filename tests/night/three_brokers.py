@@ -1,4 +1,4 @@
-"""Three brokers under load, restarted in order and killed one by one: no marker is written by us, and no attempt ends.
+"""Three brokers under load, restarted in order and killed one by one: no marker is written by us.
 
 A mender beside the daemon looks all the time, as in `make rolling`.
 """
