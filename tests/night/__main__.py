@@ -78,32 +78,20 @@ def main() -> int:
 def _tell(name: str, seed: int, scale: float) -> Result:
     run: Callable[[Night], Result] = import_module(f"tests.night.{name}").run
     seconds = MINUTES[name] * 60 * scale
-    with _place(name) as place:
-        night = Night(name, seed, seconds, place, scale)
-        began = time.monotonic()
-        try:
-            with _bounded(2 * seconds + HARD_S):
-                run(night)
-        except Exception as error:  # noqa: BLE001 - a line of the table; the next story is told all the same
-            night.problem(f"after {time.monotonic() - began:.0f} s: {type(error).__name__}: {error}")
-            night.close()
-        if night.result.problems:
-            night.result.kept = str(place)
-        else:
-            shutil.rmtree(place, ignore_errors=True)
-    return night.result
-
-
-@contextmanager
-def _place(name: str) -> Iterator[Path]:
-    """A directory of the story's own. Logs and pipeline files are kept where the story has not removed them."""
     place = Path(tempfile.mkdtemp(prefix=f"tidegate-night-{name}-"))
+    night = Night(name, seed, seconds, place, scale)
+    began = time.monotonic()
     try:
-        yield place
-    finally:
-        for file in [file for file in place.rglob("*") if not file.is_dir()]:
-            if not file.match("*.log") and not file.match("pipeline-*.yaml"):
-                file.unlink(missing_ok=True)
+        with _bounded(2 * seconds + HARD_S):
+            run(night)
+    except Exception as error:  # noqa: BLE001 - a line of the table; the next story is told all the same
+        night.problem(f"after {time.monotonic() - began:.0f} s: {type(error).__name__}: {error}")
+        night.close()
+    if night.result.problems:
+        night.result.kept = str(place)
+    else:
+        shutil.rmtree(place, ignore_errors=True)
+    return night.result
 
 
 @contextmanager

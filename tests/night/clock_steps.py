@@ -43,7 +43,7 @@ def run(night: Night) -> Result:
             night.count("steps forward" if forward else "steps back")
             with night.recovery():
                 daemon.wait_checkpoints(2)
-                rig.outputs.wait_more(rig.topic["totals"], 100)
+                night.wait_more(rig)
         return night.finish(rig, daemon)
 
 

@@ -49,4 +49,4 @@ def _fill(night: Night, rig: Rig, daemon: DaemonProcess, *, dies: bool) -> None:
         if dies:
             daemon.wait_attempt(attempt)
         daemon.wait_checkpoints(2)
-        rig.outputs.wait_more(rig.topic["totals"], 100)
+        night.wait_more(rig)

@@ -35,5 +35,5 @@ def run(night: Night) -> Result:
                     cluster.bring_back(*victims)
                 cluster.wait_in_sync()
                 daemon.wait_checkpoints(2)
-                rig.outputs.wait_more(rig.topic["totals"], 100)
+                night.wait_more(rig)
         return night.finish(rig, daemon)

@@ -34,7 +34,7 @@ def run(night: Night) -> Result:
             _hurt(night, proxy, kind)
             with night.recovery():
                 daemon.wait_checkpoints(2)
-                rig.outputs.wait_more(rig.topic["totals"], 100)
+                night.wait_more(rig)
             night.pause(0.5, 4.0)
         night.count("requests hurt", proxy.hurt)
         return night.finish(rig, daemon)

@@ -19,6 +19,7 @@ import msgspec
 
 from tests.support.daemon_process import DaemonProcess
 from tests.support.rig import Rig
+from tidegate.daemon.demo.verify import read_topic
 
 FAULTS_SHARE: Final = 0.8
 """Of a story's seconds; the rest is for its end."""
@@ -51,7 +52,7 @@ class Result(msgspec.Struct, kw_only=True):
     """Why attempts have ended, the first of them."""
     problems: list[str] = []
     kept: str = ""
-    """Where the logs are, when there are problems."""
+    """The directory of a story with problems: logs, checkpoints, and what the brokers have on disk."""
 
 
 class Night:
@@ -95,6 +96,16 @@ class Night:
     def problem(self, text: str) -> None:
         """Note what must not be."""
         self.result.problems.append(text[:1500])
+
+    def wait_more(self, rig: Rig, count: int = 100) -> None:
+        """So many more orders become visible; where not, what a fresh reader sees is part of the failure."""
+        topic = rig.topic["totals"]
+        try:
+            rig.outputs.wait_more(topic, count)
+        except AssertionError as late:
+            fresh = sum(map(len, read_topic(rig.broker.bootstrap, topic)))
+            known = f"{rig.outputs.count(topic)} orders seen by the old reader, {fresh} records by a fresh one"
+            raise AssertionError(f"{late}; {known}; {rig.outputs.errors}") from late
 
     def finish(self, rig: Rig, daemon: DaemonProcess) -> Result:
         """All output is there, the daemon ends with 0 and leaves nothing, both outputs are exact."""
