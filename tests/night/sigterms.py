@@ -16,7 +16,7 @@ STARTING_S_MAX = 12.0
 RUNNING_S_MAX = 5.0
 TWICE_S_MAX = 1.5
 KILLED = -signal.SIGTERM
-"""By the signal itself: the daemon's code was not reached yet, or has ended already."""
+"""By the signal itself: the daemon's code was not reached yet."""
 
 
 def run(night: Night) -> Result:
@@ -55,7 +55,7 @@ def _one(night: Night, rig: Rig, when: str) -> None:
     code = daemon.wait()
     night.count("SIGTERMs")
     night.count(f"{when}, exit code {code}")
-    allowed = {0, *([143, KILLED] if when == "twice" else [] if listening else [KILLED])}
+    allowed = {0, *([143] if when == "twice" else [] if listening else [KILLED])}
     if code not in allowed:
         night.problem(f"SIGTERM while {when}: exit code {code}: {daemon.text()[-1000:]}")
     wait_until(lambda: not any(map(is_alive, below)), "nothing of the daemon is left")
