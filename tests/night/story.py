@@ -98,10 +98,13 @@ class Night:
         self.result.problems.append(text[:1500])
 
     def wait_more(self, rig: Rig, count: int = 100) -> None:
-        """So many more orders become visible; where not, what a fresh reader sees is part of the failure."""
+        """So many more orders become visible; where not, what a fresh reader sees is part of the failure.
+
+        A reader may stand still for minutes after a broker that it had asked has gone: librdkafka asks again late.
+        """
         topic = rig.topic["totals"]
         try:
-            rig.outputs.wait_more(topic, count)
+            rig.outputs.wait_more(topic, count, OUTPUT_S)
         except AssertionError as late:
             fresh = sum(map(len, read_topic(rig.broker.bootstrap, topic)))
             known = f"{rig.outputs.count(topic)} orders seen by the old reader, {fresh} records by a fresh one"

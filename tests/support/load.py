@@ -154,6 +154,7 @@ class OutputReader:
             "bootstrap.servers": self._bootstrap,
             "group.id": "tidegate-test-outputs",
             "auto.offset.reset": "earliest",  # where a log was cut off, nothing may be passed over
+            "socket.timeout.ms": 15_000,  # 60 s by default, for which a reader stands still when its broker hangs
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,
