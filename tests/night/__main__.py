@@ -87,6 +87,9 @@ def _tell(name: str, seed: int, scale: float) -> Result:
     except Exception as error:  # noqa: BLE001 - a line of the table; the next story is told all the same
         night.problem(f"after {time.monotonic() - began:.0f} s: {type(error).__name__}: {error}")
         night.close()
+    except BaseException:  # somebody ends the night
+        shutil.rmtree(place, ignore_errors=True)
+        raise
     if night.result.problems:
         night.result.kept = str(place)
     else:

@@ -68,6 +68,15 @@ def test_a_story_that_breaks_off_has_its_line_and_keeps_its_directory(
     assert (Path(result.kept) / "daemon-0.log").read_text() == "last words"
 
 
+def test_a_night_that_is_ended_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(night: Night) -> Result:
+        sys.exit(143)
+
+    with pytest.raises(SystemExit):
+        play(monkeypatch, tmp_path / "out", run)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_equal_seeds_draw_equal_moments(tmp_path: Path) -> None:
     drawn = [Night("idle", seed, 1.0, tmp_path).dice.random() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
