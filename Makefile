@@ -16,7 +16,7 @@ WORKERS ?= 3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos rolling sim soak canaries lock clean
+.PHONY: help setup demo test test-quick lint format bench chaos rolling night sim soak canaries lock clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ chaos: setup ## kill parts of a running pipeline at seeded moments (KILLS=40 SEE
 
 rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") and see that no marker is written
 	$(BIN)/python -m tests.rolling $(ARGS)
+
+night: setup ## run long stories on real parts under faults, 90 minutes in all (ARGS="--minutes 9 --stories idle")
+	$(BIN)/python -m tests.night $(ARGS)
 
 sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
 	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)

@@ -12,51 +12,14 @@ import logging
 import re
 import sys
 import tempfile
-import threading
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 from tests.support.broker_cluster import BrokerCluster
+from tests.support.looks import Looks
 from tests.support.rig import Rig
-from tidegate.clock import SYSTEM_CLOCK
-from tidegate.errors import TidegateError
-from tidegate.sinks.hanging import tell_mended
-from tidegate.sinks.mender import Mender
-from tidegate.sinks.transactions import TransactionClient
 
 MARKERS = re.compile(r"tidegate_missing_markers_written_total\{.*\} [^0]")
 ALARM = re.compile(r"stand still at offset|attempt failed")
-
-
-class Looks(threading.Thread):
-    """Looks without a pause."""
-
-    def __init__(self, bootstrap: str, pipeline: str, topics: Sequence[str]) -> None:
-        super().__init__(name="looks", daemon=True)
-        self.count = self.waits = 0
-        self.wrong: list[str] = []
-        self._address, self._pipeline, self._topics = bootstrap, pipeline, topics
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Until `stop`."""
-        with closing(TransactionClient({"bootstrap.servers": self._address})) as client:
-            mender = Mender(client, self._pipeline, SYSTEM_CLOCK)
-            while not self._ended.is_set():
-                try:
-                    report = mender.mend(self._topics)
-                except TidegateError as error:
-                    print(f"  no look: {error.message[:150]}", flush=True)
-                    continue
-                self.count += 1
-                self.waits += len(report.waiting)
-                self.wrong += [*tell_mended(report.mended), *(str(left) for left in report.left)]
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._ended.set()
-        self.join(60)
 
 
 def main() -> int:

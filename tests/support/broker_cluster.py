@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -131,9 +132,21 @@ class BrokerCluster:
         """Restart all brokers one by one in order: each hands over what it leads, and comes back in sync."""
         for node, broker in self.brokers.items():
             broker.stop(START_S)
-            broker.start(START_S)
-            for topic in self._admin().list_topics(timeout=ADMIN_S).topics:
-                wait_until(lambda topic=topic: self.in_sync(topic) == SIZE, f"broker {node} has all of {topic}")  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+            self.bring_back(node)
+
+    def bring_back(self, *nodes: int) -> None:
+        """Start brokers that are down, together, and wait until they are in sync."""
+        with ThreadPoolExecutor(SIZE) as threads:
+            list(threads.map(lambda node: self.brokers[node].start(START_S), nodes))
+        self.wait_in_sync()
+
+    def wait_in_sync(self) -> None:
+        """Until every copy of every partition is in sync."""
+        for topic in self._admin().list_topics(timeout=ADMIN_S).topics:
+            wait_until(partial(self._is_in_sync, topic), f"all brokers have all of {topic}")
+
+    def _is_in_sync(self, topic: str) -> bool:
+        return self.in_sync(topic) == SIZE
 
     def leader(self, partition: TopicPartition) -> int:
         """The broker that leads a partition."""

@@ -75,6 +75,14 @@ class KafkaProxy:
             for one in self._sockets:
                 _close(one)
 
+    def cut_all(self) -> int:
+        """Close all connections, as a firewall does that is started again; how many there were."""
+        with self._lock:
+            open_now, self._sockets = [one for one in self._sockets if one.fileno() >= 0], []
+        for one in open_now:
+            _close(one)
+        return len(open_now) // 2
+
     def _accept(self) -> None:
         while not self._closed:
             try:
@@ -90,7 +98,7 @@ class KafkaProxy:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
-                self._sockets += [client, server]
+                self._sockets = [one for one in self._sockets if one.fileno() >= 0] + [client, server]
             answering = threading.Lock()
             threading.Thread(target=self._requests, args=(client, server, answering), daemon=True).start()
             threading.Thread(target=self._answers, args=(client, server, answering), daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import Self
 
 import msgspec
@@ -115,6 +116,8 @@ class OutputReader:
         self._stop = threading.Event()
         self._seen: dict[str, set[int]] = {topic: set() for topic in topics}
         self._errors: list[Exception] = []
+        self.errors: deque[str] = deque(maxlen=10)
+        """The last errors that went by, for a failure's text."""
         self._thread = threading.Thread(target=self._read, name="outputs", daemon=True)
 
     def start(self) -> Self:
@@ -150,6 +153,8 @@ class OutputReader:
         settings = {
             "bootstrap.servers": self._bootstrap,
             "group.id": "tidegate-test-outputs",
+            "auto.offset.reset": "earliest",  # where a log was cut off, nothing may be passed over
+            "socket.timeout.ms": 15_000,  # 60 s by default, for which a reader stands still when its broker hangs
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,
@@ -166,7 +171,9 @@ class OutputReader:
             consumer.assign(parts)
             while not self._stop.is_set():
                 for message in consumer.consume(2000, 0.1):
-                    if message.error() is None:
+                    if message.error() is not None:
+                        self.errors.append(str(message.error()))
+                    else:
                         row = decode(message.value() or b"{}")
                         self._seen[message.topic() or ""].add(max(row.id, row.last_id))
         except Exception as error:  # noqa: BLE001 - reported by count()

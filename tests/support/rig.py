@@ -26,10 +26,19 @@ PARTITIONS = 4
 class Rig:
     """Everything of one test; names are unique, so several rigs share a broker. `with` cleans up whatever happened.
 
-    `overrides` are fields of OrdersPipeline.
+    `overrides` are fields of OrdersPipeline. Each topic has so many `partitions`.
     """
 
-    def __init__(self, broker: Any, directory: Path, *, seed: int = 1, rate: float = 2000.0, **overrides: Any) -> None:
+    def __init__(
+        self,
+        broker: Any,
+        directory: Path,
+        *,
+        seed: int = 1,
+        rate: float = 2000.0,
+        partitions: int = PARTITIONS,
+        **overrides: Any,
+    ) -> None:
         unique = uuid.uuid4().hex[:8]
         self.broker = broker
         self.directory = directory
@@ -45,7 +54,7 @@ class Rig:
             **overrides,
         )
         self.topic = {name: self.pipeline.prefix + name for name in ("orders", "paid", "totals")}
-        broker.create_topics(dict.fromkeys(self.topic.values(), PARTITIONS))
+        broker.create_topics(dict.fromkeys(self.topic.values(), partitions))
         self.writer = OrderWriter(broker.bootstrap, self.topic["orders"], seed, rate)
         self.outputs = OutputReader(broker.bootstrap, [self.topic["paid"], self.topic["totals"]])
         self.daemons: list[DaemonProcess] = []

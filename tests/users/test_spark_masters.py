@@ -2,63 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shlex
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from tests.support.standalone_spark import StandaloneSpark
 from tests.users.user import User, log_lines, numbers
-from tests.waiting import wait_until
-from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
-from tidegate.daemon.broker.ports import reserve_ports
-from tidegate.daemon.java import java_home
+from tidegate.config.encryption import SECRET
 
 pytestmark = pytest.mark.slow
 
 CLUSTER_SECRET = "of-the-whole-cluster-4711"
 
 
-def listens(port: int) -> bool:
-    """Whether somebody accepts connections."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """A standalone cluster that has a secret: a master and one worker with two cores, on loopback."""
-    home = Path(pyspark.__path__[0])
-    port, web = reserve_ports(2)  # kept: Spark takes the next one when its port is in use
-    environ = {**os.environ, "JAVA_HOME": str(java_home()), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    environ["SPARK_WORKER_DIR"] = str(tmp_path / "work")
-    environ["SPARK_LOCAL_DIRS"] = str(tmp_path / "local")
-    secured = {**ENCRYPTED_SPARK, SECRET: CLUSTER_SECRET}
-    environ["SPARK_DAEMON_JAVA_OPTS"] = " ".join(f"-D{name}={value}" for name, value in secured.items())
-    master = f"spark://127.0.0.1:{port}"
-    runs = str(home / "bin" / "spark-class")
-    program = "org.apache.spark.deploy"
-    commands = [
-        f"{runs} {program}.master.Master --host 127.0.0.1 --port {port} --webui-port {web}",
-        f"{runs} {program}.worker.Worker --host 127.0.0.1 --cores 2 --memory 2g --webui-port 0 {master}",
-    ]
-    with (tmp_path / "cluster.log").open("wb") as log, contextlib.ExitStack() as stack:
-        for command in commands:
-            process = subprocess.Popen(
-                shlex.split(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ
-            )
-            stack.callback(process.wait, 60)
-            stack.callback(process.kill)
-            wait_until(lambda: listens(port), f"the master listens ({tmp_path}/cluster.log)")
-        wait_until(lambda: b"Registering worker" in (tmp_path / "cluster.log").read_bytes(), "the worker is there")
-        yield master
+    with StandaloneSpark(tmp_path, cores=2, secret=CLUSTER_SECRET) as cluster:
+        yield cluster.master
 
 
 def check(user: User, master: str, *, encryption: str = "auto", **spark: str) -> None:

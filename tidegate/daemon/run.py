@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,11 +46,20 @@ def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, 
     from tidegate.daemon.choosing import RestoreOption, StartOptions
 
     option = None if restore is None else RestoreOption(restore, repeat_output)
-    sys.exit(run_pipeline(file, StartOptions(option, begin_anew, accept_gone)))
+    sys.exit(run_pipeline(file, StartOptions(option, begin_anew, accept_gone), _keep_exit_code))
 
 
-def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
-    """Exit code of the daemon. Errors are told once, without a traceback."""
+def _keep_exit_code() -> None:
+    """The daemon has ended, the process takes a moment more: a late second signal must not look like its reason."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
+    """Exit code of the daemon. Errors are reported once, without a traceback.
+
+    `on_ended` is called when the daemon has ended and listens to no signal any more.
+    """
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.expression_check import plan_file
     from tidegate.daemon.findings import StartRefused, derive_exit_code
@@ -91,6 +102,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None) -> int:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code
     finally:
+        on_ended()
         display.stop()
         http.stop()
         logs.close()

@@ -1,0 +1,43 @@
+"""A mender beside the daemon that looks for missing markers all the time: where none is missing, it writes none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.errors import TidegateError
+from tidegate.sinks.hanging import tell_mended
+from tidegate.sinks.mender import Mender
+from tidegate.sinks.transactions import TransactionClient
+
+
+class Looks(threading.Thread):
+    """Looks without a pause."""
+
+    def __init__(self, bootstrap: str, pipeline: str, topics: Sequence[str]) -> None:
+        super().__init__(name="looks", daemon=True)
+        self.count = self.waits = 0
+        self.wrong: list[str] = []
+        self._address, self._pipeline, self._topics = bootstrap, pipeline, topics
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        with closing(TransactionClient({"bootstrap.servers": self._address})) as client:
+            mender = Mender(client, self._pipeline, SYSTEM_CLOCK)
+            while not self._ended.is_set():
+                try:
+                    report = mender.mend(self._topics)
+                except TidegateError as error:
+                    print(f"  no look: {error.message[:150]}", flush=True)
+                    continue
+                self.count += 1
+                self.waits += len(report.waiting)
+                self.wrong += [*tell_mended(report.mended), *(str(left) for left in report.left)]
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self.join(60)
