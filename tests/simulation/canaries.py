@@ -32,8 +32,6 @@ BUDGET: Final = 1000
 """Seeds that may be played for one canary in one run."""
 NEAR: Final = 5
 """In a test: from the known seed on."""
-LEARNED_FROM: Final = 2
-"""The cheapest of so many seeds that catch it is learned."""
 FIRST_MAX: Final = 1_000_000_000
 KNOWN: Final = Path(__file__).parent / "known.json"
 
@@ -139,7 +137,7 @@ def learn(options: Options, pool: ProcessPoolExecutor) -> Iterator[str]:
     known = known_seeds() if KNOWN.exists() else {}
     looks = {name: pool.submit(hunt, name, known.get(name, 0), NEAR) for name in options.names if name in known}
     lost = [name for name in options.names if name not in looks or not looks[name].result()]
-    hunts = {name: pool.submit(hunt, name, options.first, options.budget, LEARNED_FROM) for name in lost}
+    hunts = {name: pool.submit(hunt, name, options.first, options.budget) for name in lost}
     for name, future in hunts.items():
         found = sorted(future.result(), key=lambda caught: caught.seconds)
         if found:

@@ -230,10 +230,6 @@ def lost_markers_not_written(patch: Patch) -> None:
     patch.setattr(Mender, "mend", lambda self, topics, seen: MendReport(frozenset()))
 
 
-def id_used_again_before_its_marker_is_there(patch: Patch) -> None:
-    patch.setattr("tidegate.sinks.kafka.find_unended", lambda committable, opened: [])
-
-
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
     """An attempt without a checkpoint asks anew what `start: latest` means."""
 
