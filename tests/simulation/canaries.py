@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,22 @@ CANARIES: Final[dict[str, Plant]] = {
     for name, plant in vars(module).items()
     if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }
+
+OPEN: Final = frozenset({
+    "savepoint_written_before_its_output_is_committed",
+    "open_transactions_ended_by_the_mender",
+    "fence_raises_the_epoch_just_twice",
+    "held_back_transactions_fenced_although_they_are_committed",
+    "superseded_daemon_has_to_read_by_whom",
+    "ended_output_is_taken_for_none",
+    "directory_made_durable_by_nobody",
+    "pipeline_taken_over_whatever_kafka_knows",
+    "journal_that_has_vanished_is_written_on",
+    "time_limits_by_the_wall_clock",
+})  # fmt: skip
+"""Not caught by any seed yet that was tried with the present draws: a thousand of them for some, a hundred for others.
+The tests leave them out; `make canaries` does not.
+"""
 
 
 class Caught(msgspec.Struct, frozen=True):
@@ -137,14 +153,14 @@ def learn(options: Options, pool: ProcessPoolExecutor) -> Iterator[str]:
     known = known_seeds() if KNOWN.exists() else {}
     looks = {name: pool.submit(hunt, name, known.get(name, 0), NEAR) for name in options.names if name in known}
     lost = [name for name in options.names if name not in looks or not looks[name].result()]
-    hunts = {name: pool.submit(hunt, name, options.first, options.budget) for name in lost}
-    for name, future in hunts.items():
-        found = sorted(future.result(), key=lambda caught: caught.seconds)
+    hunts = {pool.submit(hunt, name, options.first, options.budget): name for name in lost}
+    for future in as_completed(hunts):
+        name, found = hunts[future], future.result()
         if found:
             known[name] = found[0].seed
             KNOWN.write_text(json.dumps({one: known[one] for one in CANARIES if one in known}, indent=1) + "\n")
         yield f"{name:<64} {found[0].seed if found else 'NOT CAUGHT'}"
-    left = [name for name in lost if not hunts[name].result()]
+    left = [name for name in lost if name not in known]
     yield f"{len(options.names) - len(left)} of {len(options.names)} caught"
 
 
