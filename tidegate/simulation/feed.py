@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.chance import generator
-from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.workload import INPUTS, SLOW_PACE, InputRecord
 
@@ -138,7 +138,8 @@ class Feed:
         def abort() -> None:
             try:
                 broker.end_transaction(clock.now_ms(), name, *owner, commit=False)
-            except RequestRefused:
-                self._world.kernel.at(0.2, abort)
+            except RequestRefused as refused:
+                if refused.code in COORDINATOR_RETRY:  # else its time was over, and the broker has aborted it
+                    self._world.kernel.at(0.2, abort)
 
         self._world.kernel.at(self._noise.uniform(*NOISE_S), abort)
