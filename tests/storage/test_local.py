@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -221,6 +222,29 @@ def test_a_probe_makes_the_directory_itself_durable(
     storage.probe()
     assert {str(tmp_path / "a"), str(tmp_path)} <= set(synced)
     assert "/" not in synced
+
+
+def test_a_probe_syncs_nothing_above_the_file_system_of_the_directory(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below a mount point whose file system knows no fsync of a folder (/proc, /sys, autofs): EINVAL."""
+    mount_point, real, real_stat = tmp_path / "a", os.fsync, os.stat
+    synced: list[Path] = []
+
+    def sync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(path)
+        if not path.is_relative_to(mount_point):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    def stat(path: Path) -> object:
+        found = real_stat(path)
+        return SimpleNamespace(st_mode=found.st_mode, st_dev=int(path.is_relative_to(mount_point)))
+
+    monkeypatch.setattr(storage, "_calls", SimpleNamespace(**{**vars(os), "stat": stat, "fsync": sync}))
+    storage.probe()
+    assert mount_point in synced
 
 
 def test_losing_the_race_also_syncs_what_the_winner_made(

@@ -7,7 +7,6 @@ before it has decided and the broker is still committing. A line `fault: POINT` 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import signal
@@ -17,25 +16,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import wait_until
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.ids import CheckpointId
-from tidegate.sinks.facts import CoordinatorState
-from tidegate.sinks.transactions import TransactionClient
 
 POINTS = (
     "before-append",  # everything is prepared, nothing is decided
     "after-append",  # decided, nothing is committed
     "half-committed",  # some of the transactions are committed
     "after-commit",  # committed, and the next journal entry does not exist
-    "next-open",  # decided, not committed, and the sinks write the next transactions already
     "after-takeover",  # of a recovery: the journal is ours, its listed transactions are not ended yet
-    "before-salvage",  # of a recovery: lost records are prepared again, nothing is decided
-    "after-salvage",  # the salvage is decided and not committed
     "lost",  # no death: the broker is made to abort what was just decided, and the daemon goes on
 )
 
@@ -89,8 +82,7 @@ class Fault:
 def install(fault: Fault) -> None:
     """Wrap what the points lie between."""
     _wrap(Journal, "append_checkpoint", lambda call: _around_append(fault, call))
-    _wrap(Journal, "take_over", lambda call: _around(fault, call, "", "after-takeover"))
-    _wrap(Journal, "append_salvaged", lambda call: _around(fault, call, "before-salvage", "after-salvage"))
+    _wrap(Journal, "take_over", lambda call: _around_takeover(fault, call))
     _wrap(KafkaEdge, "commit", lambda call: _around_commit(fault, call))
 
 
@@ -98,13 +90,11 @@ def _wrap(owner: type, name: str, wrapper: Callable[[Callable[..., Any]], Callab
     setattr(owner, name, wrapper(getattr(owner, name)))
 
 
-def _around(fault: Fault, call: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
-    @functools.wraps(call)
+def _around_takeover(fault: Fault, take_over: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(take_over)
     def wrapped(*args: Any, **named: Any) -> Any:
-        if fault.pass_by(before):
-            fault.die()
-        result = call(*args, **named)
-        if fault.pass_by(after):
+        result = take_over(*args, **named)
+        if fault.pass_by("after-takeover"):
             fault.die()
         return result
 
@@ -140,28 +130,12 @@ def _around_commit(fault: Fault, commit: Callable[..., Any]) -> Callable[..., An
                 for one in permit.committables:
                     client.fence(one.transactional_id)
                 print(f"fault: {fault.point}", file=sys.stderr, flush=True)
-            if counts and fault.pass_by("next-open"):
-                await asyncio.to_thread(_wait_next_open, client, permit)  # the slots must be heard meanwhile
-                fault.die()
             outcomes = await commit(self, permit)
             if counts and fault.pass_by("after-commit"):
                 fault.die()
             return outcomes
 
     return wrapped
-
-
-def _wait_next_open(client: TransactionClient, permit: CommitPermit) -> None:
-    """Until every sink that has a transaction in the permit has the next one open, too."""
-    listed = {one.transactional_id for one in permit.committables}
-    subtasks = {name.rsplit(".", 1)[0] for name in listed}
-
-    def all_open() -> bool:
-        found = client.list_transactions(next(iter(listed)).split(".", 1)[0] + ".")
-        open_now = {one.transactional_id for one in found if one.state is CoordinatorState.ONGOING} - listed
-        return subtasks <= {name.rsplit(".", 1)[0] for name in open_now}
-
-    wait_until(all_open, "the next transaction of every sink is open")
 
 
 def main() -> int:

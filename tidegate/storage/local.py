@@ -185,10 +185,13 @@ class LocalStorage:
 
     def _sync_above(self) -> None:
         """Whoever made the directory, or one above it, may have died before that was synced into the one above. What
-        may not be read was not made by us.
+        may not be read was not made by us, nor was a mount point: not every file system above one can be synced.
         """
+        device = self._calls.stat(self._root).st_dev
         with suppress(PermissionError):
             for folder in self._root.parents:
+                if self._calls.stat(folder).st_dev != device:
+                    return
                 self._sync_folder(folder)
 
     def _prune(self, folder: Path) -> None:
