@@ -91,13 +91,15 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
 
     Behind an older one that is retained and whole, output is committed.
     """
-    file = max((checkpoints / "state").glob("*/*.state"))
-    listed = str(file.relative_to(checkpoints))
+    journal = read_journal(checkpoints)
+    final = journal.retained[-1].checkpoint
+    listed = max(state.path for state in final.states)  # a declined checkpoint may have left newer files
+    file = checkpoints / listed
     right = file.read_bytes()
     flip_a_bit(file)
     text = refused(ended_once, directory=checkpoints)
     assert f"{file.parent.name}/{file.name}" in text
-    others = derive_candidates(read_journal(checkpoints))
+    others = derive_candidates(journal)
     whole = [one.checkpoint.id for one in others if listed not in {state.path for state in one.checkpoint.states}]
     assert (f"checkpoint {whole[0]} is whole, but" if whole else "no other checkpoint is whole") in text
     file.write_bytes(right)

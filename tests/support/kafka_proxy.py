@@ -34,7 +34,7 @@ class Verdict(Enum):
     DROP = "drop"
     """The connection is closed instead of forwarding it."""
     CUT = "cut"
-    """Forwarded, and the connection is closed before the answer comes back."""
+    """Forwarded, and the connection is closed instead of passing the answer on: what was asked for has happened."""
     SWALLOW = "swallow"
     """Neither forwarded nor answered."""
 
@@ -99,11 +99,13 @@ class KafkaProxy:
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._sockets = [one for one in self._sockets if one.fileno() >= 0] + [client, server]
-            answering = threading.Lock()
-            threading.Thread(target=self._requests, args=(client, server, answering), daemon=True).start()
-            threading.Thread(target=self._answers, args=(client, server, answering), daemon=True).start()
+            answering, unanswered = threading.Lock(), set[int]()
+            threading.Thread(target=self._requests, args=(client, server, answering, unanswered), daemon=True).start()
+            threading.Thread(target=self._answers, args=(client, server, answering, unanswered), daemon=True).start()
 
-    def _requests(self, client: socket.socket, server: socket.socket, answering: threading.Lock) -> None:
+    def _requests(
+        self, client: socket.socket, server: socket.socket, answering: threading.Lock, unanswered: set[int]
+    ) -> None:
         with contextlib.suppress(OSError):
             while True:
                 frame = _read_frame(client)
@@ -119,18 +121,22 @@ class KafkaProxy:
                 if verdict is Verdict.REFUSE:
                     with answering:
                         client.sendall(_sized(refused_produce(request)))
+                elif verdict is Verdict.CUT:
+                    unanswered.add(correlation)
+                    server.sendall(_sized(frame))
+                    return  # closed at the answer: a broker may drop what it has not read yet from a closed connection
                 elif verdict is not Verdict.SWALLOW:
                     server.sendall(_sized(frame))
-                if verdict is Verdict.CUT:
-                    break
         _close(client)
         _close(server)
 
-    def _answers(self, client: socket.socket, server: socket.socket, answering: threading.Lock) -> None:
+    def _answers(
+        self, client: socket.socket, server: socket.socket, answering: threading.Lock, unanswered: set[int]
+    ) -> None:
         with contextlib.suppress(OSError):
             while True:
                 frame = _read_frame(server)
-                if frame is None:
+                if frame is None or _SIZE.unpack_from(frame)[0] in unanswered:
                     break
                 with answering:
                     client.sendall(_sized(frame))
