@@ -29,7 +29,7 @@ from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.deployment import Deployment
 from tidegate.daemon.uploads import Uploads, derive_handle
-from tidegate.errors import Superseded, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition, TransactionalId
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
@@ -453,14 +453,6 @@ def fence_raises_the_epoch_just_twice(patch: Patch) -> None:
 
 def held_back_transactions_fenced_although_they_are_committed(patch: Patch) -> None:
     patch.setattr(Committer, "_is_committed", lambda self, committable: False)
-
-
-def superseded_daemon_has_to_read_by_whom(patch: Patch) -> None:
-    def superseded(self: Journal, sequence: JournalSequence) -> Superseded:
-        by = self._entry(sequence)
-        return Superseded(f"superseded by {by.writer}", attempt=by.attempt, host=by.writer.host, pid=by.writer.pid)
-
-    patch.setattr(Journal, "_superseded", superseded)
 
 
 def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:

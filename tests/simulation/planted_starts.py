@@ -9,7 +9,6 @@ from tidegate.clock import Clock
 from tidegate.coordinator.entries import AnyEntry, EndedEntry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.ids import JournalSequence
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.shared import Proof
 
@@ -37,24 +36,15 @@ def directory_made_durable_by_nobody(patch: Patch) -> None:
 
 
 def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
-    """X03: an empty directory begins anew, a copy goes on beside the original."""
+    """X03: an empty directory begins anew, a copy goes on beside the original, and nobody ever looks again."""
     patch.setattr("tidegate.daemon.recovery.decide_owner", lambda *_state, **_how: ())
+    patch.setattr("tidegate.daemon.owning.decide_still_owner", lambda *_who: None)
 
 
 def slots_with_a_directory_of_their_own_are_not_noticed(patch: Patch) -> None:
     """X04: their state is nowhere when it is needed."""
     patch.setattr(Proof, "answer", lambda self, slot, host: None)
     patch.setattr(Proof, "check", lambda self, slot, host: None)
-
-
-def journal_that_has_vanished_is_written_on(patch: Patch) -> None:
-    """X03: what is decided in an empty directory is unknown when the volume is back."""
-    real = Journal._settled_sequences
-
-    def settled(self: Journal, entry: AnyEntry) -> list[JournalSequence]:
-        return sorted({*real(self, entry), JournalSequence(max(0, entry.sequence - 1))})
-
-    patch.setattr(Journal, "_settled_sequences", settled)
 
 
 def ends_of_transactions_are_not_on_record(patch: Patch) -> None:

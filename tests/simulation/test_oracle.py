@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.oracle import History, check_output
+from tidegate.simulation.oracle import History, check_committed, check_output
 from tidegate.simulation.workload import InputRecord, Workload, draw_workload
 
 WORKLOAD = msgspec.structs.replace(draw_workload(1), topology="both", exactly_once=True)
@@ -176,3 +176,13 @@ def test_at_least_once_the_whole_total_comes_out_in_the_end() -> None:
             row["orders"] -= 1
             row["revenue_cents"] -= cents
     assert "comes to" in problems_of(output, AT_LEAST_ONCE)
+
+
+def test_what_somebody_goes_back_behind_must_have_come_out_before() -> None:
+    done = frozenset(record.id for record in RECORDS[:20])
+    before, after = History(frozenset(), right_output(RECORDS[:20])), History(done, {})
+    assert check_committed(WORKLOAD, RECORDS, [before, after]) == []
+    less = right_output(RECORDS[:20])
+    lost = less["sums"][0].pop()["last_id"]
+    (problem,) = check_committed(WORKLOAD, RECORDS, [History(frozenset(), less), after])
+    assert problem == f"sums: gone on behind records that have never come out: [{lost}]"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
 
 ENOUGH_FAULTS: Final = 5
-"""A schedule counts when at least so many of its faults really happened."""
+"""A schedule counts when at least so many of its faults really happened; one of few faults, when half of them did."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 """Planned disturbances that are no faults; they do not count."""
 CHUNK: Final = 50
@@ -180,7 +180,7 @@ def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
         failed, stories = (result.schedule.seed,), (tell(result, smallest),)
     return Tally(
         played=1,
-        counted=int(faults >= ENOUGH_FAULTS),
+        counted=int(faults >= min(ENOUGH_FAULTS, len(result.schedule.faults) // 2)),
         faults=faults,
         attempts=result.attempts,
         checkpoints=result.checkpoints,

@@ -44,7 +44,8 @@ def simulate(seeds: int, first: int | None, processes: int, budget: float | None
         f"played {tally.played} from seed {begin}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "
         f"{tally.refusals} refusals of damaged files; recovered within {tally.recovered_s:.1f} s, readers stood still "
         f"for {tally.standing_s:.1f} s at most; "
-        f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults are not counted"
+        f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults, or fewer than half of those planned, "
+        "are not counted"
     )
     if tally.failed:
         click.echo(f"failed seeds: {', '.join(map(str, tally.failed))}")

@@ -131,6 +131,7 @@ class SimDaemon:
         else:
             trace.tell(f"{self.process.name}: savepoint {done.path}")
             self._world.savepoints.append(done.path)
+            self._world.striker.on_savepoint()
 
     def _open_storage(self, url: str, *, create: bool = True) -> Storage:
         return LocalStorage(url, create=create, tools=self._file_tools)

@@ -6,9 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
+from tidegate.simulation.stories import tell_story
 from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
@@ -86,7 +89,11 @@ def draw_schedule(seed: int) -> Schedule:
     chosen = draw.choices(kinds, weights=[_DRAWS[make] for make in kinds], k=draw.randint(*FAULTS))
     end_s = len(chosen) * draw.choice(SPACING_S)
     faults = tuple(make(draw, workload, end_s) for make in chosen)
-    return Schedule(seed=seed, workload=workload, life=_draw_life(seed, workload, end_s), faults=faults)
+    life = _draw_life(seed, workload, end_s)
+    faults = tell_story(seed, workload, faults, end_s, from_the_start=life.quiet == 0)
+    last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
+    life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
+    return Schedule(seed=seed, workload=workload, life=life, faults=faults)
 
 
 def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:

@@ -93,6 +93,18 @@ def check_output(
     return problems
 
 
+def check_committed(workload: Workload, records: Sequence[InputRecord], histories: Sequence[History]) -> list[str]:
+    """What a place to go back to says is processed has come out before it."""
+    problems: list[str] = []
+    for number, history in enumerate(histories):
+        for topic in OUTPUTS[workload.topology]:
+            found = {id_of(topic, row) for earlier in histories[:number] for row in _rows(earlier.output[topic])}
+            wanted = derive_wanted(topic, [one for one in records if one.id in history.done], frozenset())
+            if missing := sorted(wanted.keys() - found):
+                problems.append(f"{topic}: gone on behind records that have never come out: {missing[:SHOWN]}")
+    return problems
+
+
 def _rows(partitions: Sequence[Sequence[Row]]) -> Iterator[Row]:
     return (row for partition in partitions for row in partition)
 

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_600_000}
 """With the last of them every idle transactional id is forgotten."""
 COPY: Final = "/copy"
+LAST: Final = Fault(kind="go-back")
+"""To the savepoint that is just finished."""
+TRIED_AGAIN: Final = 0.5
+"""So often somebody just starts a daemon again whose directory has vanished."""
 KEPT: Final = 0.5
 """So often a power cut leaves what was not synced."""
 
@@ -51,6 +55,8 @@ class Striker:
         self._forgotten = False
         """Kafka has forgotten ids."""
         self._lost_once = False
+        self._moving = False
+        """With the next savepoint."""
         self._unshared_once = False
         self._actions: dict[str, Callable[[Fault], bool]] = {
             "kill": self._kill,
@@ -124,23 +130,34 @@ class Striker:
         daemon.process.kill("rescaled")
         return True
 
-    def _stop(self, _fault: Fault) -> bool:
-        """SIGTERM: a final checkpoint, and a new daemon later on."""
+    def _stop(self, fault: Fault) -> bool:
+        """SIGTERM: a final checkpoint, and a new daemon later on; `damage`: of what the old one has left."""
         daemon = self._world.daemon
         if daemon is None:
             return False
         daemon.request_stop()
+        if fault.target == "damage":
+            daemon.process.at_death.append(self._damage_newest_state)
         return True
 
-    def _savepoint(self, _fault: Fault) -> bool:
-        """Somebody asks for a savepoint."""
+    def _savepoint(self, fault: Fault) -> bool:
+        """Somebody asks for a savepoint; `moved`: and goes on from it with a new checkpoint directory at once."""
         daemon = self._world.daemon
         if daemon is None:
             return False
+        self._moving = self._moving or fault.target == "moved"
         daemon.request_savepoint()
         return True
 
-    def _go_back(self, _fault: Fault) -> bool:
+    def on_savepoint(self) -> None:
+        """One is finished."""
+        if self._moving and self._world.faults.active and self._volume is None and self._go_back(LAST):
+            self._moving = False
+            self._damaged.clear()
+            self._world.disk.mount(Path(self._world.directory), Folder(self._world.kernel.now, ROOT_MODE))
+            self._world.reach.note("gone on from a savepoint with a new directory")
+
+    def _go_back(self, fault: Fault) -> bool:
         """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
         daemon, workload = self._world.daemon, self._world.schedule.workload
         if daemon is None or self._world.going_back is not None or workload.bounded or not workload.exactly_once:
@@ -148,7 +165,7 @@ class Striker:
         if sum(one.process.alive for one in self._world.daemons) > 1:
             return False  # the other one would go on as if nothing had been asked for
         if self._world.savepoints:
-            target = self._random.choice(self._world.savepoints)
+            target = self._world.savepoints[-1] if fault is LAST else self._random.choice(self._world.savepoints)
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
@@ -167,10 +184,17 @@ class Striker:
 
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
-        names = sorted(name for name in self._world.objects if name.startswith(f"{fault.target}/"))
+        return self._damage_newest(f"{fault.target}/", 0.6)
+
+    def _damage_newest_state(self) -> None:
+        self._damage_newest("state/")
+
+    def _damage_newest(self, prefix: str, newest: float = 1.0) -> bool:
+        """`newest`: so often the newest one, else any."""
+        names = sorted(name for name in self._world.objects if name.startswith(prefix))
         if not names:
             return False
-        name = names[-1] if self._random.random() < 0.6 else self._random.choice(names)
+        name = names[-1] if self._random.random() < newest else self._random.choice(names)
         right = self._world.objects[name]
         place = self._random.randrange(len(right))
         wrong = right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :]
@@ -188,7 +212,8 @@ class Striker:
             return True
         if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
             world.reach.note(f"refused without its directory: {error.code}")
-            self._mount()  # unless somebody else has done it meanwhile
+            if not isinstance(error, JournalVanished) or self._random.random() < TRIED_AGAIN:
+                self._mount()  # unless somebody else has done it meanwhile
             return True
         return self._put_back(error.message)
 

@@ -108,6 +108,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     exactly_once: bool
     interval_ms: int
     max_concurrent: int
+    checkpoint_timeout_ms: int = 2000
     transaction_timeout_ms: int
     unaligned_after_ms: int | None = None
     """As in SlotSettings."""
@@ -177,6 +178,7 @@ def draw_workload(seed: int) -> Workload:
         exactly_once=exactly_once,
         interval_ms=interval_ms,
         max_concurrent=draw.choice((1, 2, 3)),
+        checkpoint_timeout_ms=6000 if slow else 2000,
         transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), 10_000 if slow else 0),
         unaligned_after_ms=draw.choice((None, None, 0, 0, 0, 20, 200)) if exactly_once else None,
         noisy=draw.random() < 0.3,

@@ -30,7 +30,7 @@ from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_output, derive_wanted
+from tidegate.simulation.oracle import check_committed, check_output, derive_wanted
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
 from tidegate.simulation.reach import Reach, note_checkpoint, note_restore
@@ -123,7 +123,7 @@ class World:
         self.transaction_timeout_ms = workload.transaction_timeout_ms
         self.checkpoints = CheckpointSettings(
             interval_ms=workload.interval_ms,
-            timeout_ms=2000,
+            timeout_ms=workload.checkpoint_timeout_ms,
             max_concurrent=workload.max_concurrent,
             tolerable_failures=3,
             retained=workload.retained,
@@ -335,9 +335,9 @@ class World:
     def _check(self) -> list[str]:
         """The oracle."""
         self.outputs.read(self.kernel.clock.now_ms())
-        *earlier, last = self.outputs.histories()
+        *earlier, last = histories = self.outputs.histories()
         workload, records = self.schedule.workload, self.records
-        problems = check_output(workload, records, last)
+        problems = check_output(workload, records, last) + check_committed(workload, records, histories)
         for history in earlier:
             problems += check_output(workload, records, history, complete=False)
         return problems + (check_left(self) if not self.problems else [])
