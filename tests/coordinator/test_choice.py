@@ -88,7 +88,7 @@ def test_what_is_chosen_is_not_chosen_again_at_the_next_start() -> None:
 
 
 def test_a_savepoint_in_a_new_directory_must_be_asked_for() -> None:
-    with pytest.raises(RestoreRefused, match="it cannot be known what was committed behind it"):
+    with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
         decide_wish(EMPTY, saved(7, 10, 20), repeat_output=False)
     assert decide_wish(EMPTY, saved(7, 10, 20), repeat_output=True)
 
@@ -219,7 +219,7 @@ def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> No
     state = journal.state
     assert state.committables == ()
     assert derive_newer(state, state.retained[0]) == (TWO,)
-    with pytest.raises(RestoreRefused, match="1 of 1 transactions behind it are committed"):
+    with pytest.raises(RestoreRefused, match="1 of 1 transactions after it are committed"):
         decide_fallback(state, state.retained[0], fates(state, 0, Fate.COMMITTED, Fate.COMMITTED), ["broken"])
     journal.append_checkpoint(cut(3, 3, 3, THREE))
     assert derive_newer(journal.state, journal.state.retained[0]) == (TWO, THREE)

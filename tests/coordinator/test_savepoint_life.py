@@ -219,7 +219,7 @@ def test_failed_savepoints_do_not_count_as_failed_checkpoints() -> None:
         assert of(out, FailAttempt) == []
 
 
-@pytest.mark.parametrize(("acknowledged", "told"), [(False, "no ack from 2 subtasks"), (True, "no checkpoint behind")])
+@pytest.mark.parametrize(("acknowledged", "told"), [(False, "no ack from 2 subtasks"), (True, "no checkpoint after")])
 def test_C13_a_savepoint_expires_before_its_acks_and_while_it_waits_for_a_commit(acknowledged: bool, told: str) -> None:
     coordinator = running(settings(interval_ms=50_000, timeout_ms=5_000))
     ask(coordinator, 1)

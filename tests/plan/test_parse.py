@@ -139,7 +139,7 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("coalesce(qty, paid)", 15, "boolean does not go with int", "cast"),
         ("if(qty, 1, 2)", 4, "`if` wants a boolean, not int", "cast"),
         ("name rlike '(?=a)'", 12, "look-around", "otherwise"),
-        ("name rlike qty", 12, "wants a string literal", "quotes"),
+        ("name rlike qty", 12, "needs a string literal", "quotes"),
         ("regexp_replace(name, 'a*', '')", 22, "match nothing", "+ instead"),
         ("regexp_extract(name, '(a)', 2)", 22, "1 groups, so no group 2", "group 0"),
         ("date_trunc('eon', at)", 12, "`eon` is not a unit", "year"),

@@ -11,14 +11,14 @@ from tidegate.simulation.world import Schedule
 
 
 def test_only_the_faults_that_are_needed_are_left() -> None:
-    schedule = draw_schedule(3)
+    schedule = draw_schedule(8)
     needed = {schedule.faults[2], schedule.faults[7]}
     shrinker = Shrinker(lambda candidate: needed <= set(candidate.faults))
     assert set(shrinker.shrink(schedule).faults) == needed
 
 
 def test_life_becomes_shorter_and_records_fewer_while_it_still_fails() -> None:
-    schedule = draw_schedule(3)
+    schedule = draw_schedule(8)
     workload = msgspec.structs.replace(schedule.workload, backlog=40, wave=30)
     shrinker = Shrinker(lambda candidate: candidate.workload.backlog >= 17 and candidate.life.quiet >= 2)
     long = msgspec.structs.replace(schedule.life, quiet=6)
@@ -34,7 +34,7 @@ def test_it_gives_up_after_a_bounded_number_of_runs() -> None:
         asked.append(candidate)
         return len(asked) % 3 == 0
 
-    Shrinker(fails).shrink(draw_schedule(3))
+    Shrinker(fails).shrink(draw_schedule(8))
     assert len(asked) <= RUNS_MAX
 
 

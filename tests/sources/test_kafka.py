@@ -276,7 +276,7 @@ def test_offset_behind_the_end_of_the_log_is_refused(broker: SessionBroker, topi
     restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 100),))
     with (
         Reading(source_operator(broker.bootstrap, topic, until="never"), restored=restored) as reading,
-        pytest.raises(SourceFailed, match="lies behind the end of the log"),
+        pytest.raises(SourceFailed, match="is past the end of the log"),
     ):
         reading.read(1)
 

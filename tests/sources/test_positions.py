@@ -92,7 +92,7 @@ def test_F04_restored_positions_of_this_subtask_and_unknown_partitions() -> None
     ("wanted", "message"),
     [
         (10, "orders[0]: offset 10 is gone, the log now starts at 30: 20 offsets were removed"),
-        (99, "orders[0]: offset 99 lies behind the end of the log (30 to 50)"),
+        (99, "orders[0]: offset 99 is past the end of the log (30 to 50)"),
     ],
 )
 def test_lost_input_is_told_with_its_range(wanted: int, message: str) -> None:

@@ -44,7 +44,7 @@ def test_every_single_bit_flip_is_found() -> None:
 
 
 def test_bytes_behind_the_end_are_found() -> None:
-    with pytest.raises(ObjectCorrupt, match="holds 35 bytes behind the header where 34 were written"):
+    with pytest.raises(ObjectCorrupt, match="holds 35 bytes after the header where 34 were written"):
         unseal("x", seal(BODY) + b"!")
 
 

@@ -76,7 +76,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
         if not repeat_output:
             raise RestoreRefused(
                 f"{wish.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
-                "behind it: output could be written a second time. When nothing has run behind it, or readers can live "
+                "after it: output could be written a second time. When nothing has run after it, or readers can live "
                 "with that, say so with --repeat-output",
                 wish=wish.title,
             )
@@ -141,7 +141,7 @@ def decide_fallback(
     before = [one for one in ended if fates[key_of(one)] is not Fate.COMMITTED]
     if behind:
         why = (
-            f"{len(behind)} of {len(newer)} transactions behind it are {fates[key_of(behind[0])].value} (first: "
+            f"{len(behind)} of {len(newer)} transactions after it are {fates[key_of(behind[0])].value} (first: "
             f"{_tell(behind[0])}), so going back writes output a second time"
         )
         raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}", entry)

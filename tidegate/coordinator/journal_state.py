@@ -128,7 +128,7 @@ def derive(
             state = state.after(by_sequence[sequence])
     if begin > newest.floor and not state.retained:
         name = journal_name(JournalSequence(begin - 1))
-        raise JournalRefused(f"no checkpoint lies behind {name}, which cannot be read", name=name)
+        raise JournalRefused(f"there is no checkpoint after {name}, which cannot be read", name=name)
     return state
 
 

@@ -101,7 +101,7 @@ class PendingCheckpoint:
     def missing(self) -> str:
         """What it waits for, for people."""
         if not self.waiting:
-            return "no checkpoint behind it has completed"
+            return "no checkpoint after it has completed"
         names = ", ".join(map(str, sorted(self.waiting)[:10]))
         return f"no ack from {len(self.waiting)} subtasks: {names}"
 

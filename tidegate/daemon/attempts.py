@@ -124,14 +124,14 @@ class Attempts:
                 if self._stop_requested.is_set() and error.retriable:
                     raise ShutdownIncomplete(
                         f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
-                        f"lost, the next start goes on from the last checkpoint"
+                        f"lost, the next start continues from the last checkpoint"
                     ) from error
                 await self._after_failure(error, started)
                 self._failed = error
         if self._failed is not None:
             raise ShutdownIncomplete(
                 f"the end was asked for while no attempt ran, so there is no final checkpoint "
-                f"({self._failed.message}); nothing is lost, the next start goes on from the last checkpoint"
+                f"({self._failed.message}); nothing is lost, the next start continues from the last checkpoint"
             ) from self._failed
 
     def stop(self) -> None:

@@ -67,7 +67,7 @@ def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]
     for source, fixed, now in derive_moved_starts(checkpoint, starts):
         logger.warning(
             "source %s: `start` is now %s, but its positions were fixed by `start: %s` when the pipeline was first "
-            "started, and it goes on there; to begin elsewhere use %s",
+            "started, and it continues from there; to begin elsewhere use %s",
             source,
             now,
             fixed,

@@ -111,7 +111,7 @@ class Choosing:
                 f"{left[0].transactional_id}, {fates[key_of(left[0])].value}); nothing is restored before they are"
             )
         logger.error(
-            "going back to checkpoint %d: %s. None of the output behind it was committed, %d transactions are aborted; "
+            "going back to checkpoint %d: %s. None of the output after it was committed, %d transactions are aborted; "
             "its input is read again",
             found.chosen.checkpoint.id,
             "; ".join(filter(None, self._damages.values())),

@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "tidegate.daemon.running_commands", "savepoint", "Take a savepoint of a running pipeline."
     ),
     "stop": LazyCommand(
-        "tidegate.daemon.running_commands", "stop", "End a running pipeline behind a final checkpoint."
+        "tidegate.daemon.running_commands", "stop", "Stop a running pipeline after a final checkpoint."
     ),
     "checkpoints": LazyCommand(
         "tidegate.daemon.running_commands", "checkpoints", "List retained checkpoints and savepoints."

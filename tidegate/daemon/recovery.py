@@ -70,7 +70,7 @@ async def recover(
     )
     for text in journal.passed_over:
         logger.error(
-            "passed over, because a newer checkpoint is whole (to go back behind it is not possible): %s", text
+            "passed over, because a newer checkpoint is whole (going back to before it is not possible): %s", text
         )
     if state.newest_checkpoint is not None:
         await ownership.claim(merge_offsets(state.newest_checkpoint.positions), patiently=first)
@@ -205,5 +205,5 @@ def _log_restore(restore: RestorePlan) -> None:
         restore.attempt,
         checkpoint.id,
         checkpoint.attempt,
-        ": the begin" if checkpoint.starts and not checkpoint.states else "",
+        ": the beginning" if checkpoint.starts and not checkpoint.states else "",
     )

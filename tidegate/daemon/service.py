@@ -197,7 +197,7 @@ class Daemon:
             "nothing is lost, %s",
             CLOSE_LIMIT_S,
             grace_s,
-            "the next start goes on from the last checkpoint" if unsaved else "everything that was read is committed",
+            "the next start continues from the last checkpoint" if unsaved else "everything that was read is committed",
         )
         self._end_now(ShutdownIncomplete.exit_code if unsaved else 0)
 

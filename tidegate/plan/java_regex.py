@@ -187,7 +187,7 @@ class _Reader:
             quoted, _, _ = self.rest.partition("\\E")
             self._at = min(self._at + len(quoted) + 2, len(self._pattern))
             if len(quoted) != 1 and _QUANTIFIER.match(self._pattern, self._at):
-                raise RegexRefused(r"a quantifier behind \Q...\E")
+                raise RegexRefused(r"a quantifier after \Q...\E")
             return _Part("".join(map(self._literal, quoted)), nullable=not quoted, steps=len(quoted))
         members = self._named_class()
         if members is not None:

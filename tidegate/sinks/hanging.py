@@ -201,7 +201,7 @@ def tell_mended(mended: Sequence[Hanging]) -> list[str]:
     return [
         f"{what} at its coordinator, but its {found[0].verdict.value} marker was missing in "
         f"{', '.join(f'{one.opened.partition} (from offset {one.opened.start_offset} on)' for one in found)}, where "
-        f"readers of committed records stood still; a crash of Kafka can leave that behind. The marker is written now"
+        f"readers of committed records stood still; a crash of Kafka can cause that. The marker is written now"
         for what, found in groups.items()
     ]
 
@@ -244,7 +244,7 @@ def tell_left(left: Left, bootstrap: str) -> str:
         case Verdict.UNSURE:
             return (
                 f"{stuck}: {_place(one)} is open there, and its coordinator does not say any more how it ended. "
-                f"Compare the output behind that offset with what is expected; only when these records are there a "
+                f"Compare the output after that offset with what is expected; only when these records are there a "
                 f"second time: {abort}"
             )
         case Verdict.FOREIGN:

@@ -384,7 +384,7 @@ class KafkaSink:
             raise SinkFailed(
                 f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "
                 f"but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s later; its id cannot be "
-                f"used again, so another attempt goes on with new ones",
+                f"used again, so another attempt continues with new ones",
                 sink=self._operator.name,
                 transactional_id=last.transactional_id,
             )

@@ -120,7 +120,7 @@ def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committabl
                 raise one.refused(
                     f"checkpoint {later.checkpoint} of the same sink is committed already in "
                     f"{', '.join(map(str, shared))}, so records of checkpoint {one.committable.checkpoint} would come "
-                    f"behind newer ones of their keys; nothing was written. Decide whether readers can live with that "
+                    f"after newer ones of their keys; nothing was written. Decide whether readers can live with that "
                     f"order, produce them by hand, and go on from a new checkpoint directory"
                 )
 

@@ -101,6 +101,6 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
             "retention before they were read; restore the data, or start without the old positions to accept the loss"
         )
     return (
-        f"{part}: offset {wanted} lies behind the end of the log ({low} to {high}): the topic was made anew or "
+        f"{part}: offset {wanted} is past the end of the log ({low} to {high}): the topic was made anew or "
         "truncated; check the topic, or start without the old positions"
     )

@@ -29,7 +29,7 @@ def unseal(name: str, data: bytes) -> bytes:
     body = data[header.end() :]
     length = int(header[1])
     if len(body) != length:
-        raise _corrupt(name, f"it holds {len(body)} bytes behind the header where {length} were written")
+        raise _corrupt(name, f"it holds {len(body)} bytes after the header where {length} were written")
     if hashlib.sha256(body).hexdigest().encode() != header[2]:
         raise _corrupt(name, "its content does not match its checksum")
     return body

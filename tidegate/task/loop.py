@@ -326,6 +326,6 @@ def _place_of(frame: pl.DataFrame, row: int) -> str:
     if "__partition" not in frame.columns or "__offset" not in frame.columns:
         return (
             "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
-            "in which no step behind it could fail)"
+            "in which no step after it could fail)"
         )
     return f"partition {frame['__partition'][row]}, offset {frame['__offset'][row]}"

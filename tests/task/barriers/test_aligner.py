@@ -18,7 +18,7 @@ from tidegate.task.barriers.handler import (
 )
 from tidegate.task.elements import Barrier
 
-BLOCKED_BY_SEVEN = "channel 0: .* behind its barrier of checkpoint 7"
+BLOCKED_BY_SEVEN = "channel 0: .* after its barrier of checkpoint 7"
 
 
 def barrier(checkpoint: int, timestamp_ms: int = 0) -> Barrier:

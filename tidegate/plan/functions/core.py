@@ -99,14 +99,14 @@ class Site:
     def fixed_text(self, argument: Argument) -> Expression:
         """A string literal: what must be known before the first record."""
         if not isinstance(argument.expression, Literal) or argument.type.kind != "string":
-            raise Refusal(argument.start, f"`{self.function}` wants a string literal here", "write the text in quotes")
+            raise Refusal(argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes")
         return argument.expression
 
     def fixed_integer(self, argument: Argument) -> Expression:
         """An integer literal."""
         expression = argument.expression
         if not isinstance(expression, Literal) or argument.type.kind not in ("tinyint", "smallint", "int"):
-            raise Refusal(argument.start, f"`{self.function}` wants an integer literal here", "write the number itself")
+            raise Refusal(argument.start, f"`{self.function}` needs an integer literal here", "write the number itself")
         return with_type(argument.start, expression, INT)
 
 

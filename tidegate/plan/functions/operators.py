@@ -229,7 +229,7 @@ def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     quotient = _arithmetic("/")(Site("/", site.start), arguments)
     if not isinstance(quotient, Call):
-        raise Refusal(site.start, "`try_divide` wants numbers", "cast them")
+        raise Refusal(site.start, "`try_divide` needs numbers", "cast them")
     zero = Call("=", (quotient.arguments[1], Literal(0.0, DOUBLE)), BOOLEAN)
     return Call("case", (zero, Literal(None, DOUBLE), quotient), DOUBLE)
 

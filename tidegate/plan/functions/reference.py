@@ -25,7 +25,7 @@ This page is generated: `python -m tidegate.plan.functions.reference > docs/expr
 - A value that Spark would refuse in ANSI mode (overflow, division by zero, a text that is no number, an index outside
   an array) fails its record only: `bad_records` of its source says what happens to it.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
-  AND and OR once the left side decides, the arguments behind a NULL.
+  AND and OR once the left side decides, the arguments after a NULL.
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
   a keyword or has blanks in backticks.
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's

@@ -123,7 +123,7 @@ def _split_part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 3)
     delimiter, part = site.fixed_text(arguments[1]), site.fixed_integer(arguments[2])
     if isinstance(delimiter, Literal) and delimiter.value == "":
-        raise Refusal(arguments[1].start, "`split_part` wants a delimiter", "name at least one character")
+        raise Refusal(arguments[1].start, "`split_part` needs a delimiter", "name at least one character")
     if isinstance(part, Literal) and part.value == 0:
         raise Refusal(arguments[2].start, "parts are counted from 1, or from -1 at the end", "use 1")
     return Call("split_part", (site.text(arguments[0]), delimiter, part), STRING)

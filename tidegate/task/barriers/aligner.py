@@ -85,7 +85,7 @@ class Aligner(ConsumingHandler):
 
     def _check_released(self, channel: ChannelIndex, what: str) -> None:
         if channel in self._received:
-            raise StreamCorrupt(f"channel {channel}: {what} behind its barrier of checkpoint {self.current}")
+            raise StreamCorrupt(f"channel {channel}: {what} after its barrier of checkpoint {self.current}")
 
     def _is_old(self, checkpoint: CheckpointId) -> bool:
         """B31, B32, B39, B41: below the newest, or the newest itself when it is completed or cancelled."""
