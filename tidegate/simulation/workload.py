@@ -50,8 +50,8 @@ SLOW_PACE: Final = 20.0
 """Before slots as slow as this the input comes in waves, so that rows wait in the channels. Their transactions get more
 time: with 1.5 s no checkpoint could ever complete."""
 GAP_S: Final = 0.05
-SLOW_INTERVAL_MS: Final = 150
-"""And barriers come no faster than their loops turn."""
+SLOW_INTERVAL_MS: Final = {20.0: 150, 40.0: 400}
+"""And barriers come no faster than their loops turn, once for each channel and then for rows."""
 SLOW_GAP_S: Final = 0.2
 """They get so much time at least between two bursts: nobody keeps up with more than can be processed."""
 
@@ -164,7 +164,7 @@ def draw_workload(seed: int) -> Workload:
     slow = slot_pace >= SLOW_PACE
     skus = draw.choice((draw.randint(1, 8), draw.randint(20, 60)))
     wave = draw.randint(30, 80) if slow else draw.randint(15, 40)
-    interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS if slow else 0)
+    interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS[slot_pace] if slow else 0)
     return Workload(
         topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
         parallelism=draw.choice((1, 2, 2, 2, 3)),
