@@ -53,6 +53,7 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
+_QUOTE_VARIABLES = 'within braces or brackets put a variable into quotes: "${NAME}"'
 
 Node = ScalarNode | SequenceNode | MappingNode
 
@@ -87,13 +88,19 @@ def derive_tree(text: str) -> tuple[Node | None, list[Complaint]]:
         mark = error.problem_mark or error.context_mark
         place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", _YAML_REMEDY)) from error
+        remedy = _QUOTE_VARIABLES if "flow" in what and _ends_variable(text, place) else _YAML_REMEDY
+        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", remedy)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
         place = Mark(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)
         reason = str(getattr(error, "reason", "") or "unreadable")
         raise DocumentBroken(Complaint(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
     return builder.root, builder.complaints
+
+
+def _ends_variable(text: str, place: Mark) -> bool:
+    """Whether YAML has taken the braces of `${NAME}` for its own, and stopped after them."""
+    return "${" in "".join(text.splitlines()[place.line - 1 : place.line])[: place.column]
 
 
 def _mark(event: yaml.Event) -> Mark:
