@@ -332,3 +332,9 @@ def test_the_line_of_a_checkpoint() -> None:
         "checkpoint 42 completed in 123 ms (alignment 10 ms, start delay 2 ms): state 12.3 KiB, "
         "commits 4,512 records in 1 transaction and 4,512 records in 1 transaction carried over, final"
     )
+
+
+def test_no_phase_of_a_checkpoint_is_longer_than_the_whole() -> None:
+    checkpoint = CompletedCheckpoint(CheckpointId(42), Attempt(1), 1000, 1002, (), (), ())
+    line = checkpoint_line(checkpoint, {"prepare": 0.002, "journal": 0.006, "commit": 0.001})
+    assert line.startswith("checkpoint 42 completed in 9 ms (prepare 2 ms, journal 6 ms, commit 1 ms): ")

@@ -29,9 +29,15 @@ def derive_committed(checkpoint: CompletedCheckpoint, before: CompletedCheckpoin
     return committed
 
 
+def derive_duration_s(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> float:
+    """Seconds from the trigger to the end of the commit; the checkpoint itself knows those to its last ack."""
+    acknowledged_s = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
+    return acknowledged_s + phases.get("journal", 0.0) + phases.get("commit", 0.0)
+
+
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:
     """The one line a completed checkpoint writes: id, duration, phases (seconds), size, what it commits."""
-    duration = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
+    duration = derive_duration_s(checkpoint, phases)
     parts = ", ".join(f"{name.replace('_', ' ')} {render_duration(seconds)}" for name, seconds in phases.items())
     own = [each for each in checkpoint.committables if each.checkpoint == checkpoint.id]
     carried = [each for each in checkpoint.committables if each.checkpoint != checkpoint.id]

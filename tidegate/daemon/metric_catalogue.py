@@ -96,8 +96,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_duration_seconds",
             _H,
-            "Duration of completed checkpoints: phase total is trigger to journal entry, the others are the slowest "
-            "subtask's.",
+            "Duration of completed checkpoints: phase total is trigger to the end of the commit, the others are the "
+            "slowest subtask's.",
             ("phase",),
             SECONDS_BUCKETS,
         ),

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, render_duration
+from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, derive_duration_s, render_duration
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
@@ -245,7 +245,7 @@ class PipelineMetrics:
         unknown = phases.keys() - set(PHASES)
         if unknown:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
-        duration = _duration_s(checkpoint)
+        duration = derive_duration_s(checkpoint, phases)
         state_bytes: dict[str, int] = {}
         for handle in checkpoint.states:
             if handle.kind is not StateKind.OPERATOR:
@@ -337,7 +337,7 @@ class PipelineMetrics:
         return CheckpointStatus(
             id=newest.checkpoint.id,
             age_seconds=now - newest.completed_at,
-            duration_seconds=_duration_s(newest.checkpoint),
+            duration_seconds=newest.completed_at - newest.triggered_at,
             size_bytes=newest.checkpoint.size_bytes,
             records_committed=newest.records,
         )
@@ -358,7 +358,3 @@ class PipelineMetrics:
 
     def _histogram(self, name: str, *labels: str) -> Histogram:
         return self._histograms[name].labels(self._pipeline, *labels)
-
-
-def _duration_s(checkpoint: CompletedCheckpoint) -> float:
-    return (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
