@@ -24,7 +24,7 @@ from tidegate.daemon.http_commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
-from tidegate.daemon.running_commands import checkpoint, checkpoints, read_rows, savepoint, stop
+from tidegate.daemon.running_commands import checkpoint, checkpoints, read_rows, savepoint, status, stop
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
 from tidegate.daemon.work_directory import WorkDirectory
@@ -353,3 +353,21 @@ def test_the_list_tells_the_begin_and_a_savepoint_that_was_not_finished(file: Pa
     assert [(row.id, row.kind) for row in rows] == [(1, "begin"), (None, "unfinished")]
     result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
     assert "/savepoints/savepoint-shop-2-0123 (can be deleted" in result.output
+
+
+def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
+    shown = CliRunner().invoke(status, [str(file)])
+    assert (shown.exit_code, shown.output.split()[:2]) == (0, ["shop", "starting"]), shown.output
+    assert "lag unknown" in shown.output
+    as_json = CliRunner().invoke(status, [str(file), "--format", "json"])
+    assert msgspec.json.decode(as_json.output, type=Status).pipeline == "shop"
+
+
+def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    port = server.address.rpartition(":")[2]
+    file.write_text(PIPELINE.format(directory=tmp_path, port=port).replace("name: shop", "name: other"))
+    shown = CliRunner().invoke(status, [str(file)])
+    assert str(shown.exception) == f"the daemon at {server.address} runs pipeline shop, not other"

@@ -24,6 +24,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.daemon.run", "run", "Run a pipeline until it is stopped or its input ends."),
+    "status": LazyCommand("tidegate.daemon.running_commands", "status", "Show how a running pipeline is doing."),
     "checkpoint": LazyCommand(
         "tidegate.daemon.running_commands", "checkpoint", "Take a checkpoint of a running pipeline now."
     ),

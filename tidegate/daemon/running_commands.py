@@ -1,4 +1,4 @@
-"""The commands for a pipeline that runs, or has run: checkpoint, savepoint, stop, checkpoints."""
+"""The commands for a pipeline that runs, or has run: status, checkpoint, savepoint, stop, checkpoints."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 import msgspec
+from rich.console import Console
 
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
@@ -25,7 +26,9 @@ from tidegate.daemon.http_admission import SCHEME
 from tidegate.daemon.http_commands import JSON, Order, OrderRefused
 from tidegate.daemon.order_token import find_token, read_token
 from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.progress import render_status
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.daemon.status import PipelineState, Status
 from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import TidegateError
 from tidegate.storage.open import open_storage
@@ -34,7 +37,9 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 _HTTP = click.option(
     "--http", "address", metavar="URL", help="Of the daemon; default: http.host and http.port of FILE."
 )
-
+_FORM = click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+)
 _TOKEN = click.option(
     "--token-file",
     type=click.Path(path_type=Path),
@@ -65,6 +70,30 @@ class OrderFailed(TidegateError):
     code = "order-failed"
     exit_code = 1
     retriable = False
+
+
+@click.command()
+@_FILE
+@_HTTP
+@_FORM
+def status(file: Path, address: str | None, style: str) -> int:
+    """Show how the running pipeline of FILE is doing: its state and why, flow, lag, and its newest checkpoint.
+
+    The exit code is 1 when no daemon answers, or when the pipeline has failed.
+    """
+    settings = read_pipeline(file, os.environ).settings
+    base = derive_address(settings, address)
+    answer = ask_daemon(base, "GET", "/status", None, ANSWER_S)
+    found = msgspec.json.decode(answer, type=Status)
+    if found.pipeline != settings.name:
+        raise OrderFailed(
+            f"the daemon at {base} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
+        )
+    if style == "json":
+        click.echo(msgspec.json.format(answer, indent=2).decode())
+    else:
+        Console(highlight=False).print(render_status(found), soft_wrap=True)
+    return int(found.state is PipelineState.FAILED)
 
 
 @click.command()
@@ -134,7 +163,7 @@ def stop(file: Path, address: str | None, token_file: Path | None) -> int:
 
 @click.command()
 @_FILE
-@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+@_FORM
 def checkpoints(file: Path, style: str) -> None:
     """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""
     settings = read_pipeline(file, os.environ).settings
