@@ -1,0 +1,78 @@
+"""Runs mutmut over the work folder it is started in, with fewer mutants, and writes `results.json`.
+
+A program of its own (`python -P tool.py`): mutmut takes its configuration from the current directory, and what it forks
+must import the tests of the work folder, not these.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import libcst
+from mutmut.__main__ import cli
+from mutmut.mutation import mutators
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.mutation.file_mutation import MutationVisitor
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import walk_mutatable_files
+from mutmut.utils.format_utils import orig_function_and_class_names_from_key
+
+RESULTS: Final = Path("results.json")
+DIED: Final = frozenset({"killed", "caught by type check"})
+
+
+def leave_out_texts() -> None:
+    """No mutants of log lines, of what an error says, and of texts; one of every other string instead of three.
+
+    mutmut has patterns for lines, but errors here have several. What is replaced is private, hence the narrow bound.
+    """
+    skip: Callable[[MutationVisitor, libcst.CSTNode], bool] = MutationVisitor._skip_node_and_children
+
+    def skip_or_text(visitor: MutationVisitor, node: libcst.CSTNode) -> bool:
+        return _only_tells(node) or skip(visitor, node)
+
+    MutationVisitor._skip_node_and_children = skip_or_text  # type: ignore[assignment,method-assign]  # see above
+    operators: list[tuple[type, Callable[[Any], Iterable[libcst.CSTNode]]]] = []
+    for kind, operator in mutators.mutation_operators:
+        operators.append((kind, mutate_string if operator is mutators.operator_string else operator))
+    mutators.mutation_operators[:] = operators  # type: ignore[index]  # a list, typed as a sequence
+
+
+def _only_tells(node: libcst.CSTNode) -> bool:
+    if isinstance(node, libcst.Raise):
+        return True
+    return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith("logger.")
+
+
+def mutate_string(node: libcst.BaseString) -> Iterator[libcst.BaseString]:
+    """One mutant, none of a string with blanks: that is a text."""
+    if isinstance(node, libcst.SimpleString) and " " not in node.value:
+        yield from list(mutators.operator_string(node))[:1]
+
+
+def read_results() -> Iterator[dict[str, str]]:
+    """Of every mutant: module, function, what became of it; of one that did not die also the lines before and after."""
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        module = ".".join(path.with_suffix("").parts[1:])
+        for name, code in data.exit_code_by_key.items():
+            function, of = orig_function_and_class_names_from_key(name)
+            status = status_by_exit_code[code]
+            found = {"module": module, "function": f"{of}.{function}" if of else function, "status": status}
+            if status not in DIED:
+                diff = get_diff_for_mutant(name, path=path).splitlines()[2:]
+                found["old"] = " ".join(line[1:].strip() for line in diff if line.startswith("-"))
+                found["new"] = " ".join(line[1:].strip() for line in diff if line.startswith("+"))
+            yield found
+
+
+if __name__ == "__main__":
+    leave_out_texts()
+    cli.main(["run", *sys.argv[1:]], standalone_mode=False)
+    RESULTS.write_text(json.dumps(list(read_results()), indent=1))
