@@ -1,5 +1,6 @@
 """Survivors that a person has looked at: `judged/<room>.txt` has reasons at the margin and, indented below each, the
-mutants it holds for, as a run prints them. A mutant is named by its function and its lines, so it may move.
+mutants it holds for, as a run prints them. A mutant is named by its function and its lines, so it may move; `*` in
+place of the lines stands for the whole function.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def read_judged(place: str) -> set[str]:
 
 
 def find_unjudged(mutants: Sequence[Mutant], judged: set[str]) -> list[Mutant]:
-    return [mutant for mutant in mutants if mutant.survived and mutant.name not in judged]
+    """Survivors that no line of these is for."""
+    return [mutant for mutant in mutants if mutant.survived and judged.isdisjoint({mutant.name, mutant.any_name})]
 
 
 def print_as_judged(mutants: Sequence[Mutant]) -> None:

@@ -23,18 +23,20 @@ from mutmut.utils.file_utils import walk_mutatable_files
 from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 
 RESULTS: Final = Path("results.json")
+SHORT: Final = 20
+"""Characters of a line that may stand in a function twice: `continue`."""
 DIED: Final = frozenset({"killed", "caught by type check"})
 
 
 def leave_out_texts() -> None:
-    """No mutants of log lines, of what an error says, and of texts; one of every other string instead of three.
+    """No mutants of log lines, of what an error says, of texts, of interfaces; one of every other string, not three.
 
     mutmut has patterns for lines, but errors here have several. What is replaced is private, hence the narrow bound.
     """
     skip: Callable[[MutationVisitor, libcst.CSTNode], bool] = MutationVisitor._skip_node_and_children
 
     def skip_or_text(visitor: MutationVisitor, node: libcst.CSTNode) -> bool:
-        return _only_tells(node) or skip(visitor, node)
+        return _has_no_effect(node) or skip(visitor, node)
 
     MutationVisitor._skip_node_and_children = skip_or_text  # type: ignore[assignment,method-assign]  # see above
     operators: list[tuple[type, Callable[[Any], Iterable[libcst.CSTNode]]]] = []
@@ -43,9 +45,11 @@ def leave_out_texts() -> None:
     mutators.mutation_operators[:] = operators  # type: ignore[index]  # a list, typed as a sequence
 
 
-def _only_tells(node: libcst.CSTNode) -> bool:
+def _has_no_effect(node: libcst.CSTNode) -> bool:
     if isinstance(node, libcst.Raise):
         return True
+    if isinstance(node, libcst.ClassDef):  # of an interface every method would be one more that classes must have
+        return any(isinstance(base.value, libcst.Name) and base.value.value == "Protocol" for base in node.bases)
     return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith("logger.")
 
 
@@ -64,12 +68,23 @@ def read_results() -> Iterator[dict[str, str]]:
         for name, code in data.exit_code_by_key.items():
             function, of = orig_function_and_class_names_from_key(name)
             status = status_by_exit_code[code]
-            found = {"module": module, "function": f"{of}.{function}" if of else function, "status": status}
+            found = {
+                "key": name,
+                "module": module,
+                "function": f"{of}.{function}" if of else function,
+                "status": status,
+            }
             if status not in DIED:
-                diff = get_diff_for_mutant(name, path=path).splitlines()[2:]
-                found["old"] = " ".join(line[1:].strip() for line in diff if line.startswith("-"))
-                found["new"] = " ".join(line[1:].strip() for line in diff if line.startswith("+"))
+                found["old"], found["new"] = _derive_change(get_diff_for_mutant(name, path=path).splitlines()[3:])
             yield found
+
+
+def _derive_change(diff: list[str]) -> tuple[str, str]:
+    """The lines that are taken away and those that come, each in one; a short one with the line before it."""
+    first = next(at for at, line in enumerate(diff) if line[0] in "-+")
+    old, new = (" ".join(line[1:].strip() for line in diff if line[0] == sign) for sign in "-+")
+    before = diff[first - 1][1:].strip() if first and len(old) < SHORT else ""
+    return f"{before} {old}".strip(), f"{before} {new}".strip()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import msgspec
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOMS: Final = ("coordinator", "task", "sinks", "sources", "state")
 LINKED: Final = ("tidegate", "tests")
-TIMEOUT_S: Final = 5.0
-"""Added to what the tests of a mutant take; three times that is given to it."""
+TIMEOUT_S: Final = 3.0
+"""Added to what the tests of a mutant take; twice that is given to it."""
 
 SLOW_PLUGINS: Final = ("cacheprovider", "xdist", "unraisableexception", "threadexception")
 """Of pytest; two collect garbage twice in each run, which takes five times as long as the run of a quick test."""
@@ -42,6 +42,8 @@ FATES: Final = {
 class Mutant(msgspec.Struct, frozen=True):
     """What became of one. `module` is without the package: `task.loop`."""
 
+    key: str
+    """Its name in mutmut, good for one run."""
     module: str
     function: str
     status: str
@@ -60,6 +62,11 @@ class Mutant(msgspec.Struct, frozen=True):
     def name(self) -> str:
         """Stays the same when lines move."""
         return f"{self.module} {self.function}: {self.old}  =>  {self.new}"
+
+    @property
+    def any_name(self) -> str:
+        """Of all mutants of its function."""
+        return f"{self.module} {self.function}: *"
 
 
 def prepare(place: str) -> Path:
@@ -98,7 +105,7 @@ def _settings(place: str) -> str:
         "type_check_command": [sys.executable, "-m", *MYPY, target],
         "process_isolation": "forkserver",  # tests leave threads of native libraries in the process that ran them
         "timeout_constant": TIMEOUT_S,
-        "timeout_multiplier": 3.0,
+        "timeout_multiplier": 2.0,
         "use_git_change_detection": False,
         "use_setproctitle": False,
     }  # fmt: skip
