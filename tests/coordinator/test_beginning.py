@@ -157,6 +157,6 @@ def test_where_sources_began_is_kept_when_others_are_added() -> None:
     journal = Journal(storage, ME, retained=1, id_reserve=5)
     begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
     at = positions("returns", {"returns": {0: 5}})
-    chosen = derive_begun(journal.state, IDENTITY, (at,), {**LATEST, RETURNS: "earliest"}).checkpoint
+    chosen = derive_begun(journal.state, IDENTITY, (at,), {ORDERS: "earliest", RETURNS: "earliest"}).checkpoint
     assert chosen.starts == ((ORDERS, "latest"), (RETURNS, "earliest"))
     assert chosen.final is False

@@ -265,7 +265,7 @@ def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginni
 
 
 def test_the_refusal_of_a_damaged_checkpoint_has_its_id_for_programs() -> None:
-    state = owned(cut(1, 1, 1), cut(2, 2, 2, ONE)).state
+    state = owned(cut(1, 1, 1), cut(2, 2, 2, ONE), cut(3, 3, 3, ONE)).state
     with pytest.raises(RestoreRefused) as caught:
         decide_fallback(state, state.retained[0], {key_of(ONE): Fate.COMMITTED}, ["damaged"])
-    assert caught.value.fields["newest"] == 2
+    assert caught.value.fields["newest"] == 3

@@ -50,8 +50,8 @@ def fold(*entries: AnyEntry) -> JournalState:
 
 
 def test_C31_the_floor_never_leaves_the_newest_checkpoint_behind() -> None:
-    state = fold(takeover(0), checkpoint(1, 1), checkpoint(2, 2))
-    assert [state.floor_with(added, retained) for added, retained in ((0, 0), (0, 1), (1, 2), (1, 1))] == [2, 2, 2, 3]
+    state = fold(takeover(0), checkpoint(1, 1), checkpoint(2, 2), checkpoint(3, 3))
+    assert [state.floor_with(added, retained) for added, retained in ((0, 0), (0, 1), (1, 2), (1, 1))] == [3, 3, 3, 4]
 
 
 @pytest.mark.parametrize("retained", [1, 2, 3])

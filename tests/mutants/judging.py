@@ -31,5 +31,5 @@ def find_unjudged(mutants: Sequence[Mutant], judged: set[str]) -> list[Mutant]:
 
 def print_as_judged(mutants: Sequence[Mutant]) -> None:
     """So that the lines can be put below their reason."""
-    for mutant in mutants:
-        print(f"    {mutant.name}")
+    for name in dict.fromkeys(mutant.name for mutant in mutants):
+        print(f"    {name}")

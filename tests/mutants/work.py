@@ -35,8 +35,9 @@ FATES: Final = {
     "killed": "killed",
     "caught by type check": "killed by mypy",
     "survived": "survived",
-    "no tests": "not run",
+    "no tests": "not called",
 }
+NOT_CALLED: Final = "no quick test calls it"
 
 
 class Mutant(msgspec.Struct, frozen=True):
@@ -60,8 +61,9 @@ class Mutant(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Stays the same when lines move."""
-        return f"{self.module} {self.function}: {self.old}  =>  {self.new}"
+        """Stays the same when lines move. All mutants of a function that no quick test calls have the same."""
+        change = NOT_CALLED if self.status == "no tests" else f"{self.old}  =>  {self.new}"
+        return f"{self.module} {self.function}: {change}".rstrip()
 
     @property
     def any_name(self) -> str:

@@ -1,0 +1,57 @@
+"""Requests of our own as they leave: each field says something that a broker acts on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.coordinator.values import committable
+from tidegate.ids import TopicPartition
+from tidegate.sinks.requests import (
+    end_request,
+    group_offsets_request,
+    offsets_request,
+    producers_request,
+)
+
+FIRST, SECOND, OTHER = TopicPartition("out", 0), TopicPartition("out", 3), TopicPartition("more", 1)
+
+
+def versions(request: Any) -> tuple[int | None, int | None]:
+    return request._min_version, request._max_version
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_end_of_a_transaction_names_exactly_it_and_how_it_ends(commit: bool) -> None:
+    one = committable(1, producer_id=7, epoch=3)
+    request = end_request(one, commit)
+    named = request.transactional_id, request.producer_id, request.producer_epoch
+    assert named == (one.transactional_id, 7, 3)
+    assert request.committed is commit
+    assert versions(request) == (None, 4), "5 would raise the epoch"
+
+
+def test_producers_are_asked_for_by_topic() -> None:
+    topics = producers_request([FIRST, OTHER, SECOND]).topics
+    assert [(topic.name, topic.partition_indexes) for topic in topics] == [("out", [0, 3]), ("more", [1])]
+
+
+def test_mirrored_offsets_are_of_a_group_without_members() -> None:
+    request = group_offsets_request("lag", {FIRST: 41}, "text")
+    assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("lag", -1, "")
+    assert (request.group_instance_id, request.retention_time_ms) == (None, -1)
+    (part,) = request.topics[0].partitions
+    assert (part.partition_index, part.committed_offset, part.committed_leader_epoch) == (0, 41, -1)
+    assert part.committed_metadata == "text"
+    assert versions(request) == (None, 8)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_offsets_are_asked_of_the_leader_of_an_epoch(committed: bool) -> None:
+    request = offsets_request([FIRST, SECOND], committed, moment=9, epochs={FIRST: 4})
+    assert request.isolation_level == int(committed)
+    (topic,) = request.topics
+    asked = [(part.partition_index, part.current_leader_epoch, part.timestamp) for part in topic.partitions]
+    assert (topic.name, asked) == ("out", [(0, 4, 9), (3, -1, 9)])
+    assert versions(request) == (4, None)
