@@ -148,6 +148,19 @@ def test_a_sender_without_credit_waits_until_it_is_granted_some() -> None:
     assert link.output.take() is not None
 
 
+def test_credit_that_is_granted_in_parts_adds_up() -> None:
+    output = RemoteOutput(0, credit_bytes=1)
+    for tag in range(2):
+        output.emit(batch_of(numbers(tag)))
+    first = output.take()
+    assert first is not None
+    overdraft = len(first[2]) - 1
+    output.grant(overdraft)
+    assert output.take() is None
+    output.grant(1)
+    assert output.take() is not None
+
+
 def test_a_sender_exceeds_its_credit_by_less_than_one_frame() -> None:
     link = Link()
     for tag in range(20):

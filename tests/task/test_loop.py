@@ -401,7 +401,7 @@ def test_what_a_slot_sends_survives_its_encoding() -> None:
 def test_C37_new_partitions_reach_their_source_only_and_those_of_another_attempt_nobody() -> None:
     rig = one_chain()
     slot = rig.slots[0]
-    partition = TopicPartition("orders", 7)
-    for attempt, source in ((STALE, "read"), (ATTEMPT, "another"), (ATTEMPT, "read")):
-        slot.loop.on_partitions(AddPartitions(attempt, OperatorName(source), (partition,)))
-    assert slot.sources["read"].added == [partition]
+    for attempt, source, index in ((STALE, "read", 5), (ATTEMPT, "another", 6), (ATTEMPT, "read", 7)):
+        order = AddPartitions(attempt, OperatorName(source), (TopicPartition("orders", index),))
+        slot.loop.on_partitions(order)
+    assert slot.sources["read"].added == [TopicPartition("orders", 7)]

@@ -198,6 +198,15 @@ def test_B09_B10_a_cancellation_during_a_recording_is_declined_with_its_reason()
     assert not rig.acks(1)
 
 
+def test_B09_an_upload_that_fails_behind_a_cancellation_declines_nothing_more() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(overtaking(1))
+    slot.inputs[1, 0].push(CancelMarker(CheckpointId(1)))
+    rig.upload(slot, error="disk full")
+    assert [each.reason for each in rig.declines()] == [AbortReason.CANCELLED_UPSTREAM]
+
+
 def test_B11_leftovers_of_an_older_checkpoint_are_cancelled_before_the_new_barrier_leaves() -> None:
     plan = plan_of(
         2,
