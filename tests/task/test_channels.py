@@ -101,6 +101,9 @@ def test_credit_is_granted_anew_from_a_quarter_on() -> None:
     assert channel.take_credit() == 0
     channel.pop()
     assert [channel.take_credit(), channel.take_credit()] == [quarter, 0]
+    channel.push(Batch(numbers(1), quarter - 1))
+    channel.pop()
+    assert channel.take_credit() == 0, "what was granted is not granted again"
 
 
 @pytest.mark.parametrize("size", [5, 1000])

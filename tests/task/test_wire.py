@@ -123,6 +123,12 @@ def test_frames_come_out_whole_and_in_order_however_the_bytes_are_cut(frames: li
     assert received == frames
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_frames_of_every_kind_are_read(kind: Kind) -> None:
+    (frame,) = FrameReader().feed(b"".join(write_frame(kind, 3, 4, b"body")))
+    assert (frame.kind, frame.channel, frame.sequence, frame.body) == (kind, 3, 4, b"body")
+
+
 def test_an_unfinished_frame_yields_nothing() -> None:
     stream = b"".join(write_frame(Kind.BATCH, 0, 0, b"body"))
     reader = FrameReader()
