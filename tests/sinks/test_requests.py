@@ -8,11 +8,16 @@ import pytest
 
 from tests.coordinator.values import committable
 from tidegate.ids import TopicPartition
+from tidegate.sinks.facts import OpenTransaction
 from tidegate.sinks.requests import (
     end_request,
+    fetch_request,
+    group_fetch_request,
     group_offsets_request,
+    marker_request,
     offsets_request,
     producers_request,
+    topic_settings_request,
 )
 
 FIRST, SECOND, OTHER = TopicPartition("out", 0), TopicPartition("out", 3), TopicPartition("more", 1)
@@ -55,3 +60,34 @@ def test_offsets_are_asked_of_the_leader_of_an_epoch(committed: bool) -> None:
     asked = [(part.partition_index, part.current_leader_epoch, part.timestamp) for part in topic.partitions]
     assert (topic.name, asked) == ("out", [(0, 4, 9), (3, -1, 9)])
     assert versions(request) == (4, None)
+
+
+@pytest.mark.parametrize(("commit", "coordinator_epoch", "sent"), [(True, 3, 3), (False, -1, 0)])
+def test_a_marker_is_of_one_transaction_in_one_partition(commit: bool, coordinator_epoch: int, sent: int) -> None:
+    request = marker_request(OpenTransaction(SECOND, 9, 5, 120, coordinator_epoch), 6, commit)
+    (marker,) = request.markers
+    assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (9, 6, commit)
+    assert (marker.coordinator_epoch, marker.transaction_version) == (sent, 0)
+    assert [(topic.name, topic.partition_indexes) for topic in marker.topics] == [("out", [3])]
+    assert versions(request) == (1, 2)
+
+
+def test_a_fetch_is_read_uncommitted_from_the_leader_and_does_not_wait() -> None:
+    request = fetch_request(SECOND, 41, 1000)
+    assert (request.isolation_level, request.max_wait_ms, request.min_bytes, request.max_bytes) == (0, 0, 0, 1000)
+    assert (request.replica_id, request.session_id, request.session_epoch) == (-1, 0, -1)
+    (part,) = request.topics[0].partitions
+    assert (request.topics[0].topic, part.partition, part.fetch_offset) == ("out", 3, 41)
+    assert (part.partition_max_bytes, part.current_leader_epoch) == (1000, -1)
+    assert versions(request) == (4, 10), "a follower answers newer ones, too"
+
+
+def test_a_group_is_asked_for_all_that_it_has() -> None:
+    request = group_fetch_request("lag")
+    assert (request.group_id, request.topics, request.require_stable) == ("lag", None, False)
+    assert versions(request) == (2, 7)
+
+
+def test_settings_are_asked_for_by_name() -> None:
+    (resource,) = topic_settings_request("out", ["a", "b"]).resources
+    assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (2, "out", ["a", "b"])
