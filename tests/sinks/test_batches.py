@@ -112,3 +112,10 @@ def test_ranges_are_of_the_transactions_data_in_front_of_the_end_and_neighbours_
     assert list(derive_ranges(batches, 20, 77, 5)) == [LoggedRange(2, 7, 5), LoggedRange(10, 15, 5)]
     assert list(derive_ranges(batches, 2, 77, 5)) == []
     assert list(derive_ranges(batches, 21, 77, 5))[-1] == LoggedRange(20, 22, 2)
+
+
+def test_batches_of_plain_producers_are_not_transactional() -> None:
+    data = bytearray(batch(5, 2, 0))
+    data[22] &= 0xFF - 0x10
+    (header,) = derive_headers(bytes(data))
+    assert not header.transactional

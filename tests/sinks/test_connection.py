@@ -300,3 +300,29 @@ def test_an_id_is_coordinated_as_one_of_transactions() -> None:
     assert client.end_transaction(PREPARED) is EndAnswer.ENDED
     assert (sent[0].key_type, sent[0].coordinator_keys) == (1, [PREPARED.transactional_id])
     assert sent[1].committed is True
+
+
+def test_a_coordinator_that_cannot_be_asked_for_is_asked_for_again() -> None:
+    trouble = errors.KafkaConnectionError("it was killed")
+    client, _ = scripted(in_turn(FindCoordinator=[trouble, coordinated_by(1)], EndTxn=[ended(0)]))
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+
+
+@pytest.mark.parametrize(("name", "refused"), [("out", True), ("__transaction_state", False)])
+def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> None:
+    client, _ = scripted(
+        lambda _request, _node: SimpleNamespace(topics=[SimpleNamespace(name=name, error_code=29, partitions=[])])
+    )
+    if not refused:
+        assert client.leaders([name]) == {}
+        return
+    with pytest.raises(SinkRefused, match="not authorized"):
+        client.leaders([name])
+
+
+def test_topics_that_exist_have_ids_and_partitions() -> None:
+    there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
+    gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
+    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[there, gone]))
+    found = client.topics(["out", "gone"])
+    assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}

@@ -10,6 +10,7 @@ from tests.coordinator.values import committable
 from tidegate.ids import TopicPartition
 from tidegate.sinks.facts import OpenTransaction
 from tidegate.sinks.requests import (
+    broker_setting_request,
     end_request,
     fetch_request,
     group_fetch_request,
@@ -43,11 +44,11 @@ def test_producers_are_asked_for_by_topic() -> None:
 
 
 def test_mirrored_offsets_are_of_a_group_without_members() -> None:
-    request = group_offsets_request("lag", {FIRST: 41}, "text")
+    request = group_offsets_request("lag", {SECOND: 41}, "text")
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("lag", -1, "")
     assert (request.group_instance_id, request.retention_time_ms) == (None, -1)
     (part,) = request.topics[0].partitions
-    assert (part.partition_index, part.committed_offset, part.committed_leader_epoch) == (0, 41, -1)
+    assert (part.partition_index, part.committed_offset, part.committed_leader_epoch) == (3, 41, -1)
     assert part.committed_metadata == "text"
     assert versions(request) == (None, 8)
 
@@ -91,3 +92,8 @@ def test_a_group_is_asked_for_all_that_it_has() -> None:
 def test_settings_are_asked_for_by_name() -> None:
     (resource,) = topic_settings_request("out", ["a", "b"]).resources
     assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (2, "out", ["a", "b"])
+
+
+def test_a_setting_of_a_broker_is_asked_for_by_its_number() -> None:
+    (resource,) = broker_setting_request(2, "a").resources
+    assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (4, "2", ["a"])

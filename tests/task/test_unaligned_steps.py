@@ -244,6 +244,17 @@ def test_F27_an_abandoned_recording_leaves_nothing_and_its_files_are_named_for_d
     assert len(rig.acks(2)) == 1
 
 
+def test_B50_files_of_rows_in_flight_name_their_edges() -> None:
+    """A file without them would not be read at the next restore."""
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(batch((1, 1)))
+    for sender in (0, 1):
+        slot.inputs[sender, 0].push(overtaking(1))
+    turn(rig, 1)
+    assert [job.edges for job in slot.jobs if job.kind is StateKind.INPUT] == [("read -> total",)]
+
+
 def test_a_failed_upload_of_rows_in_flight_declines_the_checkpoint_once() -> None:
     rig = receiver()
     slot = rig.slots[0]
