@@ -25,6 +25,7 @@ from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 RESULTS: Final = Path("results.json")
 SHORT: Final = 20
 """Characters of a line that may stand in a function twice: `continue`."""
+LOGGERS: Final = ("logger.", "_LOG.")
 DIED: Final = frozenset({"killed", "caught by type check"})
 
 
@@ -50,7 +51,7 @@ def _has_no_effect(node: libcst.CSTNode) -> bool:
         return True
     if isinstance(node, libcst.ClassDef):  # of an interface every method would be one more that classes must have
         return any(isinstance(base.value, libcst.Name) and base.value.value == "Protocol" for base in node.bases)
-    return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith("logger.")
+    return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith(LOGGERS)
 
 
 def mutate_string(node: libcst.BaseString) -> Iterator[libcst.BaseString]:
