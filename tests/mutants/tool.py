@@ -6,25 +6,29 @@ must import the tests of the work folder, not these.
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import libcst
 from mutmut.__main__ import cli
-from mutmut.mutation import mutators
+from mutmut.mutation import file_mutation, mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import MutationVisitor
 from mutmut.stats import status_by_exit_code
+from mutmut.type_checking import TypeCheckingError, run_type_checker
 from mutmut.utils.file_utils import walk_mutatable_files
 from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 
 RESULTS: Final = Path("results.json")
 SHORT: Final = 20
 """Characters of a line that may stand in a function twice: `continue`."""
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOGGERS: Final = ("logger.", "_LOG.")
 DIED: Final = frozenset({"killed", "caught by type check"})
 
@@ -52,6 +56,24 @@ def _has_no_effect(node: libcst.CSTNode) -> bool:
     if isinstance(node, libcst.ClassDef):  # of an interface every method would be one more that classes must have
         return any(isinstance(base.value, libcst.Name) and base.value.value == "Protocol" for base in node.bases)
     return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith(LOGGERS)
+
+
+def blame_mutants_only() -> None:
+    """A method that is decorated, as mutmut does it, has another type than the plain one: what mypy says of that where
+    the method is used is no mutant's fault, and mutmut would stop.
+    """
+
+    def check_mutants(command: list[str]) -> list[TypeCheckingError]:
+        found = run_type_checker(command)
+        return [error for error in found if any(error.line_number in one for one in _mutants(error.file_path))]
+
+    vars(file_mutation)["run_type_checker"] = check_mutants  # under the name by which it was imported there
+
+
+@cache
+def _mutants(path: Path) -> list[range]:
+    found = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, FUNCTIONS))
+    return [range(node.lineno, (node.end_lineno or 0) + 1) for node in found if "__mutmut_" in node.name]
 
 
 def mutate_string(node: libcst.BaseString) -> Iterator[libcst.BaseString]:
@@ -90,5 +112,6 @@ def _derive_change(diff: list[str]) -> tuple[str, str]:
 
 if __name__ == "__main__":
     leave_out_texts()
+    blame_mutants_only()
     cli.main(["run", *sys.argv[1:]], standalone_mode=False)
     RESULTS.write_text(json.dumps(list(read_results()), indent=1))

@@ -80,6 +80,8 @@ def test_a_fetch_is_read_uncommitted_from_the_leader_and_does_not_wait() -> None
     (part,) = request.topics[0].partitions
     assert (request.topics[0].topic, part.partition, part.fetch_offset) == ("out", 3, 41)
     assert (part.partition_max_bytes, part.current_leader_epoch) == (1000, -1)
+    assert (part.last_fetched_epoch, part.log_start_offset) == (-1, -1), "as a client, not as a follower"
+    assert (request.forgotten_topics_data, request.rack_id) == ([], "")
     assert versions(request) == (4, 10), "a follower answers newer ones, too"
 
 
@@ -90,7 +92,9 @@ def test_a_group_is_asked_for_all_that_it_has() -> None:
 
 
 def test_settings_are_asked_for_by_name() -> None:
-    (resource,) = topic_settings_request("out", ["a", "b"]).resources
+    request = topic_settings_request("out", ["a", "b"])
+    assert (request.include_synonyms, request.include_documentation) == (False, False)
+    (resource,) = request.resources
     assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (2, "out", ["a", "b"])
 
 
