@@ -13,10 +13,11 @@ SOAK ?= 50000
 RUNS ?= 1
 PROCESSES ?= $(shell nproc)
 WORKERS ?= 3
+ROOMS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos rolling night sim soak canaries lock clean
+.PHONY: help setup demo test test-quick lint format bench chaos rolling night sim soak canaries mutants lock clean
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +59,9 @@ sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or ag
 
 canaries: setup ## plant known protocol bugs one at a time and see fresh seeds find each, in RUNS=1 runs
 	$(BIN)/python -m tests.simulation.canaries --runs $(RUNS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
+
+mutants: setup ## change the code in small places (ROOMS="coordinator task/loop"); quick tests or types notice each
+	$(BIN)/python -m tests.mutants --processes $(PROCESSES) $(ARGS) $(ROOMS)
 
 soak: setup ## play SOAK=50000 simulated schedules (two hours on two cores); FIRST as for sim
 	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)

@@ -150,3 +150,13 @@ def test_a_start_that_was_changed_behind_the_fixed_begin_is_told() -> None:
     assert derive_moved_starts(plan.checkpoint, {ORDERS: "earliest"}) == ((ORDERS, "latest", "earliest"),)
     assert derive_moved_starts(plan.checkpoint, {ORDERS: "latest", RETURNS: "earliest"}) == ()
     assert derive_moved_starts(plan.checkpoint, {}) == ()
+
+
+def test_where_sources_began_is_kept_when_others_are_added() -> None:
+    storage = FakeStorage()
+    journal = Journal(storage, ME, retained=1, id_reserve=5)
+    begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
+    at = positions("returns", {"returns": {0: 5}})
+    chosen = derive_begun(journal.state, IDENTITY, (at,), {ORDERS: "earliest", RETURNS: "earliest"}).checkpoint
+    assert chosen.starts == ((ORDERS, "latest"), (RETURNS, "earliest"))
+    assert chosen.final is False

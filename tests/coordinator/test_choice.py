@@ -238,3 +238,34 @@ def test_checkpoints_of_a_history_that_somebody_left_are_no_candidates() -> None
     assert [entry.checkpoint.id for entry in derive_candidates(journal.state)] == [1]
     restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
     assert derive_candidates(journal.state) == ()
+
+
+def test_what_is_chosen_lists_no_transactions() -> None:
+    """They are of another history: whether they were committed is decided, or they are gone."""
+    wish = find_retained(owned(cut(1, 1, 1, ONE), cut(2, 2, 2)).state, CheckpointId(1))
+    chosen = derive_chosen(wish, IDENTITY)
+    assert chosen.checkpoint == cut(1, 1, 1)
+    assert (chosen.identity, chosen.origin) == (IDENTITY, "checkpoint 1")
+
+
+def test_candidates_are_all_older_ones_of_the_same_history_newest_first() -> None:
+    state = owned(cut(1, 1, 1), cut(2, 2, 2), cut(3, 3, 3)).state
+    assert [entry.checkpoint.id for entry in derive_candidates(state)] == [2, 1]
+
+
+def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginning() -> None:
+    fewer = completed(1, at=[positions("orders", {"orders": {0: 7}})])
+    more = completed(2, at=[positions("orders", {"orders": {0: 7, 1: 1}})])
+    with pytest.raises(RestoreRefused, match="lies 1 input records before"):
+        decide_wish(owned(fewer, more).state, find_retained(owned(fewer).state, CheckpointId(1)), repeat_output=False)
+    later = completed(3, at=[positions("orders", {"orders": {0: 7}})])
+    with pytest.raises(RestoreRefused, match=r"in orders orders\[1\] it lies ahead") as caught:
+        decide_wish(owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True)
+    assert caught.value.fields["wish"] == "checkpoint 2"
+
+
+def test_the_refusal_of_a_damaged_checkpoint_has_its_id_for_programs() -> None:
+    state = owned(cut(1, 1, 1), cut(2, 2, 2, ONE), cut(3, 3, 3, ONE)).state
+    with pytest.raises(RestoreRefused) as caught:
+        decide_fallback(state, state.retained[0], {key_of(ONE): Fate.COMMITTED}, ["damaged"])
+    assert caught.value.fields["newest"] == 3

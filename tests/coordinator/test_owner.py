@@ -162,3 +162,10 @@ def test_without_a_record_open_transactions_of_another_directory_are_a_running_d
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"tidegate":{"journal":1}}', '{"tidegate":null}', "\x00"])
 def test_texts_of_others_are_no_records(text: str) -> None:
     assert derive_newest_record([text]) is None
+
+
+def test_a_directory_without_a_checkpoint_claims_none_and_knows_less_than_one_that_has_the_first() -> None:
+    state = daemon(FakeStorage()).state
+    assert derive_record(state).checkpoint == 0
+    with pytest.raises(PipelineKnown, match="went further"):
+        decide_owner(state, known(replace(derive_record(state), checkpoint=1)), place=PLACE, consent=False)

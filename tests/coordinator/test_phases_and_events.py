@@ -33,7 +33,7 @@ from tidegate.coordinator.events import (
     TriggerFailed,
     TriggerRequested,
 )
-from tidegate.coordinator.story import ProtocolBroken
+from tidegate.coordinator.story import STORY_MAX, ProtocolBroken, Story
 from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
@@ -233,3 +233,11 @@ def test_every_phase_meets_every_event(phase: Phase, name: str) -> None:
 def test_a_subtask_that_is_not_of_the_job_cannot_run() -> None:
     with pytest.raises(ProtocolBroken, match="is no subtask of this attempt"):
         starting().handle(SubtaskRunning(type(SOURCE)(SOURCE.vertex, type(SOURCE.index)(9)), 1))
+
+
+def test_the_story_of_an_attempt_is_bounded() -> None:
+    story = Story()
+    for number in range(STORY_MAX + 1):
+        story.tell(str(number))
+    told = story.broken("broken").fields["story"]
+    assert told == tuple(map(str, range(1, STORY_MAX + 1)))

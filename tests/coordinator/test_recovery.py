@@ -13,7 +13,7 @@ from tests.coordinator.values import IDENTITY, ME, committable, completed, handl
 from tidegate.coordinator.entries import Identity, decode_entry, encode_entry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
-from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.meaning import Meaning
@@ -251,3 +251,8 @@ def test_X16_entries_of_older_releases_say_nothing_about_the_meaning_and_are_tak
     raw = json.loads(unseal("entry", encode_entry(entry)))
     del raw["identity"]["meanings"]
     assert decode_entry(entry.sequence, seal(json.dumps(raw).encode())).identity == IDENTITY
+
+
+def test_offsets_of_all_sources_are_merged() -> None:
+    at = (positions("orders", {"orders": {0: 3}}), positions("returns", {"returns": {1: 4}}))
+    assert merge_offsets(at) == {TopicPartition("orders", 0): 3, TopicPartition("returns", 1): 4}

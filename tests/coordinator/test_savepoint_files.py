@@ -123,6 +123,7 @@ def test_imported_states_belong_to_the_new_checkpoint_and_are_verified(
     folder, target = LocalStorage(str(path), create=False), FakeStorage()
     states = import_states(read_savepoint(folder), folder, target, CheckpointId(50))
     assert [checkpoint_of_state(state.path) for state in states] == [50, 50, 50]
+    assert all(state.path.count("state/") == 1 for state in states)
     assert [target.get(state.path) for state in states] == [b"base", b"more", b"other"]
     assert [(s.operator, s.subtask, s.sha256) for s in states] == [
         (s.operator, s.subtask, s.sha256) for s in checkpoint.states

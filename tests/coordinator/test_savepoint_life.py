@@ -153,10 +153,11 @@ def test_C26_the_output_before_a_savepoint_is_committed_by_the_checkpoint_behind
     decided = coordinator.handle(journaled(2, 20))
     assert of(decided, WriteSavepoint) == []
     assert only(decided, CommitTransactions).checkpoint == 2
-    ended = coordinator.handle(TransactionsEnded(TWO, (committable(1),), 30))
+    ended = coordinator.handle(TransactionsEnded(TWO, (committable(1),), 30), wall_offset_ms=7_000)
     assert [type(one) for one in ended] == [NotifyCompleted, WriteSavepoint]
     written = only(ended, WriteSavepoint).checkpoint
     assert (written.id, written.states, written.committables) == (1, (handle(1),), ())
+    assert written.completed_at_ms == 7_030
 
 
 def test_C26_a_savepoint_cancels_no_older_checkpoint_and_no_newer_one_cancels_it() -> None:

@@ -241,6 +241,40 @@ def test_C25_a_trigger_that_has_become_due_meanwhile_leaves_with_the_completion(
     assert only(coordinator.handle(journaled(1, 270)), SendTrigger).checkpoint == 2
 
 
+@pytest.mark.parametrize(("first_ends_ms", "next_beat_ms"), [(300, 400), (550, 650)])
+def test_C25_beats_that_pass_while_one_is_under_way_make_one_trigger(first_ends_ms: int, next_beat_ms: int) -> None:
+    coordinator = running(settings(interval_ms=100))
+    coordinator.handle(Tick(100))
+    acknowledge_all(coordinator, 1, first_ends_ms)
+    assert only(coordinator.handle(journaled(1, first_ends_ms)), SendTrigger).checkpoint == 2
+    acknowledge_all(coordinator, 2, first_ends_ms + 10)
+    assert of(coordinator.handle(journaled(2, first_ends_ms + 10)), SendTrigger) == []
+    assert coordinator.next_deadline_ms() == next_beat_ms
+
+
+def test_before_the_subtasks_run_there_is_no_deadline() -> None:
+    assert Coordinator(settings(), job()).next_deadline_ms() is None
+
+
+def test_a_subtask_that_never_had_a_transaction_sets_no_time_limit() -> None:
+    coordinator = running()
+    before = coordinator.next_deadline_ms()
+    assert coordinator.handle(OpenTransaction(TOTALS, None, 900_000, 1)) == ()
+    assert coordinator.next_deadline_ms() == before
+
+
+@pytest.mark.parametrize("name", ["interval_ms", "timeout_ms", "max_concurrent", "retained"])
+def test_settings_of_which_one_at_least_is_needed(name: str) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        CheckpointSettings(**{"interval_ms": 1, "timeout_ms": 1, name: 0})
+
+
+@pytest.mark.parametrize("name", ["min_pause_ms", "tolerable_failures", "transaction_margin_ms"])
+def test_settings_that_cannot_be_negative(name: str) -> None:
+    with pytest.raises(ValueError, match="not be negative"):
+        CheckpointSettings(**{"interval_ms": 1, "timeout_ms": 1, name: -1})
+
+
 def test_the_beat_is_kept_when_a_tick_is_late() -> None:
     coordinator = running(settings(interval_ms=100, max_concurrent=9))
     assert only(coordinator.handle(Tick(130)), SendTrigger).timestamp_ms == 130

@@ -53,3 +53,15 @@ def test_what_waits_is_bounded_by_its_size_too() -> None:
     backlog = Backlog(1_000_000)
     backlog.add(rows(range(2), size=WAITING_BYTES_MAX // 2))
     assert backlog.room(None) == 0
+
+
+def test_the_size_of_what_is_through_is_free_again() -> None:
+    backlog, half = Backlog(1_000_000), WAITING_BYTES_MAX // 2
+    for _ in range(2):
+        backlog.add(rows(range(1), size=half))
+    assert backlog.room(None) == 0
+    assert backlog.advance(1)
+    assert backlog.room(None) > 0
+    assert backlog.advance(1)
+    backlog.add(rows(range(1), size=half))
+    assert backlog.room(None) > 0

@@ -7,7 +7,15 @@ import struct
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from tidegate.sinks.batches import derive_headers
+from tidegate.sinks.batches import (
+    BatchHeader,
+    _skip_varint,
+    derive_first_sequence,
+    derive_headers,
+    derive_marker,
+    derive_ranges,
+)
+from tidegate.sinks.facts import LoggedRange, Marker
 
 COMMIT, ABORT = struct.pack(">hh", 0, 1), struct.pack(">hh", 0, 0)
 
@@ -55,3 +63,59 @@ def test_an_older_format_is_refused() -> None:
     data[16] = 1
     with pytest.raises(ValueError, match="format 1"):
         list(derive_headers(bytes(data)))
+
+
+def header(
+    base: int, records: int = 1, owner: tuple[int, int] = (77, 5), commits: bool | None = None, ours: bool = True
+) -> BatchHeader:
+    return BatchHeader(base, base + records - 1, *owner, 10 * base, records, ours, commits)
+
+
+def test_control_batches_behind_others_are_read() -> None:
+    first, second = derive_headers(batch(5, 2, 0) + batch(9, 1, -1, control=COMMIT))
+    assert (first.commits, second.commits) == (None, True)
+
+
+def test_numbers_of_several_bytes_are_skipped() -> None:
+    data = bytes([0x01, 0x81, 0x80, 0x01, 0x05])
+    assert [_skip_varint(data, place) for place in (0, 1, 2, 4)] == [1, 4, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("marker", "found"),
+    [
+        (header(5, commits=True), Marker.COMMIT),
+        (header(5, commits=False), Marker.ABORT),
+        (header(5, owner=(77, 6), commits=False), Marker.ABORT),  # a time-out or a fence has raised the epoch
+        (header(5, owner=(77, 4), commits=True), Marker.OPEN),  # of the transaction before
+        (header(5, owner=(78, 5), commits=True), Marker.OPEN),
+        (header(5), Marker.OPEN),  # data
+    ],
+)
+def test_the_first_marker_of_the_epoch_or_a_newer_one_ends_a_transaction(marker: BatchHeader, found: Marker) -> None:
+    assert derive_marker([header(3, owner=(1, 1), commits=True), header(4), marker], 77, 5) is found
+    if found is not Marker.OPEN:
+        assert derive_marker([marker, header(6, commits=not marker.commits)], 77, 5) is found
+
+
+def test_the_first_sequence_is_of_data_of_this_epoch() -> None:
+    batches = [header(1, owner=(78, 5)), header(2, owner=(77, 4)), header(3, commits=True), header(4), header(5)]
+    assert derive_first_sequence(batches, 77, 5) == 40
+    assert derive_first_sequence(batches[:3], 77, 5) is None
+
+
+def test_ranges_are_of_the_transactions_data_in_front_of_the_end_and_neighbours_are_joined() -> None:
+    batches = [
+        header(1, owner=(78, 5)), header(2, 3), header(5, 2), header(7, owner=(77, 4)), header(8, commits=True),
+        header(9, ours=False), header(10, 4), header(14), header(20, 2),
+    ]  # fmt: skip
+    assert list(derive_ranges(batches, 20, 77, 5)) == [LoggedRange(2, 7, 5), LoggedRange(10, 15, 5)]
+    assert list(derive_ranges(batches, 2, 77, 5)) == []
+    assert list(derive_ranges(batches, 21, 77, 5))[-1] == LoggedRange(20, 22, 2)
+
+
+def test_batches_of_plain_producers_are_not_transactional() -> None:
+    data = bytearray(batch(5, 2, 0))
+    data[22] &= 0xFF - 0x10
+    (header,) = derive_headers(bytes(data))
+    assert not header.transactional

@@ -163,6 +163,16 @@ def test_newer_attempts_and_other_peoples_ids_are_left_alone(identity: str) -> N
     assert Committer(client).fence_leftovers("p", [], Attempt(2)) == []
 
 
+def test_what_stands_behind_other_peoples_ids_in_the_list_is_fenced() -> None:
+    client = ScriptedClient({})
+    client.listed = [
+        TransactionListing(TransactionalId("p.own"), 1, CoordinatorState.ONGOING),
+        TransactionListing(TransactionalId("p.totals.0.1.0"), 2, CoordinatorState.COMPLETE_COMMIT),
+        TransactionListing(TransactionalId("p.totals.1.1.0"), 3, CoordinatorState.ONGOING),
+    ]
+    assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ["p.totals.1.1.0"]
+
+
 def test_ids_of_unfinished_committables_are_kept() -> None:
     client = ScriptedClient({})
     one = committable(1).transactional_id

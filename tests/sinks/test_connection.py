@@ -252,3 +252,77 @@ def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves
     )
     with pytest.raises(SinkRefused, match="grant READ on that group"):
         client.mirror_offsets("lag", {PARTITION: 42})
+
+
+def test_transactions_of_all_brokers_are_listed_and_only_those_of_the_prefix() -> None:
+    def holds(*ids: str) -> Any:
+        states = [SimpleNamespace(transactional_id=one, producer_id=1, transaction_state="Ongoing") for one in ids]
+        return SimpleNamespace(error_code=0, transaction_states=states)
+
+    brokers = SimpleNamespace(brokers=[SimpleNamespace(node_id=node) for node in (1, 2)])
+    client, _ = scripted(in_turn(Metadata=[brokers], ListTransactions=[holds("p.a", "other"), holds("p.b")]))
+    assert [one.transactional_id for one in client.list_transactions("p.")] == ["p.a", "p.b"]
+
+
+def test_a_transaction_that_begins_at_the_first_offset_is_open_and_a_broker_may_have_the_number_0() -> None:
+    """-1 is what DescribeProducers says of a producer without one."""
+    answers = in_turn(Metadata=[led_by(0)], DescribeProducers=[open_since(-1, 0)], ListOffsets=[stable_at(9)])
+    client, manager = scripted(answers)
+    assert [one.start_offset for one in client.open_transactions([PARTITION])] == [0]
+    assert ("DescribeProducers", 0) in manager.asked
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ended(51), errors.KafkaConnectionError("it was killed"), errors.UnknownBrokerIdError("1")],
+    ids=["asked again", "dead", "unknown"],
+)
+def test_X08_every_interruption_counts(trouble: Any) -> None:
+    """The mender waits anew after each: it may have been the restart of a coordinator."""
+    finding, turns = [coordinated_by(1)] * 9, [trouble, ended(0)] * 2
+    client, _ = scripted(in_turn(FindCoordinator=finding, EndTxn=turns))
+    seen = []
+    for _ in range(2):
+        client.end_transaction(PREPARED)
+        seen.append(client.interruptions)
+    assert seen == [1, 2]
+
+
+def test_an_id_is_coordinated_as_one_of_transactions() -> None:
+    sent: list[Any] = []
+    turns = in_turn(FindCoordinator=[coordinated_by(1)], EndTxn=[ended(0)])
+
+    def answer(request: Any, node: int | None) -> Any:
+        sent.append(request)
+        return turns(request, node)
+
+    client, _ = scripted(answer)
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+    assert (sent[0].key_type, sent[0].coordinator_keys) == (1, [PREPARED.transactional_id])
+    assert sent[1].committed is True
+
+
+def test_a_coordinator_that_cannot_be_asked_for_is_asked_for_again() -> None:
+    trouble = errors.KafkaConnectionError("it was killed")
+    client, _ = scripted(in_turn(FindCoordinator=[trouble, coordinated_by(1)], EndTxn=[ended(0)]))
+    assert client.end_transaction(PREPARED) is EndAnswer.ENDED
+
+
+@pytest.mark.parametrize(("name", "refused"), [("out", True), ("__transaction_state", False)])
+def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> None:
+    client, _ = scripted(
+        lambda _request, _node: SimpleNamespace(topics=[SimpleNamespace(name=name, error_code=29, partitions=[])])
+    )
+    if not refused:
+        assert client.leaders([name]) == {}
+        return
+    with pytest.raises(SinkRefused, match="not authorized"):
+        client.leaders([name])
+
+
+def test_topics_that_exist_have_ids_and_partitions() -> None:
+    there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
+    gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
+    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[there, gone]))
+    found = client.topics(["out", "gone"])
+    assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}

@@ -37,6 +37,13 @@ def test_limits_of_a_topic_follow_from_its_settings() -> None:
     assert derive_topic_limits({}) == TopicLimits()
 
 
+def test_limits_of_time_are_of_stamps_that_the_producer_makes() -> None:
+    settings = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "2000"}
+    stamped = derive_topic_limits({**settings, "message.timestamp.type": "LogAppendTime"})
+    assert (derive_topic_limits(settings).before_ms, derive_topic_limits(settings).after_ms) == (1000, 2000)
+    assert (stamped.before_ms, stamped.after_ms) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("kafka", "codec", "expected"),
     [

@@ -33,6 +33,8 @@ class Cluster:
         self.seats = {PART: Leader(1, 4), LOG: Leader(2, 7)}
         self.opened = [OPENED]
         self.refusal: Exception | None = None
+        self.state, self.epoch = CoordinatorState.COMPLETE_COMMIT, OPENED.producer_epoch
+        self.markers: list[tuple[OpenTransaction, int, bool]] = []
         self.asked: list[str] = []
         self.mender = Mender(self, "shop", self)
 
@@ -66,11 +68,11 @@ class Cluster:
         return [one for one in self.opened if one.partition in wanted]
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
-        return [TransactionListing(OWN, 9, CoordinatorState.COMPLETE_COMMIT)]
+        return [TransactionListing(OWN, 9, self.state)] if OWN.startswith(prefix) else []
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription:
         self.asked.append("coordinator")
-        return TransactionDescription(CoordinatorState.COMPLETE_COMMIT, 9, 5, 60_000, -1, frozenset())
+        return TransactionDescription(self.state, 9, self.epoch, 60_000, -1, frozenset())
 
     def known_coordinator(self, transactional_id: TransactionalId) -> int:
         return 2
@@ -79,6 +81,7 @@ class Cluster:
         self.asked.append("marker")
         if self.refusal is not None:
             raise self.refusal
+        self.markers.append((opened, epoch, commit))
         self.opened.remove(opened)
 
 
@@ -91,6 +94,33 @@ def test_X08_the_second_quiet_look_writes_the_marker_and_the_first_does_not() ->
     assert [one.verdict for one in second.mended] == [Verdict.COMMIT]
     assert not second.waiting
     assert cluster.asked == ["leaders", "partition", "coordinator", "partition", "leaders", "marker", "partition"]
+
+
+@pytest.mark.parametrize(
+    ("state", "raised", "commit"),
+    [
+        (CoordinatorState.COMPLETE_COMMIT, 0, True),
+        (CoordinatorState.COMPLETE_ABORT, 0, False),
+        (CoordinatorState.COMPLETE_ABORT, 1, False),
+        (CoordinatorState.EMPTY, 2, False),
+    ],
+)
+def test_X08_the_marker_says_how_the_coordinator_has_ended_it_with_the_coordinators_epoch(
+    state: CoordinatorState, raised: int, commit: bool
+) -> None:
+    cluster = Cluster()
+    cluster.state, cluster.epoch = state, OPENED.producer_epoch + raised
+    cluster.after(0)
+    (mended,) = cluster.after(RIPE_S).mended
+    assert cluster.markers == [(OPENED, cluster.epoch, commit)]
+    assert (mended.transactional_id, mended.coordinator) == (OWN, 2)
+
+
+def test_where_nothing_is_open_nothing_more_is_asked() -> None:
+    cluster = Cluster()
+    cluster.opened.clear()
+    cluster.after(0)
+    assert cluster.asked == ["leaders", "partition"]
 
 
 def test_X08_a_leader_that_moves_while_it_is_looked_puts_the_marker_off() -> None:

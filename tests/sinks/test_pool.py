@@ -82,3 +82,13 @@ def test_only_an_open_id_can_be_prepared(state: SlotState) -> None:
         pool.take()
     with pytest.raises(ValueError, match=f"a is {state.value}, not open"):
         pool.prepared(A, CheckpointId(2))
+
+
+def test_an_id_that_is_opened_anew_takes_no_records_meanwhile() -> None:
+    pool = IdPool([A])
+    pool.take()
+    pool.opened(A)
+    pool.reopening(A)
+    assert (pool.count(SlotState.OPENING), pool.count(SlotState.OPEN)) == (1, 0)
+    pool.opened(A)
+    assert pool.count(SlotState.OPEN) == 1

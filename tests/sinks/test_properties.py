@@ -8,7 +8,12 @@ from confluent_kafka import Producer
 from tidegate.ids import TransactionalId
 from tidegate.sinks.client_properties import REFUSED, derive_client_arguments
 from tidegate.sinks.errors import SinkRefused
-from tidegate.sinks.producer_properties import TRANSACTION_LINGER_MS, derive_producer_properties, fit_batches
+from tidegate.sinks.producer_properties import (
+    LARGE_MESSAGE_BYTES,
+    TRANSACTION_LINGER_MS,
+    derive_producer_properties,
+    fit_batches,
+)
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
 IDENTITY = TransactionalId("p.s.0.1.0")
@@ -46,6 +51,20 @@ def test_nothing_outlives_its_transaction(timeout_ms: int) -> None:
 def test_a_queue_holds_several_of_the_largest_messages() -> None:
     large = {**SERVERS, "message.max.bytes": str(10 << 20)}
     assert int(derive_producer_properties(large, IDENTITY, 60_000)["queue.buffering.max.kbytes"]) == 40 << 10
+    own = {**large, "queue.buffering.max.kbytes": "77777"}
+    assert derive_producer_properties(own, IDENTITY, 60_000)["queue.buffering.max.kbytes"] == "77777"
+
+
+@pytest.mark.parametrize(("size", "larger"), [(LARGE_MESSAGE_BYTES - 1, False), (2 * LARGE_MESSAGE_BYTES, True)])
+def test_the_queue_grows_from_large_messages_on(size: int, larger: bool) -> None:
+    properties = derive_producer_properties({**SERVERS, "message.max.bytes": str(size)}, IDENTITY, 60_000)
+    usual = derive_producer_properties(SERVERS, IDENTITY, 60_000).get("queue.buffering.max.kbytes")
+    assert (properties.get("queue.buffering.max.kbytes") != usual) is larger
+
+
+def test_a_time_limit_of_the_user_does_not_outlive_the_transaction_either() -> None:
+    properties = derive_producer_properties({**SERVERS, "delivery.timeout.ms": "90000"}, IDENTITY, 60_000)
+    assert properties["delivery.timeout.ms"] == "60000"
 
 
 @pytest.mark.parametrize(("limit", "size"), [(None, "5000"), (20_000, "5000"), (1000, "1000"), (0, "1")])

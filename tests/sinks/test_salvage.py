@@ -84,6 +84,11 @@ def test_every_lost_transaction_is_compared() -> None:
         decide_order([lost(committable(5)), lost(committable(4))], [committable(5, (3,)), committable(5)])
 
 
+def test_every_committed_transaction_is_compared() -> None:
+    with pytest.raises(TransactionLost, match="checkpoint 5 of the same sink"):
+        decide_order([lost(committable(4))], [committable(5, sink="other"), committable(3), committable(5)])
+
+
 @pytest.mark.parametrize(
     ("found", "complete"),
     [
@@ -117,12 +122,13 @@ def test_a_sink_whose_topic_was_changed_gets_one_per_topic() -> None:
     groups = derive_groups(order(committable(4), committable(5, topic="new")))
     assert [group.topic for group in groups] == ["new", "out"]
     assert len({group.name.transactional_id for group in groups}) == 2
+    assert [(group.name.subtask, group.name.pool_slot - SALVAGE_SLOT) for group in groups] == [(0, 0), (0, 1)]
 
 
 def test_salvage_ids_are_ours_of_this_attempt_and_never_a_sinks() -> None:
     (group,) = derive_groups(order(committable(4)))
     assert derive_name(group.name.transactional_id) == group.name
-    assert group.name.attempt == 3
+    assert (group.name.attempt, group.name.journal) == (3, order().journal)
     assert group.name.pool_slot >= SALVAGE_SLOT > POOL_SIZE_MAX
 
 

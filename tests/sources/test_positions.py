@@ -109,3 +109,9 @@ def test_positions_only_grow_and_never_pass_the_end(events: list[dict[TopicParti
         assert all(before[part] <= offset <= end for part, offset in positions.next_offsets.items())
         before = dict(positions.next_offsets)
     assert positions.finished == all(offset == end for offset in before.values())
+
+
+def test_records_up_to_an_end_do_not_cross_it_and_an_unbounded_read_has_none() -> None:
+    bounded = Positions(NAME, {P0: 3, P1: 3}, {P0: 5, P1: 9})
+    assert [bounded.crosses_end({P0: first, P1: 9}) for first in (5, 6)] == [False, True]
+    assert not Positions(NAME, {P0: 3}).crosses_end({P0: 1000})

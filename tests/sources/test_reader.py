@@ -85,7 +85,13 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pyt
         assert line.startswith("source orders: no answer from its brokers for 4 s: ")
         outage.end()
         outage.end()
-    assert told(caplog)[1:] == ["source orders: its brokers answer again, after 60 s"]
+        assert told(caplog)[1:] == ["source orders: its brokers answer again, after 60 s"]
+        for seconds in (70.0, 75.0):
+            clock.now = 100.0 + seconds
+            outage.on_error(DOWN)
+    assert told(caplog)[2].startswith("source orders: no answer from its brokers for 5 s: "), (
+        "the next one is told, too"
+    )
 
 
 def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second(

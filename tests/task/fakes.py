@@ -138,6 +138,7 @@ class FakeTotals:
         self.seen: list[Row] = []
         self.told: list[tuple[object, ...]] = []
         self.full = False
+        self.builds_on: tuple[StateHandle, ...] = ()
         self._trace = trace
 
     def restore(self, rows: Iterable[Row]) -> None:
@@ -158,7 +159,7 @@ class FakeTotals:
         self._trace.add("capture")
         self.full = full
         held = list(self.seen)
-        return Capture(lambda: [msgspec.json.encode(held)])
+        return Capture(lambda: [msgspec.json.encode(held)], self.builds_on)
 
     def stored(self, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
         self.told.append(("stored", checkpoint, *(file.path for file in files)))

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 
 import polars as pl
 
 from tidegate.task.elements import Batch
 
-ALL_TYPES: dict[str, pl.Series] = {
-    "boolean": pl.Series([True, None, False]),
-    "tinyint": pl.Series([-128, None, 127], dtype=pl.Int8),
-    "smallint": pl.Series([-32768, None, 32767], dtype=pl.Int16),
-    "int": pl.Series([-(2**31), None, 2**31 - 1], dtype=pl.Int32),
-    "bigint": pl.Series([-(2**63), None, 2**63 - 1], dtype=pl.Int64),
-    "float": pl.Series([1.5, None, float("inf")], dtype=pl.Float32),
-    "double": pl.Series([float("nan"), None, -0.0], dtype=pl.Float64),
-    "string": pl.Series(["", None, "größer \U0001f600"]),
-    "binary": pl.Series([b"", None, b"\x00\xff"]),
-    "date": pl.Series([date(1969, 12, 31), None, date(9999, 12, 31)]),
-    "timestamp": pl.Series([datetime(2026, 1, 1, tzinfo=UTC), None, datetime(1, 1, 1, tzinfo=UTC)]).cast(
+ALL_TYPES: dict[str, Callable[[], pl.Series]] = {
+    "boolean": lambda: pl.Series([True, None, False]),
+    "tinyint": lambda: pl.Series([-128, None, 127], dtype=pl.Int8),
+    "smallint": lambda: pl.Series([-32768, None, 32767], dtype=pl.Int16),
+    "int": lambda: pl.Series([-(2**31), None, 2**31 - 1], dtype=pl.Int32),
+    "bigint": lambda: pl.Series([-(2**63), None, 2**63 - 1], dtype=pl.Int64),
+    "float": lambda: pl.Series([1.5, None, float("inf")], dtype=pl.Float32),
+    "double": lambda: pl.Series([float("nan"), None, -0.0], dtype=pl.Float64),
+    "string": lambda: pl.Series(["", None, "größer \U0001f600"]),
+    "binary": lambda: pl.Series([b"", None, b"\x00\xff"]),
+    "date": lambda: pl.Series([date(1969, 12, 31), None, date(9999, 12, 31)]),
+    "timestamp": lambda: pl.Series([datetime(2026, 1, 1, tzinfo=UTC), None, datetime(1, 1, 1, tzinfo=UTC)]).cast(
         pl.Datetime("us", "UTC")
     ),
-    "array": pl.Series([[1, None], None, []], dtype=pl.List(pl.Int64)),
-    "nested": pl.Series([[["a"], []], None, [None]], dtype=pl.List(pl.List(pl.String))),
-    "struct": pl.Series(
+    "array": lambda: pl.Series([[1, None], None, []], dtype=pl.List(pl.Int64)),
+    "nested": lambda: pl.Series([[["a"], []], None, [None]], dtype=pl.List(pl.List(pl.String))),
+    "struct": lambda: pl.Series(
         [{"a": 1, "b": "x"}, None, {"a": None, "b": None}], dtype=pl.Struct({"a": pl.Int32, "b": pl.String})
     ),
-    "void": pl.Series([None, None, None], dtype=pl.Null),
+    "void": lambda: pl.Series([None, None, None], dtype=pl.Null),
 }
-"""One column per column type of a pipeline, NULL and extreme values included."""
+"""One column per column type of a pipeline, NULL and extreme values included. Made when asked for: an import that
+starts the threads of Polars leaves them dead in whatever is forked afterwards (`make mutants`)."""
 
 
 def batch_of(frame: pl.DataFrame) -> Batch:

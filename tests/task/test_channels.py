@@ -101,6 +101,9 @@ def test_credit_is_granted_anew_from_a_quarter_on() -> None:
     assert channel.take_credit() == 0
     channel.pop()
     assert [channel.take_credit(), channel.take_credit()] == [quarter, 0]
+    channel.push(Batch(numbers(1), quarter - 1))
+    channel.pop()
+    assert channel.take_credit() == 0, "what was granted is not granted again"
 
 
 @pytest.mark.parametrize("size", [5, 1000])
@@ -146,6 +149,19 @@ def test_a_sender_without_credit_waits_until_it_is_granted_some() -> None:
     assert link.sent_bytes >= link.granted_bytes
     link.output.grant(link.sent_bytes)
     assert link.output.take() is not None
+
+
+def test_credit_that_is_granted_in_parts_adds_up() -> None:
+    output = RemoteOutput(0, credit_bytes=1)
+    for tag in range(2):
+        output.emit(batch_of(numbers(tag)))
+    first = output.take()
+    assert first is not None
+    overdraft = len(first[2]) - 1
+    output.grant(overdraft)
+    assert output.take() is None
+    output.grant(1)
+    assert output.take() is not None
 
 
 def test_a_sender_exceeds_its_credit_by_less_than_one_frame() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.coordinator.values import handle
 from tests.task.small_rigs import batch
 from tests.task.topologies import MAX_PARALLELISM, parallel_plan, shuffle_plan
 from tidegate.coordinator.types import StateKind
@@ -21,6 +22,8 @@ from tidegate.task.inflight import (
     derive_edge_names,
     derive_shapes,
     read_inflight,
+    read_replay,
+    refuse_other_edges,
 )
 from tidegate.task.wire import encode_element
 
@@ -51,8 +54,45 @@ def test_B50_only_rows_of_the_wanted_key_groups_are_taken() -> None:
     assert sorted(parts[0] + parts[1]) == list(range(50))
 
 
+def test_B50_every_row_is_in_exactly_one_part_of_the_key_groups() -> None:
+    data = capture(batch(*((k, k) for k in range(200)))).encode()
+    parts = [numbers(read_inflight("f", data, SHAPES, range(first, first + 8))) for first in range(0, 128, 8)]
+    assert sorted(n for part in parts for n in part) == list(range(200))
+
+
 def test_rows_of_other_edges_are_left_alone() -> None:
     assert read_inflight("f", capture(batch((1, 1))).encode(), {}, ALL) == []
+
+
+def test_rows_behind_those_of_another_edge_are_taken() -> None:
+    other = msgspec.structs.replace(SHAPES[0], name="other -> total")
+    both = InflightCapture(StateKind.INPUT, {**SHAPES, 5: other}, [(0, batch((1, 1))), (5, batch((1, 2)))])
+    assert numbers(read_inflight("f", both.encode(), {5: other}, ALL)) == [2]
+
+
+def test_B50_what_receivers_had_is_replayed_before_what_senders_had_and_other_edges_are_not_read() -> None:
+    files = {"a": capture(batch((1, 3))).encode(), "b": capture(batch((1, 1))).encode()}
+    names = (SHAPES[0].name,)
+    handles = [
+        msgspec.structs.replace(handle(1, path=path), kind=kind, edges=edges)
+        for path, kind, edges in (
+            ("a", StateKind.OUTPUT, names),
+            ("b", StateKind.INPUT, names),
+            ("of another edge", StateKind.INPUT, ("other -> total",)),
+        )
+    ]
+    pieces = read_replay(handles, lambda one: files[one.path], SHAPES, ALL)
+    assert numbers(pieces) == [1, 3]
+    none = [key for key in range(MAX_PARALLELISM) if key not in key_group_of(batch((1, 1)).frame, ("k",), 128)]
+    assert read_replay(handles, lambda one: files[one.path], SHAPES, range(none[0], none[0] + 1)) == []
+
+
+def test_an_edge_that_has_changed_is_refused_by_the_header_alone() -> None:
+    data = capture(batch((1, 1))).encode()
+    refuse_other_edges("f", data, SHAPES)
+    changed = msgspec.structs.replace(SHAPES[0], columns=(*SHAPES[0].columns, ("more", STRING)))
+    with pytest.raises(InflightUnreadable, match=r"f holds rows in flight on .* with columns \(\w+ \w+"):
+        refuse_other_edges("f", data, {0: changed})
 
 
 def test_an_edge_is_known_by_its_name_whatever_its_index_is_now() -> None:
@@ -74,7 +114,7 @@ def test_columns_that_have_changed_are_refused_with_the_way_out() -> None:
     assert not caught.value.retriable
 
 
-@pytest.mark.parametrize("cut", [3, 12, 60, -1])
+@pytest.mark.parametrize("cut", [7, 3, 12, 60, -1])
 def test_a_truncated_file_is_refused(cut: int) -> None:
     with pytest.raises(InflightUnreadable, match=r"^f |of f "):
         read_inflight("f", capture(batch((1, 1))).encode()[:cut], SHAPES, ALL)
@@ -120,7 +160,10 @@ def test_the_senders_part_is_a_file_of_its_own() -> None:
     recording = Recording((), {})
     recording.expect((0, 1))
     recording.overtaken((0, 1), [encode_element(batch((1, 1)))[1]])
-    assert [side.kind for side in recording.captures(SHAPES)] == [StateKind.OUTPUT]
+    recording.overtaken((0, 2), [encode_element(batch((2, 2)))[1]])
+    (side,) = recording.captures(SHAPES)
+    assert side.kind is StateKind.OUTPUT
+    assert numbers(read_inflight("f", side.encode(), SHAPES, ALL)) == [1, 2]
 
 
 def test_nothing_in_flight_makes_no_file() -> None:

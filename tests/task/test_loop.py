@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.coordinator.values import handle
 from tests.task.fakes import ATTEMPT, FakeFilter, RowFailure, VirtualClock, frame_of
 from tests.task.rig import Rig
 from tests.task.small_rigs import STALE, barrier, batch, controls, one_chain, receiver, totals, turn
@@ -18,6 +19,7 @@ from tests.task.topologies import (
     totals_node,
     vertex,
 )
+from tidegate.coordinator.types import StateHandle
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.task.barriers.handler import AbortReason
@@ -104,6 +106,27 @@ def test_an_abandoned_checkpoint_is_never_acknowledged_and_the_next_one_is() -> 
     rig.trigger(2)
     rig.settle()
     assert len(rig.acks(2)) == 1
+
+
+@pytest.mark.parametrize("before", [(), (handle(1),)])
+def test_F28_the_upload_of_an_increment_is_known_as_one(before: tuple[StateHandle, ...]) -> None:
+    """Read as a whole snapshot, it would be all that is left of the state."""
+    rig = receiver()
+    totals(rig).builds_on = before
+    for sender in (0, 1):
+        rig.slots[0].inputs[sender, 0].push(barrier(2))
+    turn(rig, 2)
+    assert [job.increment for job in rig.slots[0].jobs] == [bool(before)]
+
+
+def test_a_barrier_is_taken_although_there_is_no_room_for_the_rows_of_another_channel() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.sinks["write"].room = 0
+    slot.inputs[0, 0].push(batch((1, 1)))
+    slot.inputs[1, 0].push(barrier(1))
+    turn(rig, 2)
+    assert [len(slot.inputs[sender, 0]) for sender in (0, 1)] == [1, 0]
 
 
 def test_abandoning_releases_the_channels_that_wait_for_it() -> None:
@@ -401,7 +424,7 @@ def test_what_a_slot_sends_survives_its_encoding() -> None:
 def test_C37_new_partitions_reach_their_source_only_and_those_of_another_attempt_nobody() -> None:
     rig = one_chain()
     slot = rig.slots[0]
-    partition = TopicPartition("orders", 7)
-    for attempt, source in ((STALE, "read"), (ATTEMPT, "another"), (ATTEMPT, "read")):
-        slot.loop.on_partitions(AddPartitions(attempt, OperatorName(source), (partition,)))
-    assert slot.sources["read"].added == [partition]
+    for attempt, source, index in ((STALE, "read", 5), (ATTEMPT, "another", 6), (ATTEMPT, "read", 7)):
+        order = AddPartitions(attempt, OperatorName(source), (TopicPartition("orders", index),))
+        slot.loop.on_partitions(order)
+    assert slot.sources["read"].added == [TopicPartition("orders", 7)]

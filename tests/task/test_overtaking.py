@@ -190,3 +190,22 @@ def test_B47_arrivals_are_told_in_order_when_they_are_in_the_queue() -> None:
     for element in (batch((1, 1)), barrier(1)):
         channel.push(element)
     assert told == [(1, 1), ("unaligned 1", 2)]
+
+
+def test_B49_barriers_with_limits_overtake_one_after_the_other_and_none_is_waited_for_any_more() -> None:
+    output = output_with(1, barrier(1, 10), 2, barrier(2, 100))
+    output.on_time(1000)
+    assert (overtaken(output, 1), output.next_deadline_ms) == (None, 1010)
+    output.on_time(1010)
+    assert (overtaken(output, 1), overtaken(output, 2), output.next_deadline_ms) == ([1], None, 1100)
+    output.on_time(1100)
+    assert (overtaken(output, 2), output.next_deadline_ms) == ([1, 2], None)
+    assert sent(output) == ["unaligned 1", "unaligned 2", 1, 2]
+
+
+def test_B49_a_barrier_that_has_left_in_time_has_no_deadline_any_more() -> None:
+    output = output_with(barrier(1, 10))
+    deadlines = [output.next_deadline_ms]
+    assert sent(output) == ["barrier 1"]
+    assert overtaken(output, 1) == []
+    assert [*deadlines, output.next_deadline_ms] == [0, None]

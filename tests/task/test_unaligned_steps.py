@@ -198,6 +198,15 @@ def test_B09_B10_a_cancellation_during_a_recording_is_declined_with_its_reason()
     assert not rig.acks(1)
 
 
+def test_B09_an_upload_that_fails_behind_a_cancellation_declines_nothing_more() -> None:
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(overtaking(1))
+    slot.inputs[1, 0].push(CancelMarker(CheckpointId(1)))
+    rig.upload(slot, error="disk full")
+    assert [each.reason for each in rig.declines()] == [AbortReason.CANCELLED_UPSTREAM]
+
+
 def test_B11_leftovers_of_an_older_checkpoint_are_cancelled_before_the_new_barrier_leaves() -> None:
     plan = plan_of(
         2,
@@ -233,6 +242,17 @@ def test_F27_an_abandoned_recording_leaves_nothing_and_its_files_are_named_for_d
         slot.inputs[sender, 0].push(overtaking(2))
     uploaded(rig)
     assert len(rig.acks(2)) == 1
+
+
+def test_B50_files_of_rows_in_flight_name_their_edges() -> None:
+    """A file without them would not be read at the next restore."""
+    rig = receiver()
+    slot = rig.slots[0]
+    slot.inputs[0, 0].push(batch((1, 1)))
+    for sender in (0, 1):
+        slot.inputs[sender, 0].push(overtaking(1))
+    turn(rig, 1)
+    assert [job.edges for job in slot.jobs if job.kind is StateKind.INPUT] == [("read -> total",)]
 
 
 def test_a_failed_upload_of_rows_in_flight_declines_the_checkpoint_once() -> None:

@@ -49,7 +49,7 @@ def test_C34_control_elements_survive_the_wire(control: Control) -> None:
 
 @pytest.mark.parametrize("name", ALL_TYPES)
 def test_a_column_of_every_type_survives_the_wire(name: str) -> None:
-    frame = pl.DataFrame({name: ALL_TYPES[name]})
+    frame = pl.DataFrame({name: ALL_TYPES[name]()})
     received = round_trip(batch_of(frame))
     assert isinstance(received, Batch)
     assert received.frame.schema == frame.schema
@@ -58,7 +58,7 @@ def test_a_column_of_every_type_survives_the_wire(name: str) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3])
 def test_a_batch_of_all_types_survives_the_wire(rows: int) -> None:
-    frame = pl.DataFrame(ALL_TYPES).head(rows)
+    frame = pl.DataFrame({name: make() for name, make in ALL_TYPES.items()}).head(rows)
     received = round_trip(batch_of(frame))
     assert isinstance(received, Batch)
     assert received.frame.schema == frame.schema
@@ -121,6 +121,12 @@ def test_frames_come_out_whole_and_in_order_however_the_bytes_are_cut(frames: li
         received += list(reader.feed(memoryview(stream)[at : at + step]))
         at, turn = at + step, turn + 1
     assert received == frames
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_frames_of_every_kind_are_read(kind: Kind) -> None:
+    (frame,) = FrameReader().feed(b"".join(write_frame(kind, 3, 4, b"body")))
+    assert (frame.kind, frame.channel, frame.sequence, frame.body) == (kind, 3, 4, b"body")
 
 
 def test_an_unfinished_frame_yields_nothing() -> None:

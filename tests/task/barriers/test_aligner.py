@@ -313,3 +313,9 @@ def test_abandoned_checkpoints_are_forgotten_when_a_newer_one_comes() -> None:
         aligner.on_abandoned(CheckpointId(checkpoint))
     aligner.on_barrier(0, barrier(3), 0)
     assert aligner._abandoned._ids == {4}
+
+
+def test_B40_giving_up_an_older_checkpoint_releases_nothing() -> None:
+    aligner = running()
+    assert aligner.on_abandoned(CheckpointId(6)) == []
+    assert blocked(aligner) == [0]

@@ -236,3 +236,26 @@ def test_B20_beyond_the_bound_the_oldest_waiting_one_is_given_up() -> None:
     subtask = Subtask()
     said = [subtask.arrive(0, checkpoint, ALIGNED) for checkpoint in range(1, CHECKPOINTS_TRACKED_MAX + 2)]
     assert said[-1] == ["subsumed 1"]
+
+
+def test_B11_all_that_a_channel_skips_are_told() -> None:
+    subtask = Subtask()
+    subtask.arrive(0, 1, 1000)
+    subtask.arrive(0, 2, 1000)
+    assert subtask.arrive(1, 3, 1000) == ["subsumed 1", "subsumed 2"]
+
+
+def test_B49_the_shortest_limit_of_its_barriers_counts() -> None:
+    subtask = Subtask(3)
+    subtask.arrive(0, 1, 100)
+    subtask.arrive(1, 1, 1000)
+    assert subtask.wait(100) == ["overtake 1"]
+
+
+def test_F27_a_complete_checkpoint_that_is_abandoned_is_forgotten_before_the_next_one() -> None:
+    subtask = Subtask()
+    subtask.arrive(0, 1, UNALIGNED)
+    subtask.arrive(1, 1, UNALIGNED)
+    subtask.abandon(1)
+    assert subtask.arrive(0, 2, UNALIGNED) == ["overtake 2"]
+    assert subtask.arrive(1, 2, UNALIGNED) == ["received 2"]

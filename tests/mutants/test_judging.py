@@ -1,0 +1,36 @@
+"""What was judged is about code that is still there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants.judging import JUDGED, find_unjudged, read_judged
+from tests.mutants.work import NOT_CALLED, ROOMS, ROOT, Mutant
+
+SURVIVOR = Mutant("1", "task.loop", "Loop.run", "survived", "a < b", "a <= b")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_judged_lines_stand_in_their_modules(room: str) -> None:
+    lost = []
+    for name in read_judged(room):
+        place, _, change = name.partition(": ")
+        module, old = place.split()[0], change.partition("  =>")[0]
+        source = (ROOT / "tidegate" / f"{module.replace('.', '/')}.py").read_text()
+        if old not in {"*", NOT_CALLED} and " ".join(old.split()) not in " ".join(source.split()):
+            lost.append(name)
+    assert lost == []
+
+
+def test_every_file_of_judged_ones_is_of_a_room_and_begins_with_a_reason() -> None:
+    for file in JUDGED.iterdir():
+        assert file.stem in ROOMS
+        assert file.read_text()[0].isalpha()
+
+
+def test_a_mutant_keeps_its_judgement_when_lines_move_and_loses_it_when_they_change() -> None:
+    assert find_unjudged([SURVIVOR], {SURVIVOR.name}) == []
+    other = Mutant("2", "task.loop", "Loop.run", "survived", "a < c", "a <= c")
+    assert find_unjudged([SURVIVOR, other], {SURVIVOR.name}) == [other]
+    assert find_unjudged([SURVIVOR, other], {SURVIVOR.any_name}) == []
+    assert find_unjudged([Mutant("3", "task.loop", "Loop.run", "killed")], set()) == []
