@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+from tests.waiting import PATIENCE_S
 from tidegate.daemon.cli import run_command
 from tidegate.daemon.spark import SparkHost
 
@@ -40,12 +41,14 @@ def tidegate(*arguments: object, environ: Mapping[str, str] | None = None) -> En
     out, everything = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_process_of_its_own(environ or {}))
+        stack.enter_context(_deadline(PATIENCE_S))
         stack.enter_context(contextlib.redirect_stdout(_Both(out, everything)))
         stack.enter_context(contextlib.redirect_stderr(everything))
         try:
             code = run_command([str(argument) for argument in arguments])
         except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+            assert isinstance(ended.code, int), f"{ended.code}\n{everything.getvalue()[-4000:]}"
+            code = ended.code
     return Ended(code, everything.getvalue(), out.getvalue())
 
 
@@ -83,6 +86,22 @@ def _process_of_its_own(environ: Mapping[str, str]) -> Iterator[None]:
         logging.captureWarnings(capture=False)
         for number, handler in signals.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _deadline(timeout_s: float) -> Iterator[None]:
+    """A start that retries for ever in place of a refusal fails: asyncio passes SystemExit on from wherever it is."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise SystemExit(f"the command has not ended within {timeout_s:g} s")
+
+    handler = signal.signal(signal.SIGALRM, end)
+    left = signal.setitimer(signal.ITIMER_REAL, timeout_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *left)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def refused(file: Path, *options: object, environ: Mapping[str, str] | None = None) -> str:
