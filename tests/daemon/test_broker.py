@@ -54,7 +54,9 @@ def test_records_written_are_read_back(broker: SessionBroker, topics: TopicMaker
     assert read(broker.bootstrap, topic, 3) == [b"1", b"2", b"3"]
 
 
-def test_kill_keeps_port_and_acknowledged_records(own_broker: BrokerMaker) -> None:
+def test_kill_keeps_port_and_acknowledged_records_and_a_second_object_on_the_directory_continues_it(
+    own_broker: BrokerMaker,
+) -> None:
     broker = own_broker()
     address = broker.bootstrap
     broker.create_topics({"orders": 1})
@@ -65,19 +67,13 @@ def test_kill_keeps_port_and_acknowledged_records(own_broker: BrokerMaker) -> No
     assert broker.bootstrap == address
     write(address, "orders", [b"after"])
     assert read(address, "orders", 2) == [b"before", b"after"]
+    broker.stop()
+    with DevelopmentBroker(broker.directory) as second:
+        assert second.bootstrap == address
+        assert read(address, "orders", 2) == [b"before", b"after"]
 
 
-def test_second_object_on_the_directory_continues_it(own_broker: BrokerMaker) -> None:
-    first = own_broker()
-    first.create_topics({"orders": 1})
-    write(first.bootstrap, "orders", [b"1"])
-    first.stop()
-    with DevelopmentBroker(first.directory) as second:
-        assert second.bootstrap == first.bootstrap
-        assert read(second.bootstrap, "orders", 1) == [b"1"]
-
-
-def test_paused_broker_does_not_answer_until_resumed(own_broker: BrokerMaker) -> None:
+def test_a_paused_broker_does_not_answer_until_resumed_and_can_be_stopped(own_broker: BrokerMaker) -> None:
     broker = own_broker()
     broker.pause()
     state = Path(f"/proc/{broker.pid}/stat")
@@ -86,17 +82,15 @@ def test_paused_broker_does_not_answer_until_resumed(own_broker: BrokerMaker) ->
         broker.wait_ready(timeout_s=0.2)
     broker.resume()
     broker.wait_ready(timeout_s=60)
-
-
-def test_paused_broker_can_be_stopped(own_broker: BrokerMaker) -> None:
-    broker = own_broker()
     broker.pause()
     broker.stop()
     assert broker.pid is None
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_transaction_version_is_the_cluster_feature(own_broker: BrokerMaker, version: int) -> None:
+def test_a_broker_has_the_transaction_version_and_listens_on_the_loopback_interface_only(
+    own_broker: BrokerMaker, version: int
+) -> None:
     broker = own_broker(transaction_version=version)
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     try:
@@ -104,10 +98,14 @@ def test_transaction_version_is_the_cluster_feature(own_broker: BrokerMaker, ver
     finally:
         admin.close()
     assert feature["finalized"] == (version, version)
+    assert broker.pid is not None
+    listening = addresses(broker.pid)
+    assert listening
+    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
-def test_listens_on_the_loopback_interface_only(own_broker: BrokerMaker) -> None:
-    pid = own_broker().pid
+def addresses(pid: int) -> set[str]:
+    """Where a process listens, as /proc writes it."""
     sockets = set()
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # the broker opens and closes files all the time
@@ -117,10 +115,7 @@ def test_listens_on_the_loopback_interface_only(own_broker: BrokerMaker) -> None
         for name in ("tcp", "tcp6")
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
     ]
-    listening = {row[1].split(":")[0] for row in table if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
-    loopback = {"0100007F", "0000000000000000FFFF00000100007F"}
-    assert listening
-    assert listening <= loopback
+    return {row[1].split(":")[0] for row in table if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
 def test_broker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:

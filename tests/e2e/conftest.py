@@ -16,7 +16,7 @@ from tests.support.rig import Rig
 class RigMaker(Protocol):
     """`make_rig()` uses the session's broker, `make_rig(broker=own_broker())` another."""
 
-    def __call__(self, *, broker: Any = None, seed: int = 1, rate: float = 2000.0, **overrides: Any) -> Rig: ...
+    def __call__(self, *, broker: Any = None, seed: int = 1, rate: float = 500.0, **overrides: Any) -> Rig: ...
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def make_rig(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RigMake
     with ExitStack() as stack:
         made: list[Rig] = []
 
-        def make(*, broker: Any = None, seed: int = 1, rate: float = 2000.0, **overrides: Any) -> Rig:
+        def make(*, broker: Any = None, seed: int = 1, rate: float = 500.0, **overrides: Any) -> Rig:
             chosen = broker
             if chosen is None:
                 session: SessionBroker = request.getfixturevalue("broker")

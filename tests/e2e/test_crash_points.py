@@ -44,38 +44,37 @@ def listed_states(rig: Rig) -> list[CoordinatorState]:
     return [one.state for one in found if one is not None]
 
 
-@pytest.mark.parametrize(
-    ("point", "decided", "left_open"),
-    [
-        ("before-append", False, "none"),
-        ("half-committed", True, "some"),
-    ],
-)
-def test_F01_a_crash_inside_a_commit_is_made_whole_by_the_next_daemon(
-    make_rig: RigMaker, point: str, decided: bool, left_open: str
+def check_made_whole(daemon: DaemonProcess, checkpoint: int, transactions: int) -> None:
+    """It goes on from this checkpoint, when all that was decided is committed."""
+    daemon.wait_for(rf"checkpoint {checkpoint}: its {transactions} transactions are committed")
+    assert restored_checkpoint(daemon.text()) == checkpoint
+
+
+def test_F01_C32_crashes_inside_commits_and_inside_a_recovery_are_made_whole_by_the_next_daemon(
+    make_rig: RigMaker,
 ) -> None:
-    """The third checkpoint with records is hit; what the journal holds then is committed, and is what is restored."""
+    """The third checkpoint with records is hit, before its decision and behind it; then the recovery from the latter.
+
+    What the journal holds is committed, and is what is restored. All other points are passed in one process:
+    tests/sinks/test_salvage_crash_points.py.
+    """
     rig = loaded(make_rig(seed=21))
-    crashed = crash(rig, point, 3)
-    open_ones = [state is CoordinatorState.ONGOING for state in listed_states(rig)]
-    assert open_ones, "the journal lists no transaction"
-    assert {"none": not any(open_ones), "some": 0 < sum(open_ones) < len(open_ones)}[left_open]
-    daemon = rig.daemon().start().wait_running()
-    newest, restored = completed_checkpoints(crashed.text())[-1], restored_checkpoint(daemon.text())
-    assert restored > newest if decided else restored == newest
-    daemon.wait_for(rf"checkpoint {restored}: its {len(open_ones)} transactions are committed")
-    rig.finish(daemon)
+    undecided = crash(rig, "before-append", 3)
+    states = listed_states(rig)
+    assert states, "the journal lists no transaction"
+    assert CoordinatorState.ONGOING not in states
 
+    halved = crash(rig, "half-committed", 3)
+    check_made_whole(halved, completed_checkpoints(undecided.text())[-1], len(states))
+    states = listed_states(rig)
+    assert 0 < states.count(CoordinatorState.ONGOING) < len(states)
+    decided = read_journal(rig.pipeline.directory).newest_checkpoint
+    assert decided is not None
+    assert decided.id > completed_checkpoints(halved.text())[-1]
 
-def test_C32_a_recovery_that_crashes_is_recovered_in_turn(make_rig: RigMaker) -> None:
-    """Decided, not committed; the next daemon dies when it has taken over, the one after it when it has committed."""
-    rig = loaded(make_rig(seed=22))
-    first = crash(rig, "after-append", 2)
     crash(rig, "after-takeover", 1)
-    crash(rig, "after-commit", 1)
     daemon = rig.daemon().start().wait_running()
-    restored = restored_checkpoint(daemon.text())
-    assert restored > max(completed_checkpoints(first.text()), default=0)
+    check_made_whole(daemon, decided.id, len(states))
     rig.finish(daemon)
 
 

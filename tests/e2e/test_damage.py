@@ -39,14 +39,6 @@ def stopped(rig: Rig, **overrides: Any) -> Rig:
     return rig
 
 
-def refused(rig: Rig, **overrides: Any) -> str:
-    """The log of a start that is refused with exit code 4."""
-    daemon = rig.daemon(**overrides).start()
-    assert daemon.wait() == 4, daemon.text()[-3000:]
-    assert "Traceback" not in daemon.text()
-    return daemon.text()
-
-
 @pytest.fixture(scope="module")
 def ended_once(broker: SessionBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     with Rig(broker, tmp_path_factory.mktemp("ended"), seed=41) as rig:
@@ -68,7 +60,7 @@ def test_F18_a_damaged_journal_entry_is_refused_with_its_name(
 ) -> None:
     newest = max((checkpoints / "journal").glob("*.json"))
     damage(newest)
-    assert f"journal/{newest.name}" in refused(ended_once, directory=checkpoints)
+    assert f"journal/{newest.name}" in ended_once.refused(directory=checkpoints)
 
 
 @DAMAGES
@@ -79,7 +71,7 @@ def test_F18_a_damaged_state_file_is_refused_with_its_name(
     files = sorted((checkpoints / "state").glob("*/*.state"))
     for file in files:
         damage(file)
-    text = refused(ended_once, directory=checkpoints)
+    text = ended_once.refused(directory=checkpoints)
     assert any(f"{file.parent.name}/{file.name}" in text for file in files)
     assert "no other checkpoint is whole" in text
 
@@ -97,7 +89,7 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
     file = checkpoints / listed
     right = file.read_bytes()
     flip_a_bit(file)
-    text = refused(ended_once, directory=checkpoints)
+    text = ended_once.refused(directory=checkpoints)
     assert f"{file.parent.name}/{file.name}" in text
     others = derive_candidates(journal)
     whole = [one.checkpoint.id for one in others if listed not in {state.path for state in one.checkpoint.states}]
@@ -115,7 +107,7 @@ def test_F04_a_start_against_another_cluster_is_refused(
 ) -> None:
     other = own_broker()
     other.create_topics(dict.fromkeys(ended_once.topic.values(), 4))
-    log = refused(ended_once, directory=checkpoints, bootstrap=other.bootstrap)
+    log = ended_once.refused(directory=checkpoints, bootstrap=other.bootstrap)
     assert "`bootstrap.servers` leads to cluster" in log
 
 
@@ -129,7 +121,7 @@ def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids
     admin = AdminClient({"bootstrap.servers": ended.broker.bootstrap})
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
     create_again(ended, topic)
-    log = refused(ended)
+    log = ended.refused()
     assert f"topic {topic} was deleted and created again" in log
     assert before in log
     assert topic_id(ended) in log

@@ -1,4 +1,4 @@
-"""A topic of a running pipeline gets partitions, or is replaced by another one of its name."""
+"""Where a pipeline begins to read is fixed before its first record; its topic gets partitions, or is replaced."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from tests.e2e.conftest import RigMaker
+from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import frozen, kill
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
+from tidegate.daemon.demo.verify import read_topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
+READ = re.compile(r"tidegate_records_in_total\{.*\} [1-9]")
 FOUND = r"reads new partitions from their begin: "
 
 
@@ -27,47 +30,62 @@ def mirrored(rig: Rig) -> dict[int, int]:
     return {part.partition: part.offset for part in future.result(30).topic_partitions or []}
 
 
-def test_F04_new_partitions_are_read_while_running_and_survive_kills(make_rig: RigMaker) -> None:
-    """Killed right behind the discovery, before a checkpoint has the new partitions; then with them in checkpoints."""
-    rig = make_rig(seed=81)
-    daemon = rig.running()
+def test_F04_a_start_is_fixed_before_the_first_checkpoint_and_new_partitions_are_read_from_their_first_record(
+    make_rig: RigMaker,
+) -> None:
+    """Killed before anything is saved; right behind the discovery, before a checkpoint has the new partitions; with
+    them in checkpoints; before anybody has looked. In the end the topic is replaced by another one.
+    """
+    rig = make_rig(seed=81, start="latest")
+    crash_before_a_checkpoint(rig)
+    first = rig.running(start="earliest")
+    first.wait_for("`start` is now earliest, but its positions were fixed by `start: latest`")
     rig.grow(PARTITIONS + 1)
-    daemon.wait_for(FOUND + re.escape(f"{rig.topic['orders']}[{PARTITIONS}]"))
-    assert daemon.attempt == 1
-    daemon.kill()
+    first.wait_for(FOUND + re.escape(f"{rig.topic['orders']}[{PARTITIONS}]"))
+    assert len(re.findall(r"attempt \d+ is running", first.text())) == 1, "no new attempt was needed"
+    first.kill()
 
-    daemon = rig.daemon().start().wait_running()
-    daemon.wait_committed()
+    second = rig.running()
     rig.grow(PARTITIONS + 4)
+    check_read_and_survived(rig, second, PARTITIONS + 3)
+    rig.pause()
+    told = second.text()
+    assert kill(second.pid, signal.SIGSTOP)  # it cannot look any more
+    rig.grow(PARTITIONS + 6)
+    second.kill()
+    assert not re.search(FOUND, second.text()[len(told) :]), "the daemon was quicker than the kill"
+
+    third = rig.running()
+    rig.wait_output()
+    rig.assert_exact()
+    replace_topic(rig, third)
+
+
+def crash_before_a_checkpoint(rig: Rig) -> None:
+    """First a worker is killed, then the daemon, while no checkpoint is ever due."""
+    daemon = rig.daemon(interval="5m").start().wait_running()
+    rig.writer.start()
+    wait_until(lambda: READ.search(daemon.http("/metrics")[1]) is not None, "records are read")
+    assert kill(daemon.slots()[0])
+    daemon.wait_for(r"attempt 2 is running")
+    daemon.kill()
+    assert daemon.completed_checkpoints() == 0
+    assert not any(read_topic(rig.broker.bootstrap, rig.topic["paid"]))
+
+
+def check_read_and_survived(rig: Rig, daemon: DaemonProcess, partition: int) -> None:
+    """Partitions that are found while running are seen from outside, and survive the death of a worker."""
     daemon.wait_for(FOUND, 60)
-    gauge = re.compile(rf'tidegate_source_position_offset{{.*partition="{PARTITIONS + 3}".*}} [1-9]')
+    gauge = re.compile(rf'tidegate_source_position_offset{{.*partition="{partition}".*}} [1-9]')
     wait_until(lambda: gauge.search(daemon.http("/metrics")[1]) is not None, "the metrics have the new partition")
-    wait_until(lambda: mirrored(rig).get(PARTITIONS + 3, 0) > 0, "its position is mirrored")
+    wait_until(lambda: mirrored(rig).get(partition, 0) > 0, "its position is mirrored")
     attempt = daemon.attempt
     kill(daemon.slots()[0])
     daemon.wait_attempt(attempt)
-    rig.finish(daemon)
 
 
-def test_F04_partitions_that_nobody_has_looked_at_before_the_crash_are_read_from_their_first_record(
-    make_rig: RigMaker,
-) -> None:
-    rig = make_rig(seed=82)
-    daemon = rig.running()
-    rig.pause()
-    assert kill(daemon.pid, signal.SIGSTOP)  # it cannot look any more
-    rig.grow(PARTITIONS + 3)
-    daemon.kill()
-    assert not re.search(FOUND, daemon.text()), "the daemon was quicker than the kill"
-    daemon = rig.daemon().start().wait_running()
-    daemon.wait_committed()
-    rig.finish(daemon)
-
-
-def test_a_topic_that_is_replaced_while_it_is_read_stops_the_pipeline(make_rig: RigMaker) -> None:
-    rig = make_rig(seed=83)
-    daemon = rig.running()
-    rig.pause()
+def replace_topic(rig: Rig, daemon: DaemonProcess) -> None:
+    """By another one of its name, while it is read."""
     admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
     with frozen(daemon.slots()):  # readers that look while there is no such topic tell that
         for future in admin.delete_topics([rig.topic["orders"]]).values():

@@ -1,4 +1,7 @@
-"""The broker is away or hangs for a while: what a retry can cure needs no new attempt, nothing is lost or doubled."""
+"""The broker is away or hangs for a while: what a retry can cure needs no new attempt, nothing is lost or doubled.
+
+In a crash Kafka can lose markers: the daemon finds the committed transactions that nobody would end, and ends them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 from tests.conftest import BrokerMaker
 from tests.e2e.conftest import RigMaker
 from tests.support.daemon_process import DaemonProcess
+from tests.support.lost_markers import lose_newest_markers
 from tests.support.rig import Rig
 from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
@@ -21,15 +25,43 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 OUTAGE_S = 20.0
 HANG_S = 12.0
 """Longer than a request may take."""
+WRITTEN = re.compile(r"tidegate_records_out_total\{.*\} [1-9]")
 AWAY = re.compile(r"tidegate_brokers_away_seconds\{.*\} [1-9]")
 
 
-def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
+def test_F01_F02_a_broker_that_is_away_or_hangs_is_waited_for_in_one_attempt_and_markers_that_it_loses_are_written(
     make_rig: RigMaker, own_broker: BrokerMaker
 ) -> None:
+    """By a daemon that is stopped it is not waited for."""
     broker = own_broker()
     rig = make_rig(broker=broker, seed=71)
+    rig.writer.start()
+    rig.outputs.start()
+    stop_without_a_broker(rig, broker)
     daemon = rig.running()
+    attempt = daemon.attempt
+    be_away(daemon, broker)
+    hang(daemon, broker)
+    rig.outputs.wait_more(rig.topic["totals"])
+    assert daemon.attempt == attempt, [line for line in daemon.text().splitlines() if "attempt failed" in line]
+    lose_markers_while_running(rig, daemon)
+    rig.finish(daemon)
+
+
+def stop_without_a_broker(rig: Rig, broker: DevelopmentBroker) -> None:
+    """With something to save, SIGTERM ends within the grace, with exit code 6."""
+    daemon = rig.daemon(interval="5m", shutdown_grace="3s").start().wait_running()
+    wait_until(lambda: WRITTEN.search(daemon.http("/metrics")[1]) is not None, "a transaction is open")
+    broker.kill()
+    assert daemon.terminate() == 6, daemon.text()[-3000:]
+    assert "Traceback" not in daemon.text()
+    rig.assert_clean()
+    assert "within 3 s (runtime.shutdown_grace)" in daemon.text() or "after the grace of 3 s" in daemon.text()
+    broker.start()
+
+
+def be_away(daemon: DaemonProcess, broker: DevelopmentBroker) -> None:
+    """For 20 s, which is told, and can be seen from outside."""
     wait_until(lambda: daemon.status()["lag_records"] is not None, "the lag is known")
     began = wait_answered(daemon)
     broker.kill()
@@ -43,16 +75,10 @@ def test_F02_a_broker_that_is_away_for_20_s_is_waited_for_without_a_new_attempt(
     wait_until(lambda: daemon.http("/readyz") == (200, "running\n"), "ready again")
     told, away_s = warnings_behind_an_outage(daemon, broker, began, ended)
     assert len(told) < 10 * max(1.0, away_s / OUTAGE_S), told
-    finish_in_the_first_attempt(rig, daemon)
 
 
-def test_F02_a_broker_that_hangs_is_told_and_waited_for_without_a_new_attempt(
-    make_rig: RigMaker, own_broker: BrokerMaker
-) -> None:
+def hang(daemon: DaemonProcess, broker: DevelopmentBroker) -> None:
     """Its connections stay open and nothing answers: clients notice by their timeouts only."""
-    broker = own_broker()
-    rig = make_rig(broker=broker, seed=73)
-    daemon = rig.running()
     began = wait_answered(daemon)
     broker.pause()
     paused = time.monotonic()
@@ -61,7 +87,14 @@ def test_F02_a_broker_that_hangs_is_told_and_waited_for_without_a_new_attempt(
     ended = len(daemon.text())
     broker.resume()
     warnings_behind_an_outage(daemon, broker, began, ended)
-    finish_in_the_first_attempt(rig, daemon)
+
+
+def lose_markers_while_running(rig: Rig, daemon: DaemonProcess) -> None:
+    """The ids of the transactions are used again, too: only after their markers are there."""
+    rig.pause()
+    lose_newest_markers(rig)
+    rig.writer.resume()
+    daemon.wait_for("commit marker was missing in .* The marker is written now")
 
 
 def check_not_green(daemon: DaemonProcess, broker: DevelopmentBroker, away_s: float) -> None:
@@ -121,10 +154,3 @@ def warnings_behind_an_outage(
     found = again.search(text[ended:])
     assert found is not None
     return told, float(found.group(1))
-
-
-def finish_in_the_first_attempt(rig: Rig, daemon: DaemonProcess) -> None:
-    """Output goes on; then the end, and everything exact."""
-    rig.outputs.wait_more(rig.topic["totals"])
-    assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
-    rig.finish(daemon)

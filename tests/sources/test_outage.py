@@ -14,19 +14,7 @@ from tidegate.daemon.broker.server import create_topics
 pytestmark = pytest.mark.slow
 
 
-def test_reading_goes_on_after_a_restart_of_the_broker(own_broker: BrokerMaker) -> None:
-    broker = own_broker()
-    create_topics(broker.bootstrap, {"orders": 1})
-    produce(broker.bootstrap, "orders", orders(range(10)))
-    with Reading(source_operator(broker.bootstrap, "orders", until="never")) as reading:
-        reading.read(10)
-        broker.kill()
-        broker.start()
-        produce(broker.bootstrap, "orders", orders(range(10, 20)))
-        assert reading.read(20)["id"].to_list() == list(range(20))
-
-
-def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle(
+def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle_and_reading_goes_on(
     own_broker: BrokerMaker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An idle topic never says that all is well again. How soon it is told: test_reader.py."""
@@ -45,6 +33,8 @@ def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle(
         wait_until(lambda: "answer again" in caplog.text, "a report of its end")
         told = [record.levelname for record in caplog.records if record.name == "tidegate.sources"]
         assert told == ["WARNING", "WARNING"]
+        produce(broker.bootstrap, "orders", orders(range(10, 20)))
+        assert reading.read(20)["id"].to_list() == list(range(20))
         broker.kill()
         reading.poll()
     assert reading.source._reader._thread.join(0)  # type: ignore[union-attr]  # it has partitions

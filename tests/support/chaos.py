@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -77,13 +77,16 @@ class Scenario:
         interval: str = "500ms",
         rate: float = 4000.0,
         transaction_version: int = 2,
+        spark: Mapping[str, str] | None = None,
     ) -> None:
         self.seed = seed
         self.broker = DevelopmentBroker(directory / "broker", transaction_version=transaction_version).start()
         self.kills: Counter[str] = Counter()
         self.recoveries: list[Recovery] = []
         self._dice = random.Random(seed)
-        self.rig = Rig(self.broker, directory, seed=seed, rate=rate, master=master, interval=interval)
+        self.rig = Rig(
+            self.broker, directory, seed=seed, rate=rate, master=master, interval=interval, spark=dict(spark or {})
+        )
         self.daemon: DaemonProcess = self.rig.running()
 
     def kill_one(self, kind: str) -> Recovery:

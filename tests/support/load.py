@@ -51,6 +51,11 @@ class OrderWriter:
         assert self._paused.wait(timeout_s), f"the writer did not pause: {self._errors}"
         return len(self.orders)
 
+    @property
+    def paused(self) -> bool:
+        """All orders so far are delivered, and no further one is written."""
+        return self._pause.is_set() and self._paused.is_set()
+
     def resume(self) -> None:
         """Go on behind a pause, with whatever partitions the topic has by now."""
         self._pause.clear()

@@ -8,14 +8,47 @@ cutting the marker off the end of the log leaves the same state every time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 
+from tests.support.rig import PARTITIONS, Rig
+from tests.waiting import wait_until
 from tidegate.daemon.broker import DevelopmentBroker
 from tidegate.ids import TopicPartition
 from tidegate.sinks.batches import BatchHeader, derive_headers
+from tidegate.sinks.facts import CoordinatorState, TransactionListing
+from tidegate.sinks.transactions import TransactionClient
 
 Owner = tuple[int, int]
 """Producer id and epoch."""
+
+
+def lose_newest_markers(rig: Rig) -> None:
+    """Crash the broker; the newest marker of every partition of both outputs is gone when it is back."""
+    wait_until(lambda: not _ending(rig), "every coordinator has noted that all markers are written")
+    newest = _newest(rig)
+    rig.broker.kill()
+    outputs = (rig.topic["paid"], rig.topic["totals"])
+    partitions = [TopicPartition(topic, index) for topic in outputs for index in range(PARTITIONS)]
+    lost = lose_markers(rig.broker, partitions, newest)
+    assert lost > 0, "the planned fault did not happen: no partition ended with a marker"
+    print(f"{lost} markers are lost")
+    rig.broker.start()
+
+
+def _ending(rig: Rig) -> list[TransactionListing]:
+    """Transactions whose markers would be written behind the crash."""
+    with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
+        listed = client.list_transactions(f"{rig.pipeline.name}.")
+    return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
+
+
+def _newest(rig: Rig) -> set[Owner]:
+    """Owners of committed transactions whose ids were not used again: only their markers a crash can lose."""
+    with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
+        told = [client.describe(one.transactional_id) for one in client.list_transactions(f"{rig.pipeline.name}.")]
+    complete = CoordinatorState.COMPLETE_COMMIT
+    return {(one.producer_id, one.producer_epoch) for one in told if one is not None and one.state is complete}
 
 
 def lose_markers(

@@ -10,6 +10,7 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
+from tests.support.command import refused
 from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
 from tests.support.orders_pipeline import OrdersPipeline
@@ -35,7 +36,7 @@ class Rig:
         directory: Path,
         *,
         seed: int = 1,
-        rate: float = 2000.0,
+        rate: float = 500.0,
         partitions: int = PARTITIONS,
         **overrides: Any,
     ) -> None:
@@ -45,6 +46,7 @@ class Rig:
         self.scratch = directory / "scratch"
         """Temporary files of all daemons; nothing else may be left where they ended by themselves."""
         self.scratch.mkdir(parents=True)
+        self.environ = {"TMPDIR": str(self.scratch)}
         self.seed = seed
         self.pipeline = OrdersPipeline(
             name=f"e2e-{unique}",
@@ -65,11 +67,18 @@ class Rig:
         number = len(self.daemons)
         pipeline = msgspec.structs.replace(self.pipeline, **overrides)
         path = pipeline.write(self.directory / f"pipeline-{number}.yaml")
-        environ = {"TMPDIR": str(self.scratch)}
-        made = DaemonProcess(path, self.directory / f"daemon-{number}.log", environ, command=command)
+        made = DaemonProcess(path, self.directory / f"daemon-{number}.log", self.environ, command=command)
         made.transactional = pipeline.mode == "exactly-once"
         self.daemons.append(made)
         return made
+
+    def refused(self, *options: object, **overrides: Any) -> str:
+        """What a `tidegate run` with these options says; it is refused before slots are started."""
+        return refused(self.write("refused.yaml", **overrides), *options, environ=self.environ)
+
+    def write(self, file: str, **overrides: Any) -> Path:
+        """A file of the pipeline, or of another one."""
+        return msgspec.structs.replace(self.pipeline, **overrides).write(self.directory / file)
 
     def running(self, **overrides: Any) -> DaemonProcess:
         """A new daemon that has completed a checkpoint under load."""
@@ -127,12 +136,26 @@ class Rig:
         assert left == [], left
 
     def verdicts(self) -> list[Verdict]:
-        """What the independent check says about the outputs."""
-        orders = self.writer.stop()
+        """What the independent check says about the outputs; ends the load unless it is paused."""
+        orders = self.writer.orders if self.writer.paused else self.writer.stop()
         found = [verify_paid(orders, read_topic(self.broker.bootstrap, self.topic["paid"]))]
         if self.pipeline.keyed:
             found.append(verify_totals(orders, read_topic(self.broker.bootstrap, self.topic["totals"])))
         return found
+
+    def assert_exact_so_far(self) -> None:
+        """As `assert_exact`, between two parts of a story: the load goes on afterwards."""
+        self.pause()
+        self.assert_exact()
+        self.writer.resume()
+
+    def assert_nothing_doubled(self) -> None:
+        """Of what is committed so far; the daemon need not run, and what it has not come to is not lost."""
+        self.writer.pause()
+        for verdict in self.verdicts():
+            assert verdict.found > 0, "an empty history proves nothing"
+            assert (verdict.doubled, verdict.wrong, verdict.out_of_order) == (0, 0, 0), verdict.examples
+        self.writer.resume()
 
     def assert_exact(self) -> None:
         """Nothing lost, doubled, wrong or out of order."""

@@ -122,13 +122,13 @@ def test_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User
     ("place", "kind", "bad"),
     [
         ("source numbers", "MALFORMED_JSON", BAD[0][1]),
-        ("step shown", "DIVIDE_BY_ZERO", order(9, n=0)),
         ("sink shown_out", "RECORD_TOO_LARGE", order(9, s="x" * 5_000)),
     ],
 )
 def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(
     user: User, place: str, kind: str, bad: bytes
 ) -> None:
+    """One that fails in a step: tests/users/test_owning.py, X01."""
     source, _ = user.numbers()
     small = user.topic("small", config={"max.message.bytes": "2000"})
     user.document["sources"]["numbers"]["schema"]["s"] = "string"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import subprocess
 import sys
+import urllib.request
 from typing import Any
 
 import pytest
@@ -53,6 +53,7 @@ def test_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: 
     names = {family.name for family in text_string_to_metric_families(daemon.http("/metrics")[1])}
     wait_until(lambda: "tidegate_source_lag_records{" in daemon.http("/metrics")[1], "the lag is known")
     wait_until(lambda: value(daemon, "tidegate_source_lag_records") == 0, "no lag at the end")
+    check_openmetrics(daemon)
     missing = {name.removesuffix("_total") for name in CATALOGUE} - names
     assert missing <= {f"tidegate_source_{name}" for name in ("lag_records", "lag_age_seconds", "position_offset")}
     assert daemon.terminate() == 0
@@ -89,11 +90,8 @@ def ends(user: User, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def test_openmetrics_of_a_running_daemon_pass_the_strict_parser(user: User) -> None:
-    import urllib.request
-
-    user.numbers(until="never")
-    daemon = user.start().wait_running()
+def check_openmetrics(daemon: DaemonProcess) -> None:
+    """The strict parser takes them."""
     port = daemon.wait_for(r"http://127\.0\.0\.1:(\d+)").group(1)
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -101,7 +99,6 @@ def test_openmetrics_of_a_running_daemon_pass_the_strict_parser(user: User) -> N
     with urllib.request.urlopen(request, timeout=60) as answer:
         families = list(parse_openmetrics(answer.read().decode()))  # type: ignore[no-untyped-call]  # library's gap
     assert any(family.name == "tidegate_pipeline_state" for family in families)
-    assert daemon.terminate() == 0
 
 
 def test_on_a_terminal_the_log_is_text_with_a_display_below(user: User) -> None:
@@ -131,13 +128,3 @@ def test_on_a_terminal_the_log_is_text_with_a_display_below(user: User) -> None:
     assert "WARNING: Using incubator" not in text
     assert "Traceback" not in text
     assert len(user.rows(out)) == 2
-
-
-def test_a_text_log_has_the_slots_lines(user: User) -> None:
-    source, _ = user.numbers(bad_records="skip")
-    user.produce(source, numbers((1, 0), (2, 2)))
-    user.document["logging"] = {"format": "text"}
-    ended = user.run()
-    ended.says(0, "subtask=0", "DIVIDE_BY_ZERO")
-    with pytest.raises(json.JSONDecodeError):
-        log_lines(ended.text)

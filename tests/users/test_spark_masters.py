@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +26,13 @@ def standalone(tmp_path: Path) -> Iterator[str]:
         yield cluster.master
 
 
-def check(user: User, master: str, *, encryption: str = "auto", **spark: str) -> None:
-    """Two slots, an exchange between them, 400 records: exact, with the slots' own log lines."""
+def check(user: User, master: str, *, encryption: str = "auto", log: str = "json", **spark: str) -> None:
+    """Two slots, an exchange between them, 400 records: exact, with the slots' own log lines as JSON or as text."""
     source, out = user.numbers(partitions=2, bad_records="skip")
     user.document["spark"] = {"master": master, **spark}
     user.document.setdefault("runtime", {})["encryption"] = encryption
     user.document["parallelism"] = 2
+    user.document["logging"] = {"format": log}
     user.document["steps"].append(
         {"name": "counted", "from": "shown", "key": "m", "aggregate": {"seen": "count(*)", "last": "last(id)"}}
     )
@@ -42,7 +45,12 @@ def check(user: User, master: str, *, encryption: str = "auto", **spark: str) ->
     ended.says(0, "DIVIDE_BY_ZERO")
     assert ("is encrypted" in ended.text) is (encryption == "always")
     assert CLUSTER_SECRET not in ended.text
-    assert any("subtask" in line for line in log_lines(ended.text)), "a slot's line arrived"
+    if log == "json":
+        assert any("subtask" in line for line in log_lines(ended.text)), "a slot's line arrived"
+    else:
+        assert re.search("subtask=[01]", ended.text), "a slot's line arrived"
+        with pytest.raises(json.JSONDecodeError):
+            log_lines(ended.text)
     rows = user.rows(out)
     assert sorted(row["last"] for row in rows) == list(range(400))
     for m in (10, 5, 3, 2):
@@ -50,8 +58,8 @@ def check(user: User, master: str, *, encryption: str = "auto", **spark: str) ->
         assert seen == list(range(1, len(seen) + 1)), m
 
 
-def test_local_threads(user: User) -> None:
-    check(user, "local[2]")
+def test_local_threads_with_a_text_log(user: User) -> None:
+    check(user, "local[2]", log="text")
 
 
 def test_X34_local_cluster_encrypted(user: User) -> None:

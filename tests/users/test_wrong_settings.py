@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.command import Ended, tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import find_descendants
-from tests.users.user import Ended, User, log_lines, numbers
+from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,8 +47,8 @@ def test_X17_an_unknown_topic_is_told_by_both_with_its_place_and_nothing_is_star
 def test_X22_a_checkpoint_directory_where_not_even_root_makes_one_is_told_by_both(user: User) -> None:
     user.numbers()
     user.document["checkpoints"]["directory"] = "file:///sys/checkpoints"
-    user.command("validate", "--connect", str(user.write())).says(2, "checkpoints.directory", "/sys")
-    user.run().says(2, "checkpoints.directory", "/sys")
+    tidegate("validate", "--connect", user.write()).says(2, "checkpoints.directory", "/sys")
+    user.run_here().says(2, "checkpoints.directory", "/sys")
 
 
 def test_too_few_slots_are_told_with_both_numbers(user: User) -> None:

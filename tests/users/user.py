@@ -14,10 +14,11 @@ import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
+from tests.support.command import Ended, tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.waiting import PATIENCE_S
 from tidegate.daemon.broker.server import create_topics
@@ -27,20 +28,6 @@ from tidegate.sinks.facts import OpenTransaction
 from tidegate.sinks.transactions import TransactionClient
 
 Document = dict[str, Any]
-
-
-class Ended(NamedTuple):
-    """A command that has ended."""
-
-    code: int
-    text: str
-
-    def says(self, code: int, *parts: str) -> None:
-        """It ended with this code, said each of these, and showed nobody a traceback."""
-        assert self.code == code, f"exit code {self.code}, expected {code}:\n{self.text[-4000:]}"
-        for part in parts:
-            assert part in self.text, f"not said: {part!r}\n{self.text[-4000:]}"
-        assert "Traceback" not in self.text, self.text[-6000:]
 
 
 class User:
@@ -154,6 +141,10 @@ class User:
     def run(self, timeout_s: float = PATIENCE_S) -> Ended:
         """`tidegate run` on the file as it is now, until it ends by itself."""
         return self.command("run", str(self.write()), timeout_s=timeout_s)
+
+    def run_here(self, *options: str) -> Ended:
+        """As `run`, in this process: it ends before slots are started."""
+        return tidegate("run", *options, self.write(), environ=self.environ)
 
     def start(self, *command: str) -> DaemonProcess:
         """`tidegate run` in the background, or another command; ended by `close` at the latest."""
