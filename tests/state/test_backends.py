@@ -49,6 +49,20 @@ def test_F17_a_backend_is_chosen_by_its_name() -> None:
         choose_backend("disk", retained=1)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_F28_a_chosen_backend_builds_on_a_checkpoint_while_as_many_are_retained(name: str) -> None:
+    for retained, increments in ((1, [True, False]), (2, [True, True])):
+        state, files = choose_backend(name, retained=retained)("step", "totals", make_shape(), groups_of), Files()
+        put(state, {f"key-{i}": i for i in range(20)})
+        files.complete(state, 1)
+        captures = []
+        for checkpoint in (2, 3):
+            put(state, {"key-1": checkpoint})
+            captures.append(state.capture(CheckpointId(checkpoint)))
+        assert [capture.increment for capture in captures] == increments
+        state.close()
+
+
 def test_F17_batch_access(backend: Backend) -> None:
     state = backend()
     state.put_many(["a", "b", "a"], [(1,), (2,), (3,)])
