@@ -75,7 +75,7 @@ def test_what_ends_a_checkpoint_before_there_is_one_is_refused() -> None:
 
 def test_a_refusal_names_the_newest_entry_that_cannot_be_read() -> None:
     entries = [takeover(0), takeover(3, attempt=2)]
-    with pytest.raises(JournalRefused, match="no checkpoint lies behind") as caught:
+    with pytest.raises(JournalRefused, match="there is no checkpoint after") as caught:
         derive([(entry.sequence, entry) for entry in entries], [JournalSequence(1), JournalSequence(2)])
     assert caught.value.fields["name"] == journal_name(JournalSequence(2))
 

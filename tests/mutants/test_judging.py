@@ -34,3 +34,9 @@ def test_a_mutant_keeps_its_judgement_when_lines_move_and_loses_it_when_they_cha
     assert find_unjudged([SURVIVOR, other], {SURVIVOR.name}) == [other]
     assert find_unjudged([SURVIVOR, other], {SURVIVOR.any_name}) == []
     assert find_unjudged([Mutant("3", "task.loop", "Loop.run", "killed")], set()) == []
+
+
+def test_a_mutant_that_was_not_tried_is_open_and_no_time_out() -> None:
+    untried = Mutant("4", "task.loop", "Loop.run", "not checked")
+    assert untried.fate == "not tried"
+    assert find_unjudged([untried], set()) == [untried]

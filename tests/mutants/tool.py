@@ -54,7 +54,7 @@ def _has_no_effect(node: libcst.CSTNode) -> bool:
     if isinstance(node, libcst.Raise):
         return True
     if isinstance(node, libcst.ClassDef):  # of an interface every method would be one more that classes must have
-        return any(isinstance(base.value, libcst.Name) and base.value.value == "Protocol" for base in node.bases)
+        return any(libcst.Module([]).code_for_node(base.value).startswith("Protocol") for base in node.bases)
     return isinstance(node, libcst.Call) and libcst.Module([]).code_for_node(node.func).startswith(LOGGERS)
 
 

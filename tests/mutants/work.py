@@ -36,6 +36,7 @@ FATES: Final = {
     "caught by type check": "killed by mypy",
     "survived": "survived",
     "no tests": "not called",
+    "not checked": "not tried",
 }
 NOT_CALLED: Final = "no quick test calls it"
 
@@ -57,7 +58,8 @@ class Mutant(msgspec.Struct, frozen=True):
 
     @property
     def survived(self) -> bool:
-        return self.status in {"survived", "no tests"}
+        """Also one that nobody tried to kill: after `--again`, those of functions that changed since the last run."""
+        return self.status in {"survived", "no tests", "not checked"}
 
     @property
     def name(self) -> str:

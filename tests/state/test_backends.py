@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from tidegate.ids import CheckpointId
 from tidegate.state import rocks
 from tidegate.state.backends import choose_backend
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
-from tidegate.state.local_directory import LocalDirectory, sweep
 from tidegate.state.rocks import RocksLimits, RocksState
 from tidegate.state.snapshot import StateField, StateShape, read_header
 
@@ -49,6 +47,20 @@ def test_F17_a_backend_is_chosen_by_its_name() -> None:
     assert kinds == ["MemoryState", "RocksState"]
     with pytest.raises(ValueError, match="unknown state backend 'disk'"):
         choose_backend("disk", retained=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_F28_a_chosen_backend_builds_on_a_checkpoint_while_as_many_are_retained(name: str) -> None:
+    for retained, increments in ((1, [True, False]), (2, [True, True])):
+        state, files = choose_backend(name, retained=retained)("step", "totals", make_shape(), groups_of), Files()
+        put(state, {f"key-{i}": i for i in range(20)})
+        files.complete(state, 1)
+        captures = []
+        for checkpoint in (2, 3):
+            put(state, {"key-1": checkpoint})
+            captures.append(state.capture(CheckpointId(checkpoint)))
+        assert [capture.increment for capture in captures] == increments
+        state.close()
 
 
 def test_F17_batch_access(backend: Backend) -> None:
@@ -289,33 +301,6 @@ def test_a_snapshot_that_misses_entries_fails(tmp_path: Path) -> None:
     with pytest.raises(LocalStateFailed, match="2 keys were read where 3 were written"):
         encoded(state)
     state.close()
-
-
-def test_what_a_killed_process_left_is_removed_by_the_next_and_what_lives_stays(tmp_path: Path) -> None:
-    living = LocalDirectory(tmp_path)
-    left = tmp_path / "tidegate-state-left"
-    left.mkdir()
-    (left / "lock").touch()
-    (left / "db").touch()
-    unfinished = tmp_path / "tidegate-state-new"
-    unfinished.mkdir()
-    assert sweep(tmp_path) == [left]
-    assert sorted(tmp_path.iterdir()) == sorted([living.path, unfinished])
-    living.close()
-    assert list(tmp_path.iterdir()) == [unfinished]
-
-
-def test_X36_what_is_no_directory_of_this_user_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "lock").touch()
-    (tmp_path / "tidegate-state-link").symlink_to(tmp_path / "mine")
-    assert sweep(tmp_path) == []
-    theirs = tmp_path / "tidegate-state-theirs"
-    theirs.mkdir()
-    (theirs / "lock").touch()
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert sweep(tmp_path) == []
-    assert (tmp_path / "mine" / "lock").exists()
 
 
 def test_a_snapshot_that_nobody_encodes_holds_nothing_back(tmp_path: Path) -> None:

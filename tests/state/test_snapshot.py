@@ -98,3 +98,9 @@ def test_a_value_of_the_wrong_type_is_damage() -> None:
     wrong: dict[int, list[Entry]] = {0: [(("ann", True), ("one", None, None))]}
     with pytest.raises(StateUnreadable, match="key group 0 is damaged"):
         read(encode_snapshot("totals", "totals", SHAPE, wrong))
+
+
+def test_null_where_there_can_be_none_is_damage() -> None:
+    wrong: dict[int, list[Entry]] = {0: [(("ann", True), (None, None, None))]}
+    with pytest.raises(StateUnreadable, match="key group 0 is damaged"):
+        read(encode_snapshot("totals", "totals", SHAPE, wrong))
