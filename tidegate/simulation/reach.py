@@ -111,6 +111,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "fault: volume-lost": 40,
     "gone back": 15,
     "gone back in front of committed work": 8,
+    "gone on from a savepoint with a new directory": 4,
     "missing markers written: abort": 10,
     "missing markers written: commit": 5,
     "partitions added while running": 55,

@@ -52,6 +52,8 @@ class Striker:
         """Object -> what it was, what it is."""
         self._volume: Folder | None = None
         """What is to be at the place of the checkpoint directory, and is not mounted."""
+        self._covered: Folder | None = None
+        """What was there before it was mounted again."""
         self._forgotten = False
         """Kafka has forgotten ids."""
         self._lost_once = False
@@ -210,6 +212,8 @@ class Striker:
             world.unshared.clear()
             world.reach.note("refused: a slot with another directory")
             return True
+        if isinstance(error, PipelineKnown) and self._uncover():
+            return True
         if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
             world.reach.note(f"refused without its directory: {error.code}")
             if not isinstance(error, JournalVanished) or self._random.random() < TRIED_AGAIN:
@@ -229,9 +233,21 @@ class Striker:
     def _mount(self) -> None:
         if self._volume is None:
             return
-        self._world.disk.mount(Path(CHECKPOINTS), self._volume)
+        self._covered = self._world.disk.mount(Path(CHECKPOINTS), self._volume)
         self._volume = None
         self._world.trace.tell("the volume is mounted again")
+
+    def _uncover(self) -> bool:
+        """The volume knows less than Kafka: somebody has gone on without it, from an entry that the daemon under which
+        it vanished had just written. Where that one is, everything is.
+        """
+        world = self._world
+        if self._covered is None or world.daemon is not None or not any(Objects(world.disk, CHECKPOINTS)):
+            return False
+        self._covered = world.disk.mount(Path(CHECKPOINTS), self._covered)
+        world.reach.note("gone on without the volume")
+        world.trace.tell("the directory under the volume is taken again")
+        return True
 
     def _put_back(self, message: str) -> bool:
         """Damaged objects, from a backup; whether the message names a file that is or was damaged."""
