@@ -16,7 +16,12 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.daemon.broker_command import broker
 
-PROGRAM = "from tidegate.daemon.broker_command import broker; broker(prog_name='tidegate broker')"
+PROGRAM = """
+import signal
+from tidegate.daemon.broker_command import broker
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts in the background ignore it
+broker(prog_name="tidegate broker")
+"""
 
 
 @contextmanager
