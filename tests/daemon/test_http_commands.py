@@ -371,3 +371,13 @@ def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Pat
     file.write_text(PIPELINE.format(directory=tmp_path, port=port).replace("name: shop", "name: other"))
     shown = CliRunner().invoke(status, [str(file)])
     assert str(shown.exception) == f"the daemon at {server.address} runs pipeline shop, not other"
+
+
+def test_status_of_something_else_that_answers_is_refused(
+    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
+    monkeypatch.setattr("tidegate.daemon.running_commands.ask_daemon", lambda *_how: b"<html>")
+    shown = CliRunner().invoke(status, [str(file)])
+    assert f"what answers at {server.address} is no Tidegate daemon" in str(shown.exception)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import time
 from datetime import UTC, datetime
@@ -83,14 +82,13 @@ def status(file: Path, address: str | None, style: str) -> int:
     """
     settings = read_pipeline(file, os.environ).settings
     base = derive_address(settings, address)
-    answer = ask_daemon(base, "GET", "/status", None, ANSWER_S)
-    found = msgspec.json.decode(answer, type=Status)
+    found = _ask_status(base)
     if found.pipeline != settings.name:
         raise OrderFailed(
             f"the daemon at {base} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
         )
     if style == "json":
-        click.echo(msgspec.json.format(answer, indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
         Console(highlight=False).print(render_status(found), soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
@@ -149,11 +147,11 @@ def stop(file: Path, address: str | None, token_file: Path | None) -> int:
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            state = json.loads(ask_daemon(base, "GET", "/status", None, ANSWER_S))["state"]
+            state = _ask_status(base).state
         except DaemonUnreachable:
             click.echo("stopped")
             return 0
-        if state == "failed":
+        if state is PipelineState.FAILED:
             click.echo("the daemon failed before its final checkpoint was committed: look at its log", err=True)
             return 1
         time.sleep(POLL_S)
@@ -270,6 +268,15 @@ def ask_daemon(
     if answer.status != http.HTTPStatus.OK:
         raise OrderFailed(_words(text) or f"HTTP status {answer.status}", status=answer.status)
     return text
+
+
+def _ask_status(base: str) -> Status:
+    """Raises as ask_daemon; OrderFailed also when something else than a daemon of this release answers."""
+    answer = ask_daemon(base, "GET", "/status", None, ANSWER_S)
+    try:
+        return msgspec.json.decode(answer, type=Status)
+    except msgspec.DecodeError as error:
+        raise OrderFailed(f"what answers at {base} is no Tidegate daemon of this release: {error}") from error
 
 
 def _host_and_port(base: str) -> tuple[str, int | None]:
