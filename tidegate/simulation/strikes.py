@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_600_000}
 """With the last of them every idle transactional id is forgotten."""
 COPY: Final = "/copy"
-LAST: Final = Fault(kind="go-back")
-"""To the savepoint that is just finished."""
 TRIED_AGAIN: Final = 0.5
 """So often somebody just starts a daemon again whose directory has vanished."""
 KEPT: Final = 0.5
@@ -139,7 +137,7 @@ class Striker:
             return False
         daemon.request_stop()
         if fault.target == "damage":
-            daemon.process.at_death.append(self._damage_newest_state)
+            daemon.process.at_death.append(self._damage_state)
         return True
 
     def _savepoint(self, fault: Fault) -> bool:
@@ -153,21 +151,25 @@ class Striker:
 
     def on_savepoint(self) -> None:
         """One is finished."""
-        if self._moving and self._world.faults.active and self._volume is None and self._go_back(LAST):
+        if self._moving and self._world.faults.active and self._volume is None and self._restart(newest=True):
             self._moving = False
             self._damaged.clear()
             self._world.disk.mount(Path(self._world.directory), Folder(self._world.kernel.now, ROOT_MODE))
             self._world.reach.note("gone on from a savepoint with a new directory")
 
-    def _go_back(self, fault: Fault) -> bool:
-        """The daemon is killed and started again from a savepoint, or from the oldest checkpoint that is retained."""
+    def _go_back(self, _fault: Fault) -> bool:
+        """Somebody restores a savepoint, or the oldest checkpoint that is retained."""
+        return self._restart(newest=False)
+
+    def _restart(self, *, newest: bool) -> bool:
+        """The daemon is killed and started again from the newest savepoint or any, or from a checkpoint."""
         daemon, workload = self._world.daemon, self._world.schedule.workload
         if daemon is None or self._world.going_back is not None or workload.bounded or not workload.exactly_once:
             return False
         if sum(one.process.alive for one in self._world.daemons) > 1:
             return False  # the other one would go on as if nothing had been asked for
         if self._world.savepoints:
-            target = self._world.savepoints[-1] if fault is LAST else self._random.choice(self._world.savepoints)
+            target = self._world.savepoints[-1] if newest else self._random.choice(self._world.savepoints)
             body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
@@ -186,12 +188,12 @@ class Striker:
 
     def _damage(self, fault: Fault) -> bool:
         """One bit of a stored object is wrong; mostly of the newest one."""
-        return self._damage_newest(f"{fault.target}/", 0.6)
+        return self._damage_one(f"{fault.target}/", 0.6)
 
-    def _damage_newest_state(self) -> None:
-        self._damage_newest("state/")
+    def _damage_state(self) -> None:
+        self._damage_one("state/")
 
-    def _damage_newest(self, prefix: str, newest: float = 1.0) -> bool:
+    def _damage_one(self, prefix: str, newest: float = 1.0) -> bool:
         """`newest`: so often the newest one, else any."""
         names = sorted(name for name in self._world.objects if name.startswith(prefix))
         if not names:
