@@ -63,7 +63,7 @@ canaries: setup ## plant known protocol bugs one at a time and see fresh seeds f
 mutants: setup ## change the code in small places (ROOMS="coordinator task/loop"); quick tests or types notice each
 	$(BIN)/python -m tests.mutants --processes $(PROCESSES) $(ARGS) $(ROOMS)
 
-soak: setup ## play SOAK=50000 simulated schedules (two hours on two cores); FIRST as for sim
+soak: setup ## play SOAK=50000 simulated schedules (three hours on two cores); FIRST as for sim
 	$(BIN)/tidegate simulate --seeds $(SOAK) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
 lock: ## pin the newest permitted versions again, with hashes (uv is taken into a virtual environment of its own)
