@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from tidegate.config.login import MECHANISMS, decide_login_findings
 from tidegate.config.properties import decide_kafka_findings
-from tidegate.config.secrets import Text
+from tidegate.settings.secrets import Text
 
 USER: dict[str, Text] = {"sasl.username": "me", "sasl.password": SecretStr("secret")}
 

@@ -18,7 +18,7 @@ from tidegate.config.properties import (
     derive_client_properties,
     read_kafka_properties,
 )
-from tidegate.config.secrets import REDACTED, Redactor, is_secret_key, render_properties, reveal
+from tidegate.settings.secrets import REDACTED, Redactor, is_secret_key, render_properties, reveal
 from tidegate.sinks.client_properties import REFUSED
 
 

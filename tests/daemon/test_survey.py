@@ -11,10 +11,10 @@ import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.daemon.small_pipeline import pipeline
-from tidegate.config.secrets import reveal
 from tidegate.daemon.survey import Cluster, read_cluster
 from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
+from tidegate.settings.secrets import reveal
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import TRANSACTION_LOG
 

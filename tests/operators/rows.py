@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.columns import polars_type
 from tidegate.ids import OperatorName
 from tidegate.operators.aggregate import AggregateRuntime
-from tidegate.plan.expression import AggregateCall, Column
 from tidegate.plan.graph import AggregateOperator
 from tidegate.state.backends import choose_backend
 

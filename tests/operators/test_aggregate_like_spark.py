@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.operators.expressions.conftest import spark
+from tests.expressions.compiled.conftest import spark
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, TINYINT, DataType
 

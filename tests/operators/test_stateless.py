@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, strict
+from tidegate.expressions.expression import Call, Column, can_fail
+from tidegate.expressions.parse import parse_expression
 from tidegate.ids import OperatorName
-from tidegate.operators.expressions.compiled import COMPILERS, Compiled, strict
 from tidegate.operators.filter import FilterRuntime
 from tidegate.operators.select import SelectRuntime
 from tidegate.operators.union import UnionRuntime
-from tidegate.plan.expression import Call, Column, can_fail
 from tidegate.plan.graph import FilterOperator, SelectOperator, UnionOperator
-from tidegate.plan.parse import parse_expression
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
 FRAME = pl.DataFrame({"a": [1, 2, None, 4], "b": [1, 0, 1, 2], "__partition": [0] * 4, "__offset": [10, 11, 12, 13]})

@@ -25,7 +25,7 @@ from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.uploads import Uploads
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, TopicPartition, VertexId
 from tidegate.plan.graph import AggregateOperator, Plan
-from tidegate.plan.keygroups import key_group_of
+from tidegate.state.keygroups import key_group_of
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import seal
 from tidegate.task.elements import Batch

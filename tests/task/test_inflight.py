@@ -12,7 +12,7 @@ from tests.task.small_rigs import batch
 from tests.task.topologies import MAX_PARALLELISM, parallel_plan, shuffle_plan
 from tidegate.coordinator.types import StateKind
 from tidegate.datatypes import STRING
-from tidegate.plan.keygroups import key_group_of
+from tidegate.state.keygroups import key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import (
     EdgeShape,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.datatypes import BIGINT, BOOLEAN
+from tidegate.expressions.expression import Literal
 from tidegate.ids import (
     OperatorName,
     VertexId,
 )
-from tidegate.plan.expression import Literal
 from tidegate.plan.graph import (
     AggregateOperator,
     Columns,

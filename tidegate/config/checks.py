@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from tidegate.config.columns import derive_type
 from tidegate.config.encryption import decide_encryption_findings
 from tidegate.config.login import decide_login_findings
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Finding, Side, decide_kafka_findings, decide_spark_findings
-from tidegate.config.secrets import Text
-from tidegate.config.suggest import derive_suggestion
 from tidegate.config.translate import Issue
-from tidegate.config.units import render_duration
 from tidegate.config.values import Path, Value
 from tidegate.datatypes import DataType
+from tidegate.settings.columns import derive_type
+from tidegate.settings.secrets import Text
+from tidegate.settings.suggest import derive_suggestion
+from tidegate.settings.units import render_duration
 
 RAW_COLUMNS: Mapping[str, DataType] = {
     name: derive_type(kind)

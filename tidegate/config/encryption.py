@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.config.properties import Finding
-from tidegate.config.secrets import Text
+from tidegate.settings.secrets import Text
 
 STANDALONE: Final = "spark://"
 SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of the setting

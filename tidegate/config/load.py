@@ -22,9 +22,9 @@ from tidegate.config.document import (
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
-from tidegate.config.secrets import Redactor
 from tidegate.config.translate import Issue, derive_settings
 from tidegate.config.values import Path, Place, Reader, Value, derive_place_inside
+from tidegate.settings.secrets import Redactor
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.config.properties import Finding
-from tidegate.config.secrets import Text
+from tidegate.settings.secrets import Text
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """Those that both clients have: the one from PyPI has no Kerberos, the one that ends transactions no tokens."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from tidegate.config.fields import (
+from tidegate.settings.fields import (
     Column,
     ColumnType,
     Directories,

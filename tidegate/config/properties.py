@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.config.secrets import REDACTED, Text, is_secret_key
-from tidegate.config.suggest import derive_suggestion
+from tidegate.settings.secrets import REDACTED, Text, is_secret_key
+from tidegate.settings.suggest import derive_suggestion
 
 Side = Literal["both", "consumer", "producer"]
 

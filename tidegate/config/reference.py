@@ -10,7 +10,6 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.config.fields import Check, GiveUp, Unaligned
 from tidegate.config.models import (
     CheckpointSettings,
     HttpSettings,
@@ -26,7 +25,8 @@ from tidegate.config.models import (
     StepSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
-from tidegate.config.units import render_duration
+from tidegate.settings.fields import Check, GiveUp, Unaligned
+from tidegate.settings.units import render_duration
 
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "The file": ("", PipelineSettings),

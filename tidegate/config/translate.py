@@ -10,10 +10,10 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from tidegate.config.fields import CONFIG, describe_value
 from tidegate.config.models import PipelineSettings, Settings, model_at
-from tidegate.config.suggest import derive_suggestion
 from tidegate.config.values import Path, Value
+from tidegate.settings.fields import CONFIG, describe_value
+from tidegate.settings.suggest import derive_suggestion
 
 _COMMANDS = {
     "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",

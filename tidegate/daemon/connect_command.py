@@ -13,7 +13,6 @@ from typing import Final
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.secrets import reveal
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import StartOptions
@@ -27,6 +26,7 @@ from tidegate.daemon.stores import Stores
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.plan.graph import Plan
+from tidegate.settings.secrets import reveal
 
 PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""

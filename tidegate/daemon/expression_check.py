@@ -1,4 +1,4 @@
-"""The expressions of a file, tried in a child process before anything starts (`operators/expressions/probe.py`).
+"""The expressions of a file, tried in a child process before anything starts (`expressions/compiled/probe.py`).
 
 The child loads Polars while the file is read, so on two cores it costs 0.2 s of CPU and next to no time.
 """
@@ -18,11 +18,11 @@ import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
+from tidegate.expressions.expression import Expression
 from tidegate.plan.build import Checked, check_pipeline
-from tidegate.plan.expression import Expression
 from tidegate.plan.graph import Plan
 
-PROBE: Final = "tidegate.operators.expressions.probe"
+PROBE: Final = "tidegate.expressions.compiled.probe"
 TIME_LIMIT_S: Final = 120.0
 _REMEDY: Final = "write it otherwise: docs/expressions.md says what is supported"
 

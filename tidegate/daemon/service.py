@@ -19,7 +19,6 @@ from typing import Final, NoReturn
 
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.secrets import reveal
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
@@ -45,6 +44,7 @@ from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.settings.secrets import reveal
 from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)

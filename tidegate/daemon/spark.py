@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
-from tidegate.config.secrets import is_secret_key
 from tidegate.daemon.channel_key import make_key
 from tidegate.daemon.class_archive import spark_archive
 from tidegate.daemon.faults import lacking_module
@@ -28,6 +27,7 @@ from tidegate.daemon.jvm_output import JvmOutput
 from tidegate.daemon.spark_master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import Attempt
+from tidegate.settings.secrets import is_secret_key
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.secrets import reveal
 from tidegate.config.values import Path
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_positions
@@ -26,6 +25,7 @@ from tidegate.daemon.unfit_state import refuse_unfit_state
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.settings.secrets import reveal
 from tidegate.sinks.client_properties import derive_login
 from tidegate.sinks.connecting import STEP_S, connect
 from tidegate.sinks.diagnosis import diagnose

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.config.units import render_duration
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.settings.units import render_duration
 from tidegate.sinks.connecting import connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import TRANSACTION_LOG, EndAnswer, TopicFacts

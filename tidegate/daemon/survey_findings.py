@@ -9,13 +9,13 @@ import msgspec
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.units import render_duration
 from tidegate.config.values import Path
 from tidegate.daemon.durability import derive_durability_findings
 from tidegate.daemon.findings import Finding
 from tidegate.daemon.survey import MAX_TIMEOUT, Cluster, SeenTopic
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.settings.units import render_duration
 
 _USER: Final = "the user of `kafka:`"
 

@@ -21,8 +21,8 @@ from tidegate.operators.running import Aggregate
 from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
 from tidegate.plan.graph import AggregateOperator
 from tidegate.plan.growth import BATCH_BYTES_MAX
-from tidegate.plan.keygroups import key_groups_of_keys
 from tidegate.state.backends import OpenState
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.task.ports import BatchTooLarge, OperatorState
 
 OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"

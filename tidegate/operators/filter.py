@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tidegate.expressions.compiled import compile_predicate
 from tidegate.operators.base import Stateless, apply_to_rows
-from tidegate.operators.expressions import compile_predicate
 from tidegate.plan.graph import FilterOperator
 
 

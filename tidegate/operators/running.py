@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
-from tidegate.plan.expression import AggregateCall
+from tidegate.expressions.expression import AggregateCall
 
 Numbers = Sequence[int]
 """For each row the number of its key in the batch."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from tidegate.expressions.compiled import compile_projection
 from tidegate.operators.base import Stateless, apply_to_rows, system_columns
-from tidegate.operators.expressions import compile_projection
 from tidegate.plan.graph import SelectOperator
 
 

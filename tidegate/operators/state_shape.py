@@ -6,7 +6,7 @@ from typing import Final
 
 from tidegate.operators.running import Aggregate
 from tidegate.plan.graph import AggregateOperator
-from tidegate.plan.keygroups import KEY_HASH
+from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.snapshot import StateField, StateShape
 
 STATE_NAME: Final = "totals"

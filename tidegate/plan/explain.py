@@ -7,14 +7,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tidegate.config.fields import GiveUp, Unaligned
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings, Settings
-from tidegate.config.secrets import REDACTED
-from tidegate.config.units import render_duration
 from tidegate.config.values import Path
 from tidegate.datatypes import DataType
-from tidegate.plan.expression import text_of
+from tidegate.expressions.expression import text_of
 from tidegate.plan.graph import (
     AggregateOperator,
     Columns,
@@ -28,6 +25,9 @@ from tidegate.plan.graph import (
     SourceOperator,
     Vertex,
 )
+from tidegate.settings.fields import GiveUp, Unaligned
+from tidegate.settings.secrets import REDACTED
+from tidegate.settings.units import render_duration
 
 Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""

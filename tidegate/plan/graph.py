@@ -12,8 +12,8 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.datatypes import DataType
+from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.expression import AggregateCall, Expression
 
 Columns = tuple[tuple[str, DataType], ...]
 

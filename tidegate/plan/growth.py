@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.plan.expression import Call, Cast, Column, Expression, Field, Literal
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal
 from tidegate.plan.graph import (
     AggregateOperator,
     Columns,

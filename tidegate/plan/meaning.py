@@ -18,8 +18,8 @@ from typing import Final
 
 import msgspec
 
+from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
 from tidegate.plan.graph import (
     AggregateOperator,
     FilterOperator,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tidegate.expressions.expression import can_fail, columns_of
 from tidegate.ids import OperatorName
-from tidegate.plan.expression import can_fail, columns_of
 from tidegate.plan.graph import (
     AggregateOperator,
     Columns,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
-from tidegate.config.suggest import derive_suggestion
 from tidegate.config.values import Path
+from tidegate.settings.suggest import derive_suggestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,12 @@ from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
-from tidegate.config.secrets import reveal
-from tidegate.config.suggest import derive_suggestion
 from tidegate.config.values import Path
 from tidegate.datatypes import DataType
+from tidegate.expressions.errors import ExpressionError
+from tidegate.expressions.expression import AggregateCall, Column, Expression
+from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.ids import OperatorName
-from tidegate.plan.errors import ExpressionError
-from tidegate.plan.expression import AggregateCall, Column, Expression
 from tidegate.plan.graph import (
     AggregateOperator,
     FilterOperator,
@@ -26,8 +25,9 @@ from tidegate.plan.graph import (
     UnionOperator,
 )
 from tidegate.plan.logical import LogicalGraph, LogicalNode
-from tidegate.plan.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.plan.scope import Declared
+from tidegate.settings.secrets import reveal
+from tidegate.settings.suggest import derive_suggestion
 
 KEY_KINDS = frozenset(["boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"])
 """Types whose equality is exact: the same on every machine, in every format."""

@@ -14,7 +14,7 @@ Key = Any
 Value = tuple[Any, ...]
 
 GroupsOf = Callable[[list[tuple[Any, ...]]], Sequence[int]]
-"""Key groups of keys (each a tuple of its columns); the hash lives in `tidegate.plan.keygroups`."""
+"""Key groups of keys (each a tuple of its columns); the hash lives in `tidegate.state.keygroups`."""
 
 
 class KeyedState(Protocol[File]):

@@ -24,7 +24,7 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.plan.graph import Edge, Plan
-from tidegate.plan.keygroups import KEY_HASH, key_group_of
+from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.wire import encode_element
 

@@ -41,7 +41,7 @@ class EdgeOutput:
         if len(self.channels) == 1:
             self._send(self.channels[0], frame)
             return
-        from tidegate.plan.keygroups import key_group_of
+        from tidegate.state.keygroups import key_group_of
 
         groups = key_group_of(frame, self._edge.keys, self._max_parallelism)
         for channel, owned in zip(self.channels, self._owned, strict=True):

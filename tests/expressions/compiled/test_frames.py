@@ -1,0 +1,188 @@
+"""Projections and predicates over frames: failing rows leave, the others stay, system columns pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.compiled import compile_predicate, compile_projection
+from tidegate.expressions.compiled.compiled import COMPILERS
+from tidegate.expressions.compiled.compiler import GROUPS, Compiler
+from tidegate.expressions.expression import can_fail
+from tidegate.expressions.functions import REGISTRY
+from tidegate.expressions.parse import ExpressionError, parse_expression
+from tidegate.formats.columns import polars_type
+from tidegate.operators.failures import RecordFailure
+
+COLUMNS = {"a": BIGINT, "b": BIGINT, "s": STRING}
+FRAME = pl.DataFrame(
+    {"a": [1, 2, 2**62, None], "b": [2, 0, 4, 0], "s": ["7", "x", "3", None], "__offset": [10, 11, 12, 13]}
+)
+
+
+def project(**columns: str) -> tuple[pl.DataFrame, list[RecordFailure]]:
+    compiled = compile_projection([(name, parse_expression(text, COLUMNS)) for name, text in columns.items()])
+    return compiled.apply(FRAME, ["__offset"])
+
+
+def test_a_failing_row_leaves_and_is_reported_with_sparks_error_class() -> None:
+    found, failures = project(q="a div b")
+    assert failures == [RecordFailure(1, "DIVIDE_BY_ZERO in `a div b`")]
+    assert found.rows() == [(10, 0), (12, 2**60), (13, None)]
+
+
+def test_the_first_failure_of_a_row_is_the_one_reported() -> None:
+    _, failures = project(p="a * b", q="a / b", n="s::int")
+    assert [failure.row for failure in failures] == [1, 2]
+    assert failures[0].reason.startswith("DIVIDE_BY_ZERO")
+    assert failures[1].reason == "ARITHMETIC_OVERFLOW in `a * b`"
+
+
+def test_all_columns_see_the_old_values() -> None:
+    found, failures = project(a="b", b="a")
+    assert found.rows() == [(10, 2, 1), (11, 0, 2), (12, 4, 2**62), (13, 0, None)]
+    assert failures == []
+
+
+def test_constants_fill_the_height_of_the_frame() -> None:
+    compiled = compile_projection([("k", parse_expression("'x'", {})), ("n", parse_expression("1 + 1", {}))])
+    found, failures = compiled.apply(FRAME)
+    assert found.rows() == [("x", 2)] * 4
+    assert failures == []
+    assert compiled.apply(FRAME.clear())[0].height == 0
+
+
+def test_a_predicate_drops_false_and_null() -> None:
+    found, failures = compile_predicate(parse_expression("a > 1", COLUMNS)).apply(FRAME)
+    assert found["__offset"].to_list() == [11, 12]
+    assert failures == []
+
+
+def test_a_predicate_reports_the_rows_that_it_cannot_judge() -> None:
+    found, failures = compile_predicate(parse_expression("a / b > 0", COLUMNS)).apply(FRAME)
+    assert found["__offset"].to_list() == [10, 12]
+    assert failures == [RecordFailure(1, "DIVIDE_BY_ZERO in `cast(a as double) / cast(b as double)`")]
+
+
+def test_a_constant_predicate_judges_every_row() -> None:
+    assert compile_predicate(parse_expression("true", COLUMNS)).apply(FRAME)[0].height == 4
+    assert compile_predicate(parse_expression("1 = 2", COLUMNS)).apply(FRAME)[0].height == 0
+    assert compile_predicate(parse_expression("1 div 1 = 1", COLUMNS)).apply(FRAME)[0].height == 4
+    assert len(compile_predicate(parse_expression("1 div 0 = 1", COLUMNS)).apply(FRAME)[1]) == 4
+
+
+def test_a_constant_of_a_python_function_fills_the_frame() -> None:
+    found, failures = project(r="round(2.675D, 2)", m="md5('a')", k="7D % 4D + a")
+    assert failures == []
+    assert found["r"].to_list() == [2.68] * 4
+    assert found["k"].to_list()[:2] == [4.0, 5.0]
+
+
+def test_a_constant_that_fails_is_met_only_where_it_is_evaluated() -> None:
+    _, failures = project(r="if(a = 1, 1 div 0, a)")
+    assert failures == [RecordFailure(0, "DIVIDE_BY_ZERO in `1 div 0`")]
+
+
+def test_an_empty_frame_stays_empty() -> None:
+    found, failures = compile_projection([("q", parse_expression("a div b", COLUMNS))]).apply(
+        FRAME.clear(), ["__offset"]
+    )
+    assert (found.height, found.columns, failures) == (0, ["__offset", "q"], [])
+
+
+def test_a_column_that_looks_like_a_pattern_is_read_by_its_name() -> None:
+    frame = pl.DataFrame({"^a.*$": [1], "ab": [2], "*": [3]})
+    columns = {"^a.*$": BIGINT, "*": BIGINT}
+    compiled = compile_projection([("r", parse_expression("`^a.*$` + `*`", columns))])
+    assert compiled.apply(frame)[0].rows() == [(4,)]
+
+
+def test_division_is_correctly_rounded_also_by_a_column_of_one_value() -> None:
+    numbers = [number / 7 for number in range(1, 500)]
+    frame = pl.DataFrame({"x": numbers}).with_columns(pl.lit(3.0).alias("d"))
+    columns = {"x": DOUBLE, "d": DOUBLE}
+    for text in ("x / d", "x / 3D"):
+        found, _ = compile_projection([("r", parse_expression(text, columns))]).apply(frame)
+        assert found["r"].to_list() == [number / 3.0 for number in numbers]
+
+
+def test_nested_functions_do_not_multiply_the_work() -> None:
+    text = "s"
+    for _ in range(15):
+        text = f"lpad(substring(greatest({text}, 'a', 'b'), 1, 5), 4, 'x')"
+    compiler = Compiler()
+    compiled = compiler.compile(parse_expression(text, COLUMNS))
+    exprs = [compiled.value, *(one for stage in compiler.stages for one in stage)]
+    assert sum(len(one.meta.root_names()) for one in exprs) < 1_000
+    found, _ = compile_projection([("r", parse_expression(text, COLUMNS))]).apply(FRAME)
+    assert found["r"].to_list() == ["xxxb", "xxxx", "xxxb", "xxxb"]
+
+
+def test_every_function_of_the_registry_can_be_compiled() -> None:
+    by_means_of_others = [
+        "!=",
+        "between",
+        "positive",
+        "if",
+        "nullif",
+        "nvl2",
+        "||",
+        "try_divide",
+        "locate",
+        "extract",
+        "from_unixtime",
+    ]
+    written_by_others = {*by_means_of_others, "date literal", "timestamp literal"}
+    names = {function.name for function in REGISTRY.values()} - written_by_others
+    assert GROUPS
+    assert sorted(names - set(COMPILERS)) == []
+
+
+EXTREME: dict[str, tuple[DataType, list[Any]]] = {
+    "i": (INT, [0, 1, -1, 2**31 - 1, -(2**31), None]),
+    "l": (BIGINT, [0, 1, -1, 2**63 - 1, -(2**63), None]),
+    "d": (DOUBLE, [0.0, -0.0, 1e308, float("nan"), float("inf"), None]),
+    "s": (STRING, ["", "1", "2026-01-31", "\U0001f600", "x" * 300, None]),
+    "p": (BOOLEAN, [True, False, None, True, False, None]),
+    "t": (TIMESTAMP, [0, 2**63 - 1, -(2**63), 253402300799999999, -62135596800000000, None]),
+    "y": (DATE, [0, 2**31 - 1, -(2**31), 2932896, -719162, None]),
+    "v": (DataType("array", element=BIGINT), [[], [1], [None], None, [2**63 - 1], [1, 2, 3]]),
+}
+LEAVES = [*EXTREME, "null", "0", "-1", "2", "5L", "1.5D", "'a'", "'day'", "''", "date'2026-01-31'", "interval 1 day"]
+
+
+@st.composite
+def texts(draw: st.DrawFn, depth: int = 3) -> str:
+    """Calls of registered functions over columns and constants."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from(LEAVES))
+    name = draw(st.sampled_from(sorted(REGISTRY)))
+    arguments = [draw(texts(depth - 1)) for _ in range(draw(st.integers(1, 3)))]
+    if name == "case":
+        return f"case when {arguments[0]} then {arguments[-1]} end"
+    if name == "[]":
+        return f"({arguments[0]})[{arguments[-1]}]"
+    if not name[0].isalpha() or name in ("and", "or", "div", "like", "rlike", "in"):
+        return f"({arguments[0]}) {name} ({arguments[-1]})"
+    return f"{name}({', '.join(arguments)})"
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(texts())
+def test_no_value_makes_polars_raise_and_only_what_can_fail_fails(text: str) -> None:
+    columns = {name: kind for name, (kind, _) in EXTREME.items()}
+    try:
+        expression = parse_expression(text, columns)
+    except ExpressionError:
+        return
+    frame = pl.DataFrame({name: pl.Series(values).cast(polars_type(kind)) for name, (kind, values) in EXTREME.items()})
+    found, failures = compile_projection([("r", expression)]).apply(frame)
+    assert found.height + len(failures) == frame.height
+    assert found["r"].dtype == polars_type(expression.type)
+    assert can_fail(expression) or not Compiler().compile(expression).failures

@@ -1,0 +1,36 @@
+"""Every function and operator gives Spark SQL's value, or fails for the same rows, over tables of edge cases."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.expressions.compiled import cases_numbers, cases_operators, cases_text, cases_time
+from tests.expressions.compiled.like_spark import Case, differences, functions_in
+from tidegate.expressions.functions import REGISTRY
+
+TABLES = {
+    "operators": cases_operators.CASES,
+    "text": cases_text.CASES,
+    "numbers": cases_numbers.CASES,
+    "time": cases_time.CASES,
+}
+EACH = [
+    pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EACH)
+def test_values_and_failures_are_sparks(spark: SparkSession, case: Case) -> None:
+    """Type, values and failing rows of every expression of a table."""
+    found = differences(spark, case)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_every_function_has_a_conformance_row() -> None:
+    """A function that is registered but never compared with Spark fails here."""
+    compared = {
+        name for cases in TABLES.values() for case in cases for text in case.expressions for name in functions_in(text)
+    }
+    assert not sorted(set(REGISTRY) - compared)

@@ -1,0 +1,301 @@
+"""Expressions are parsed and typed, or refused with place and remedy."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    DataType,
+)
+from tidegate.expressions.expression import (
+    AggregateCall,
+    Call,
+    Cast,
+    Column,
+    Expression,
+    Literal,
+    can_fail,
+    columns_of,
+    text_of,
+)
+from tidegate.expressions.functions import REGISTRY
+from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression
+
+ADDRESS = DataType("struct", fields=(("city", STRING), ("Zip", INT)))
+COLUMNS = {
+    "id": BIGINT,
+    "qty": INT,
+    "amount": DOUBLE,
+    "ratio": FLOAT,
+    "name": STRING,
+    "Name2": STRING,
+    "paid": BOOLEAN,
+    "at": TIMESTAMP,
+    "day": DATE,
+    "tags": DataType("array", element=STRING),
+    "address": ADDRESS,
+    "order": INT,
+}
+
+
+def refused(text: str) -> ExpressionError:
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text, COLUMNS)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("id + qty", BIGINT),
+        ("qty / 2", DOUBLE),
+        ("qty * ratio", DOUBLE),
+        ("round(amount / 1.2, 2)", DOUBLE),
+        ("name || qty", STRING),
+        ("amount >= 100", BOOLEAN),
+        ("address.zip + 1", INT),
+        ("tags[0]", STRING),
+        ("at + interval 1 day", TIMESTAMP),
+        ("day + 1", DATE),
+        ("at - at > interval 1 hour", BOOLEAN),
+        ("case when paid then qty else id end", BIGINT),
+        ("cast(name as double)", DOUBLE),
+        ("name::int", INT),
+        ("split(name, ',')", DataType("array", element=STRING)),
+        ("NAME", STRING),
+        ("`order` + 1", INT),
+        ("order", INT),
+        ("count", STRING),
+    ],
+)
+def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
+    columns = {**COLUMNS, "count": STRING}
+    assert parse_expression(text, columns).type == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "problem", "remedy"),
+    [
+        ("amont + 1", 1, "no column `amont`", "did you mean `amount`?"),
+        ("id + upperr(name)", 6, "no function `upperr`", "did you mean `upper`?"),
+        ("strpos(name, 'x')", 1, "no function `strpos`", "use `instr(s, part)`"),
+        ("regexp_count(name, 'x')", 1, "no function `regexp_count`", "did you mean `regexp"),
+        ("json_array_length(name)", 1, "no function `json_array_length`", "did you mean `"),
+        ("zzz(name)", 1, "no function `zzz`", "docs/expressions.md lists all functions"),
+        ("address.town", 9, "no field `town`", "Zip, city"),
+        ("name.x", 6, "string has no fields", "only a struct"),
+        ("paid + 1", 1, "`+` wants numbers, not boolean", "cast it"),
+        ("id > 'abc'", 6, "'abc' is not a bigint", "same type"),
+        ("amount = 'abc'", 10, "'abc' is not a double", "same type"),
+        ("paid = 'maybe'", 8, "'maybe' is not a boolean", "same type"),
+        ("day > '2026-02-30'", 7, "'2026-02-30' is not a date", "same type"),
+        ("at > 'soon'", 6, "'soon' is not a timestamp", "same type"),
+        ("at > '2026-01-01 00:00:00 Europe/Paris'", 6, "is not a timestamp", "same type"),
+        ("cast('1,5' as float)", 1, "'1,5' is not a float", "correct the text"),
+        ("id = '99999999999999999999'", 6, "is not a bigint", "correct the text"),
+        ("name > 5", 1, "`name` is text beside bigint", "cast(name as bigint)"),
+        ("5 <= name", 6, "`name` is text beside bigint", "try_cast"),
+        ("id in (1, name)", 11, "`name` is text beside bigint", "cast(name as bigint)"),
+        ("qty between name and 5", 13, "`name` is text beside", "cast"),
+        ("upper(name) <=> amount", 1, "`upper(name)` is text beside double", "the other side as text"),
+        ("coalesce(name, 0)", 10, "`name` is text beside bigint", "cast"),
+        ("case name when 5 then 1 end", 6, "`name` is text beside bigint", "cast"),
+        ("if(paid, day, name)", 15, "`name` is text beside date", "cast"),
+        ("case when paid then amount else name end", 33, "`name` is text beside double", "cast"),
+        ("name rlike '((a{1,100}){1,100}){1,100}'", 12, "multiply to more than", "otherwise"),
+        ("cast(4e38 as float) + cast(1" + "0" * 39 + ".0 as float)", 23, "does not fit into float", "wider"),
+        ("1e999", 1, "`1e999` does not fit into double", "smaller"),
+        ("1" * 5_000, 1, "a number of more than", "smaller"),
+        ("id = '" + "9" * 5_000 + "'", 6, "is not a bigint", "correct"),
+        ("1.5", 1, "DECIMAL", "1.5D"),
+        ("qty * 1.2", 7, "DECIMAL", "1.2D"),
+        ("null", 1, "bare NULL", "cast(null as string)"),
+        ("at - at", 4, "interval cannot be a column", "unix_micros"),
+        ("now()", 1, "another value each time", "timestamp of the record"),
+        ("sum(qty) + 1", 1, "aggregate function `sum`", "`key` and `aggregate`"),
+        ("sum(qty) over (partition by id)", 1, "window function", "aggregate"),
+        ("(select max(id) from x)", 1, "subquery", "step"),
+        ("id in (select 1)", 7, "subquery", "step"),
+        ("transform(tags, t -> upper(t))", 17, "lambda", "python step"),
+        ("upper(name, 2)", 1, "takes 1 argument, not 2", "docs/expressions.md"),
+        ("upper(*)", 7, "`*` stands only", "columns"),
+        ("cast(name as decimal(3,1))", 14, "`decimal` is not a type", "double"),
+        ("cast(day as int)", 1, "date cannot be cast to int", "another"),
+        ("qty +", 6, "the expression ends too early", "expected"),
+        ("qty qty", 5, "unexpected `qty`", "ends before"),
+        ("name = 'abc", 8, "the quote ' is never closed", "close it"),
+        ("coalesce(qty, paid)", 15, "boolean does not go with int", "cast"),
+        ("if(qty, 1, 2)", 4, "`if` wants a boolean, not int", "cast"),
+        ("name rlike '(?=a)'", 12, "look-around", "otherwise"),
+        ("name rlike qty", 12, "needs a string literal", "quotes"),
+        ("regexp_replace(name, 'a*', '')", 22, "match nothing", "+ instead"),
+        ("regexp_extract(name, '(a)', 2)", 22, "1 groups, so no group 2", "group 0"),
+        ("date_trunc('eon', at)", 12, "`eon` is not a unit", "year"),
+        ("at + interval 1 fortnight", 6, "not a unit of an interval", "week"),
+        ("date'2026-02-30'", 5, "is not a date", "2026-01-31"),
+        ("element_at(tags, 0)", 18, "counts from 1", "a[0]"),
+        ("300Y", 1, "is not a tinyint", "wider"),
+    ],
+)
+def test_a_refusal_says_place_problem_and_remedy(text: str, column: int, problem: str, remedy: str) -> None:
+    error = refused(text)
+    assert (error.line, error.column) == (1, column), error
+    assert problem in error.problem
+    assert remedy in error.remedy
+
+
+def test_the_line_of_a_refusal_counts_line_ends() -> None:
+    error = refused("qty > 1\n  and nme = 'x'")
+    assert (error.line, error.column) == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("amount = ' 1.5e3f '", Literal(1500.0, DOUBLE)),
+        ("paid = 'Yes'", Literal(True, BOOLEAN)),
+        ("day >= '2026'", Literal(20454, DATE)),
+        ("at < '1970-01-02T00:00:00.5+01'", Literal(82_800_500_000, TIMESTAMP)),
+        ("name = cast(5 as string)", Cast(Literal(5, INT), STRING)),
+        ("amount < 'NaN'", Cast(Literal("NaN", STRING), DOUBLE)),
+    ],
+)
+def test_X14_a_text_literal_becomes_the_value_that_it_is_compared_with(text: str, literal: Expression) -> None:
+    found = parse_expression(text, COLUMNS)
+    assert isinstance(found, Call)
+    assert found.arguments[1] == literal
+
+
+@pytest.mark.parametrize(
+    "text", ["name + 1", "abs(name)", "year(name)", "amount * name", "sum(name)", "concat(name, 5)"]
+)
+def test_text_where_the_function_says_what_is_meant_is_cast_as_in_spark(text: str) -> None:
+    found = parse_aggregate(text, COLUMNS) if text.startswith("sum") else parse_expression(text, COLUMNS)
+    assert found.type.kind != "void"
+
+
+@pytest.mark.parametrize("text", ["cast(1.2 as float)", "try_cast(1.2 as float)"])
+def test_X14_a_decimal_literal_becomes_the_nearest_float(text: str) -> None:
+    assert parse_expression(text, {}) == Literal(1.2000000476837158, FLOAT)
+
+
+def test_an_exact_column_name_wins_over_one_of_another_case() -> None:
+    assert parse_expression("Name", {"name": INT, "Name": STRING}) == Column("Name", STRING)
+
+
+def test_an_ambiguous_column_name_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="may be any of"):
+        parse_expression("NAME", {"name": INT, "Name": STRING})
+
+
+def test_implicit_casts_are_nodes_and_literals_are_converted() -> None:
+    assert parse_expression("qty + id", COLUMNS) == Call(
+        "+", (Cast(Column("qty", INT), BIGINT), Column("id", BIGINT)), BIGINT
+    )
+    assert parse_expression("id + 1", COLUMNS) == Call("+", (Column("id", BIGINT), Literal(1, BIGINT)), BIGINT)
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 200 + "1" + ")" * 200, "-" * 300 + "qty", "1" + " + 1" * 200, "x" * 10_001, "not " * 5000 + "paid"]
+)
+def test_size_and_depth_are_bounded(text: str) -> None:
+    columns = {**COLUMNS, "x": INT}
+    try:
+        parse_expression(text, columns)
+    except ExpressionError:
+        return
+    assert text.startswith("not ")  # NOT NOT x is x
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("count(*)", AggregateCall("count", None, BIGINT)),
+        ("count(name)", AggregateCall("count", Column("name", STRING), BIGINT)),
+        ("SUM(amount)", AggregateCall("sum", Column("amount", DOUBLE), DOUBLE)),
+        ("sum(qty)", AggregateCall("sum", Cast(Column("qty", INT), BIGINT), BIGINT)),
+        ("avg(qty)", AggregateCall("avg", Cast(Column("qty", INT), DOUBLE), DOUBLE)),
+        ("min(name)", AggregateCall("min", Column("name", STRING), STRING)),
+        ("max(at)", AggregateCall("max", Column("at", TIMESTAMP), TIMESTAMP)),
+        ("first(paid)", AggregateCall("first", Column("paid", BOOLEAN), BOOLEAN)),
+        ("last(name)", AggregateCall("last", Column("name", STRING), STRING)),
+    ],
+)
+def test_an_aggregate_has_sparks_type(text: str, expected: AggregateCall) -> None:
+    assert parse_aggregate(text, COLUMNS) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["qty", "sum(qty) + 1", "sum(*)", "sum(paid)", "count(distinct id)", "median(qty)", "min(tags)", "sum(qty, id)"],
+)
+def test_what_is_not_one_aggregate_call_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        parse_aggregate(text, COLUMNS)
+
+
+def test_an_expression_survives_json() -> None:
+    expression = parse_expression("case when qty > 1 then upper(address.city) else cast(id as string) end", COLUMNS)
+    assert msgspec.json.decode(msgspec.json.encode(expression), type=Expression) == expression
+
+
+def test_columns_and_text_of_an_expression() -> None:
+    expression = parse_expression("(id + qty) * 2 > 5 and name like 'a%'", COLUMNS)
+    assert columns_of(expression) == {"id", "qty", "name"}
+    assert text_of(expression).startswith("(((id + cast(qty as bigint)) * 2) > 5) and like(name, 'a%'")
+    assert len(text_of(parse_expression(" || ".join(["name"] * 50), COLUMNS))) <= 120
+
+
+@pytest.mark.parametrize(
+    ("text", "fails"),
+    [
+        ("qty + 1", True),
+        ("amount + 1", False),
+        ("amount / 2", False),
+        ("id / 0", True),
+        ("id / null", True),
+        ("id / qty", True),
+        ("id / (qty + 1) / 2", True),
+        ("id % -7 + 0.5D", False),
+        ("id div 7", False),
+        ("id div -1", True),
+        ("pmod(id, 3)", False),
+        ("pmod(id, qty)", True),
+        ("name::int", True),
+        ("try_cast(name as int)", False),
+        ("id::string", False),
+        ("upper(name) = 'A'", False),
+        ("tags[0]", True),
+        ("qty::bigint", False),
+    ],
+)
+def test_can_fail_tells_whether_a_record_may_fail(text: str, fails: bool) -> None:
+    assert can_fail(parse_expression(text, COLUMNS)) is fails
+
+
+_SIGNS = "( ) [ ] , . :: 1 2L 'a' ' null and case when then end is cast as int day * -> ; ` \\ x'A é /* -- between not"
+_WORDS = [*sorted(REGISTRY), *COLUMNS, *_SIGNS.split(" "), "\n", "\x00"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(_WORDS), max_size=14).map(" ".join) | st.text(max_size=30))
+def test_any_text_is_typed_or_refused_within_itself(text: str) -> None:
+    try:
+        expression = parse_expression(text, COLUMNS)
+    except ExpressionError as error:
+        assert 1 <= error.line <= text.count("\n") + 1
+        assert 1 <= error.column <= len(text) + 1
+    else:
+        assert expression.type not in (INTERVAL, DataType("decimal"), DataType("void"))

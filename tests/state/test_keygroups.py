@@ -1,0 +1,80 @@
+"""Key groups are part of the format of state: the values here never change."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, TIMESTAMP
+from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+
+FRAME = pl.DataFrame(
+    {
+        "s": ["a", "", None, "é"],
+        "i": [1, -5, None, 2**62],
+        "b": [True, False, None, True],
+        "x": [b"a", b"", None, b"\xff"],
+        "d": [dt.date(2020, 1, 1), None, dt.date(1960, 1, 1), dt.date(1970, 1, 1)],
+        "t": pl.Series([0, 1, None, -5], dtype=pl.Datetime("us", "UTC")),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "groups"),
+    [
+        (["s"], [31, 66, 46, 51]),
+        (["i"], [88, 112, 46, 65]),
+        (["b"], [41, 2, 46, 41]),
+        (["x"], [31, 66, 46, 46]),
+        (["d"], [95, 46, 116, 85]),
+        (["t"], [85, 88, 46, 112]),
+        (["s", "i"], [20, 124, 10, 110]),
+        (["x", "b", "d", "t"], [125, 59, 43, 70]),
+    ],
+)
+def test_golden_groups_of_128(keys: list[str], groups: list[int]) -> None:
+    found = key_group_of(FRAME, keys, 128)
+    assert found.dtype == pl.UInt16
+    assert found.to_list() == groups
+
+
+def test_width_of_an_integer_does_not_matter() -> None:
+    wide = pl.DataFrame({"i": pl.Series([1, -5], dtype=pl.Int64)})
+    narrow = pl.DataFrame({"i": pl.Series([1, -5], dtype=pl.Int8)})
+    assert key_group_of(wide, ["i"], 128).to_list() == key_group_of(narrow, ["i"], 128).to_list()
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(st.none() | st.text(), st.none() | st.integers(-(2**63), 2**63 - 1)), min_size=1))
+def test_keys_as_values_have_the_groups_of_their_columns(rows: list[tuple[str | None, int | None]]) -> None:
+    frame = pl.DataFrame(rows, schema={"a": pl.String, "b": pl.Int64}, orient="row")
+    assert key_groups_of_keys(rows, [STRING, BIGINT], 128) == key_group_of(frame, ["a", "b"], 128).to_list()
+
+
+def test_keys_as_values_of_every_type() -> None:
+    for name, kind in (("s", STRING), ("i", BIGINT), ("b", BOOLEAN), ("x", BINARY), ("d", DATE), ("t", TIMESTAMP)):
+        values = [(value,) for value in FRAME[name].to_physical().to_list()]
+        assert key_groups_of_keys(values, [kind], 128) == key_group_of(FRAME, [name], 128).to_list(), name
+
+
+def test_borders_between_columns_count() -> None:
+    frame = pl.DataFrame({"a": ["ab", "a"], "b": ["c", "bc"]})
+    assert len(set(key_group_of(frame, ["a", "b"], 32768).to_list())) == 2
+
+
+def test_a_key_of_floats_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot be of type"):
+        key_group_of(pl.DataFrame({"f": [1.0]}), ["f"], 128)
+
+
+def test_groups_are_spread_evenly() -> None:
+    frame = pl.DataFrame({"k": [f"key-{i}" for i in range(128_000)]})
+    counts = key_group_of(frame, ["k"], 128).value_counts()["count"]
+    assert counts.len() == 128
+    assert counts.min() > 850  # type: ignore[operator]  # a count
+    assert counts.max() < 1150  # type: ignore[operator]  # a count

@@ -1,0 +1,58 @@
+"""Comparison and the tests for NULL and NaN. Polars orders as Spark does: NaN equals NaN and is the greatest number."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.expression import Call
+
+_COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@compiles(*_COMPARISONS)
+def _compare(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    left, right = arguments
+    return strict(call, arguments, _COMPARISONS[call.function](left.value, right.value))
+
+
+@compiles("<=>")
+def _same(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return eager(call, arguments, arguments[0].value.eq_missing(arguments[1].value))
+
+
+@compiles("not")
+def _not(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, ~arguments[0].value)
+
+
+@compiles("isnull")
+def _is_null(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return eager(call, arguments, arguments[0].value.is_null())
+
+
+@compiles("isnotnull")
+def _is_not_null(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return eager(call, arguments, arguments[0].value.is_not_null())
+
+
+@compiles("isnan")
+def _is_nan(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return eager(call, arguments, arguments[0].value.is_nan().fill_null(False))
+
+
+@compiles("nanvl")
+def _nan_value(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, other = arguments
+    chosen = pl.when(value.value.is_nan()).then(other.value).otherwise(value.value)
+    failures = (*value.failures, *(failure.guarded(value.value.is_nan()) for failure in other.failures))
+    return Compiled(chosen, call, failures)

@@ -1,0 +1,195 @@
+"""Typed expression -> `Compiled`: columns, literals and the nodes that choose what is evaluated.
+
+The functions are in the modules imported below, one per group; each registers itself in `COMPILERS`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.expressions.compiled import arithmetic, collections, comparisons, numbers, patterns, texts, times
+from tidegate.expressions.compiled.casts import compile_cast
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, Failure, compiles
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal, columns_of
+from tidegate.formats.columns import polars_type
+
+GROUPS = (arithmetic, collections, comparisons, numbers, patterns, texts, times)
+
+
+MAX_INLINE_USES = 2
+_WIDENING = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
+
+
+class Compiler:
+    """Compiles expressions that will be evaluated together on one frame.
+
+    A Polars expression that mentions another several times evaluates it several times, and nested functions would
+    multiply. So a part that its function mentions more than `MAX_INLINE_USES` times becomes a column of its own:
+    `stages` are those columns, to be added to the frame one stage after the other before the results are computed.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[list[pl.Expr]] = []
+        self._bound: dict[Expression, tuple[Compiled, int]] = {}
+
+    def compile(self, expression: Expression) -> Compiled:
+        """Compile a typed expression; it must come from `parse_expression`."""
+        return self._staged(expression)[0]
+
+    def _staged(self, expression: Expression) -> tuple[Compiled, int]:
+        """The compiled expression and how many stages must have run before it."""
+        match expression:
+            case Literal(value=value, type=kind):
+                return Compiled(_literal(value, kind), expression), 0
+            case Column(name=name):
+                return Compiled(_column(name), expression), 0
+            case Field(base=base, name=name):
+                inner, stage = self._staged(base)
+                return Compiled(inner.value.struct.field(name), expression, inner.failures), stage
+            case Cast(operand=operand):
+                return self._assembled([operand], lambda parts: compile_cast(expression, parts[0]))
+            case Call(function=function, arguments=arguments):
+                return self._assembled(arguments, lambda parts: COMPILERS[function](expression, parts))
+
+    def _assembled(
+        self, arguments: Sequence[Expression], build: Callable[[Sequence[Compiled]], Compiled]
+    ) -> tuple[Compiled, int]:
+        parts = [self._staged(argument) for argument in arguments]
+        probes = [
+            part if _is_cheap(part.source) else replace(part, value=pl.col(f"__probe_{index}"))
+            for index, (part, _) in enumerate(parts)
+        ]
+        if any(probe is not part for probe, (part, _) in zip(probes, parts, strict=True)):
+            uses = Counter(_mentioned(build(probes)))
+            for index, (part, stage) in enumerate(parts):
+                if uses[f"__probe_{index}"] > MAX_INLINE_USES:
+                    parts[index] = self._bind(part, stage)
+        built = build([part for part, _ in parts])
+        if built.type.kind not in ("array", "struct") and not columns_of(built.source):
+            built = _folded(built)
+        return built, max((stage for _, stage in parts), default=0)
+
+    def _bind(self, part: Compiled, stage: int) -> tuple[Compiled, int]:
+        """Make a part a column of its own; the same part of another expression shares it."""
+        if part.source not in self._bound:
+            name = f"__part_{len(self._bound)}"
+            while len(self.stages) <= stage:
+                self.stages.append([])
+            self.stages[stage].append(part.value.alias(name))
+            self._bound[part.source] = replace(part, value=pl.col(name)), stage + 1
+        return self._bound[part.source]
+
+
+def _folded(compiled: Compiled) -> Compiled:
+    """A constant expression, evaluated now: one value, and the failure that every record will meet, if any.
+
+    Polars cannot spread the result of a Python function of a constant over a frame.
+    """
+    conditions = [failure.condition.alias(str(index)) for index, failure in enumerate(compiled.failures)]
+    row = pl.select(compiled.value.alias("value"), *conditions)
+    met = [failure for index, failure in enumerate(compiled.failures) if row[str(index)].item()]
+    failures = tuple(Failure(pl.lit(True), failure.reason) for failure in met[:1])
+    value = pl.lit(row["value"].to_physical().item(), row["value"].to_physical().dtype).cast(row["value"].dtype)
+    return replace(compiled, value=value, failures=failures)
+
+
+def _is_cheap(expression: Expression) -> bool:
+    """Whether evaluating it again costs next to nothing: a column, a constant, a number made wider."""
+    if not columns_of(expression):
+        return True
+    match expression:
+        case Field(base=base):
+            return _is_cheap(base)
+        case Cast(operand=operand, type=kind):
+            return _is_cheap(operand) and {operand.type.kind, kind.kind} <= _WIDENING
+        case Call():
+            return False
+    return True
+
+
+def _mentioned(compiled: Compiled) -> Iterator[str]:
+    """The columns a compiled expression reads, each as often as it is read."""
+    yield from compiled.value.meta.root_names()
+    for failure in compiled.failures:
+        yield from failure.condition.meta.root_names()
+
+
+def _literal(value: bool | float | str | None, kind: DataType) -> pl.Expr:
+    if kind.kind == "binary" and isinstance(value, str):
+        return pl.lit(bytes.fromhex(value))
+    if kind.kind in ("date", "timestamp", "interval") and value is not None:
+        return pl.lit(value, pl.Int32() if kind.kind == "date" else pl.Int64()).cast(polars_type(kind))
+    return pl.lit(value, polars_type(kind))
+
+
+def _column(name: str) -> pl.Expr:
+    if name == "*" or (name.startswith("^") and name.endswith("$")):  # Polars reads these as patterns
+        return pl.selectors.by_name(name).as_expr()
+    return pl.col(name)
+
+
+@compiles("and", "or")
+def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """The right side is not evaluated where the left side decides."""
+    left, right = arguments
+    decides = call.function == "or"
+    value = left.value | right.value if decides else left.value & right.value
+    undecided = left.value.ne_missing(decides)
+    return Compiled(value, call, (*left.failures, *(failure.guarded(undecided) for failure in right.failures)))
+
+
+@compiles("case")
+def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Condition, value, ..., default: only the taken branch is evaluated, and no condition behind it."""
+    conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
+    failures: list[Failure] = []
+    open_yet: pl.Expr | None = None
+    value = values[-1].value
+    for condition, branch in zip(conditions, values, strict=False):
+        here = condition.value.eq_missing(True)
+        failures += _guard_all(condition.failures, open_yet)
+        failures += _guard_all(branch.failures, here if open_yet is None else open_yet & here)
+        open_yet = ~here if open_yet is None else open_yet & ~here
+    failures += _guard_all(values[-1].failures, open_yet)
+    for condition, branch in reversed(list(zip(conditions, values, strict=False))):
+        value = pl.when(condition.value).then(branch.value).otherwise(value)
+    return Compiled(value, call, tuple(failures))
+
+
+def _guard_all(failures: Sequence[Failure], guard: pl.Expr | None) -> Sequence[Failure]:
+    return failures if guard is None else [failure.guarded(guard) for failure in failures]
+
+
+@compiles("coalesce")
+def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    failures: list[Failure] = []
+    open_yet: pl.Expr | None = None
+    for argument in arguments:
+        failures += _guard_all(argument.failures, open_yet)
+        missing = argument.value.is_null()
+        open_yet = missing if open_yet is None else open_yet & missing
+    return Compiled(pl.coalesce(*(argument.value for argument in arguments)), call, tuple(failures))
+
+
+@compiles("in")
+def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Compared from the left until one is equal; NULL when none is and one was NULL."""
+    subject, *choices = arguments
+    value: pl.Expr = subject.value == choices[0].value
+    open_yet = subject.value.is_not_null()
+    failures = list(subject.failures)
+    for index, choice in enumerate(choices):
+        failures += _guard_all(choice.failures, open_yet)
+        if index:
+            value = value | (subject.value == choice.value)
+        if any(later.failures for later in choices[index + 1 :]):
+            open_yet = open_yet & (subject.value == choice.value).ne_missing(True)
+    plain = [choice.constant for choice in choices]
+    if len(choices) > 2 and None not in plain and subject.type.kind in ("string", "int", "bigint"):
+        value = subject.value.is_in(pl.Series(plain, dtype=polars_type(subject.type)).implode())
+    return Compiled(value, call, tuple(failures))

@@ -1,0 +1,117 @@
+"""Functions of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from tidegate.expressions.compiled.arithmetic import OVERFLOW, dividing, integer_remainder
+from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.expression import Call
+from tidegate.formats.columns import polars_type
+
+BIGINT_LIMIT = float(1 << 63)
+_EXACT = float(1 << 52)  # beyond it a double has no digits behind the point
+
+
+@compiles("round")
+def _round(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    digits = int(arguments[1].constant or 0)
+    if call.type.kind in ("float", "double"):
+        value = value.cast(pl.Float64).map_batches(_RoundHalfUp(digits), return_dtype=pl.Float64, is_elementwise=True)
+        return strict(call, arguments[:1], value.cast(polars_type(call.type)))
+    return strict(call, arguments[:1], value)
+
+
+class _RoundHalfUp:
+    """Round as Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
+
+    A double is a tie exactly when it is the double nearest to the tie's decimal, which one correctly rounded
+    division of two whole numbers yields. On series, so that no step is evaluated twice.
+    """
+
+    def __init__(self, digits: int) -> None:
+        self._power = float(10 ** abs(digits))
+        self._tens = digits < 0
+
+    def __call__(self, value: pl.Series) -> pl.Series:
+        size = value.abs()
+        power = (size * 0.0).fill_nan(0.0) + self._power  # a column: see `exact_quotient`
+        scaled = size / power if self._tens else size * power
+        whole = scaled.floor()
+        tie = (whole + 0.5) * power if self._tens else (whole + 0.5) / power
+        up = whole + (size >= tie).cast(pl.Float64)
+        rounded = up * power if self._tens else up / power
+        signed = pl.Series.zip_with(0.0 - rounded, (value < 0) & (rounded > 0), rounded)
+        return signed.zip_with(scaled < _EXACT, value)
+
+
+@compiles("floor", "ceil")
+def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value = arguments[0].value
+    if arguments[0].type.kind not in ("float", "double"):
+        return strict(call, arguments, value.cast(pl.Int64))
+    double = value.cast(pl.Float64)
+    whole = double.floor() if call.function == "floor" else double.ceil()
+    outside = (whole >= BIGINT_LIMIT) | (whole < -BIGINT_LIMIT)
+    number = pl.when(whole.is_nan()).then(pl.lit(0, pl.Int64)).otherwise(whole.cast(pl.Int64, strict=False))
+    return strict(call, arguments, number, (OVERFLOW, outside & ~whole.is_nan()))
+
+
+def _positive(value: pl.Expr) -> pl.Expr:
+    """NULL for what has no logarithm; NaN stays."""
+    return pl.when(value > 0).then(value)
+
+
+def _exact(value: pl.Expr, function: Callable[[float], float]) -> pl.Expr:
+    """By the C library: Polars divides two natural logarithms, which is two last digits off."""
+
+    def each(numbers: pl.Series) -> pl.Series:
+        return pl.Series([None if number is None else function(number) for number in numbers], dtype=pl.Float64)
+
+    return value.map_batches(each, return_dtype=pl.Float64, is_elementwise=True)
+
+
+_PLAIN: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+    "sqrt": pl.Expr.sqrt,
+    "cbrt": pl.Expr.cbrt,
+    "exp": pl.Expr.exp,
+    "ln": lambda value: _positive(value).log(),
+    "log10": lambda value: _exact(_positive(value), math.log10),
+    "log2": lambda value: _exact(_positive(value), math.log2),
+    "sign": lambda value: pl.when(value == 0).then(value).otherwise(value.sign()),
+}
+
+
+@compiles(*_PLAIN)
+def _plain(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, _PLAIN[call.function](arguments[0].value))
+
+
+@compiles("greatest", "least")
+def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """NULL is left out; compared by hand because Polars' own horizontal functions leave NaN out."""
+    greatest = call.function == "greatest"
+    value, other = arguments[0].value, arguments[1].value
+    better = other > value if greatest else other < value
+    return eager(call, arguments, pl.when(value.is_null() | better.fill_null(False)).then(other).otherwise(value))
+
+
+@compiles("power")
+def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """As C's pow, except that Java says NaN for (plus or minus one) to the power of infinity and 1 to NaN."""
+    base, exponent = arguments[0].value, arguments[1].value
+    no_number = (base.abs() == 1) & exponent.is_infinite() | (base == 1) & exponent.is_nan()
+    return strict(call, arguments, pl.when(no_number).then(pl.lit(float("nan"))).otherwise(base.pow(exponent)))
+
+
+@compiles("pmod")
+def _positive_remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Spark's: r = a % n; r when it is not negative, else (r + n) % n."""
+    left, right = arguments[0].value, arguments[1].value
+    remainder = integer_remainder(left, right)
+    value = pl.when(remainder < 0).then(integer_remainder(remainder + right, right)).otherwise(remainder)
+    return dividing(call, arguments, value)

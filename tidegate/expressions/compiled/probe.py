@@ -1,0 +1,76 @@
+"""Tries expressions before anything runs: compiled as in the slots, over no row and over one row of NULLs.
+
+`python -m tidegate.expressions.compiled.probe` reads a JSON list of expressions and answers with a JSON list of texts:
+what is wrong with each, empty for nothing. It is a process of its own: who starts Spark must not have loaded Polars,
+and an expression that ends the process ends no daemon.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.expressions.compiled.frames import compile_projection
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, columns_of
+from tidegate.formats.bisection import first_line
+from tidegate.formats.columns import polars_type
+
+_DECIDED_BY_FIRST = frozenset({"and", "or", "case", "coalesce"})
+"""Of these only the first argument is evaluated for every record."""
+
+
+def find_problem(expression: Expression) -> str:
+    """Why an expression cannot be run, or fails every record that gets to it; empty if nothing is known against it."""
+    try:
+        compiled = compile_projection([("value", expression)])
+        schema = {name: polars_type(kind) for name, kind in _columns(expression)} | {"__offset": pl.Int64()}
+        for height in (0, 1):
+            found, _ = compiled.apply(pl.DataFrame({name: [None] * height for name in schema}, schema=schema))
+            if found["value"].dtype != polars_type(expression.type):
+                return f"is computed as {found['value'].dtype} instead of {expression.type}"
+        return next((failure for part in _constants(expression) if (failure := _failure(part))), "")
+    except (Exception, pl.exceptions.PanicException) as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return f"cannot be computed: {type(error).__name__}: {first_line(error)}"
+
+
+def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
+    match expression:
+        case Column(name=name, type=kind):
+            yield name, kind
+        case Field(base=operand) | Cast(operand=operand):
+            yield from _columns(operand)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from _columns(argument)
+
+
+def _constants(expression: Expression) -> Iterator[Expression]:
+    """The largest parts without columns that are evaluated whatever a record holds, but for NULLs in front of them."""
+    if not columns_of(expression):
+        yield expression
+        return
+    match expression:
+        case Field(base=operand) | Cast(operand=operand):
+            yield from _constants(operand)
+        case Call(function=function, arguments=arguments):
+            for argument in arguments[:1] if function in _DECIDED_BY_FIRST else arguments:
+                yield from _constants(argument)
+
+
+def _failure(constant: Expression) -> str:
+    _, failures = compile_projection([("value", constant)]).apply(pl.DataFrame({"__offset": [0]}))
+    return f"fails for every record: {failures[0].reason}" if failures else ""
+
+
+def main() -> None:
+    """See the module."""
+    expressions = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Expression])
+    sys.stdout.buffer.write(msgspec.json.encode([find_problem(expression) for expression in expressions]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Results that are larger than their arguments: a record whose result would not fit fails before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+
+import polars as pl
+
+from tidegate.expressions.compiled.compiled import Compiled, Failure, reason
+from tidegate.expressions.expression import Call
+from tidegate.formats.columns import polars_type
+from tidegate.formats.sizes import size_of
+from tidegate.plan.growth import MAX_VALUE_BYTES
+
+TOO_LARGE = f"RESULT_TOO_LARGE: more than {MAX_VALUE_BYTES >> 20} MiB"
+
+
+def fitting(
+    source: Call,
+    arguments: Sequence[Compiled],
+    size: pl.Expr,
+    build: Callable[[Sequence[Compiled]], Compiled],
+    masked: Sequence[int] = (0,),
+) -> Compiled:
+    """The call where its result has at most `MAX_VALUE_BYTES`; elsewhere the record fails and nothing is made.
+
+    :param size: bytes of the result, NULL where it is NULL.
+    :param masked: arguments that become NULL so that nothing is made; one is enough where NULL makes the result NULL.
+    """
+    fits = size <= MAX_VALUE_BYTES
+    inputs = list(arguments)
+    for index in masked:
+        inputs[index] = replace(arguments[index], value=pl.when(fits).then(arguments[index].value))
+    built = build(inputs)
+    failures = (*built.failures, Failure(~fits, reason(TOO_LARGE, source)))
+    return replace(built, failures=failures)
+
+
+def bytes_of(argument: Compiled) -> pl.Expr:
+    """Bytes of an argument that is text, bytes or nested; of another type 0, and NULL for NULL all the same."""
+    if isinstance(argument.constant, str):
+        return pl.lit(len(argument.constant.encode()), pl.Int64)
+    size = size_of(argument.value, polars_type(argument.type))
+    return pl.when(argument.value.is_not_null()).then(pl.lit(0, pl.Int64)) if size is None else size
+
+
+def total_bytes(arguments: Sequence[Compiled], *, nulls_count: bool) -> pl.Expr:
+    """Of all arguments together; NULL when one is NULL, or with `nulls_count` 0 for those that are."""
+    sizes = [bytes_of(argument) for argument in arguments]
+    return reduce(add, [size.fill_null(0) for size in sizes] if nulls_count else sizes)

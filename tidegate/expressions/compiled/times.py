@@ -1,0 +1,128 @@
+"""Functions of dates and timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import polars as pl
+
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
+from tidegate.expressions.compiled.calendar import days_of, is_date, outside_calendar, within_calendar
+from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
+from tidegate.expressions.compiled.time_text import text_by_pattern, timestamp_by_pattern
+from tidegate.expressions.date_patterns import derive_date_pattern
+from tidegate.expressions.expression import Call
+from tidegate.formats.columns import TIMESTAMP, polars_type
+
+OVERFLOW = "DATETIME_OVERFLOW"
+_FIELDS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+    "year": lambda value: value.dt.year(),
+    "quarter": lambda value: value.dt.quarter(),
+    "month": lambda value: value.dt.month(),
+    "day": lambda value: value.dt.day(),
+    "dayofweek": lambda value: value.dt.weekday() % 7 + 1,
+    "weekday": lambda value: value.dt.weekday() - 1,
+    "dayofyear": lambda value: value.dt.ordinal_day(),
+    "weekofyear": lambda value: value.dt.week(),
+    "hour": lambda value: value.dt.hour(),
+    "minute": lambda value: value.dt.minute(),
+    "second": lambda value: value.dt.second(),
+}
+_UNITS = {
+    "year": "1y", "quarter": "1q", "month": "1mo", "week": "1w", "day": "1d", "hour": "1h", "minute": "1m",
+    "second": "1s", "millisecond": "1ms", "microsecond": "1us",
+}  # fmt: skip
+_MICROS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
+_EPOCH = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
+
+
+@compiles(*_FIELDS)
+def _field(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, _FIELDS[call.function](arguments[0].value).cast(pl.Int32))
+
+
+@compiles("date_trunc")
+def _date_trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, outside = within_calendar(arguments[1].value, call.type)
+    return strict(call, arguments[1:], value.dt.truncate(_UNITS[str(arguments[0].constant)]), (OVERFLOW, outside))
+
+
+@compiles("trunc")
+def _trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, outside = within_calendar(arguments[0].value, call.type)
+    return strict(call, arguments[:1], value.dt.truncate(_UNITS[str(arguments[1].constant)]), (OVERFLOW, outside))
+
+
+@compiles("to_timestamp", "to_date")
+def _parse(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    text = arguments[0].value
+    parsed = timestamp_by_pattern(text, derive_date_pattern(str(arguments[1].constant))).cast(polars_type(call.type))
+    return strict(call, arguments, parsed, ("CANNOT_PARSE_TIMESTAMP", text.is_not_null() & parsed.is_null()))
+
+
+@compiles("date_format")
+def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, outside = within_calendar(arguments[0].value, arguments[0].type)
+    return strict(
+        call, arguments, text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))), (OVERFLOW, outside)
+    )
+
+
+@compiles(*_EPOCH)
+def _to_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.cast(pl.Int64) // _EPOCH[call.function])
+
+
+@compiles(*_MICROS)
+def _from_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    number, factor = arguments[0].value, _MICROS[call.function]
+    outside = (number < -(-FIRST_MOMENT // factor)) | (number > LAST_MOMENT // factor)
+    value = pl.when(~outside).then(number * factor).cast(TIMESTAMP)
+    return strict(call, arguments, value, (OVERFLOW, outside))
+
+
+@compiles("unix_date")
+def _unix_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.cast(pl.Int32))
+
+
+@compiles("date_from_unix_date")
+def _from_unix_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    days = arguments[0].value.cast(pl.Int32)
+    return strict(call, arguments, days.cast(pl.Date), (OVERFLOW, outside_calendar(days, call.type)))
+
+
+@compiles("date_add", "date_sub")
+def _date_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    days, more = (argument.value.cast(pl.Int32).cast(pl.Int64) for argument in arguments)
+    moved = days + more if call.function == "date_add" else days - more
+    outside = outside_calendar(moved, call.type)
+    return strict(call, arguments, pl.when(~outside).then(moved).cast(pl.Int32).cast(pl.Date), (OVERFLOW, outside))
+
+
+@compiles("datediff")
+def _date_difference(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    end, start = (argument.value.cast(pl.Int32) for argument in arguments)
+    return strict(call, arguments, end - start)
+
+
+@compiles("add_months")
+def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, outside = within_calendar(arguments[0].value, arguments[0].type)
+    moved = value.dt.offset_by(f"{int(arguments[1].constant or 0)}mo")
+    left = outside | outside_calendar(moved.to_physical(), call.type)
+    return strict(call, arguments[:1], moved, (OVERFLOW, left))
+
+
+@compiles("last_day")
+def _last_day(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    value, outside = within_calendar(arguments[0].value, call.type)
+    return strict(call, arguments, value.dt.month_end(), (OVERFLOW, outside))
+
+
+@compiles("make_date")
+def _make_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    year, month, day = (argument.value.cast(pl.Int64) for argument in arguments)
+    valid = is_date(year, month, day)
+    value = pl.when(valid).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
+    return strict(call, arguments, value, ("DATETIME_FIELD_OUT_OF_BOUNDS", ~valid))

@@ -1,0 +1,190 @@
+"""The typed form of an expression: what validation produces, what travels to the slots, what is compiled there.
+
+Plain values without Polars or sqlglot. `parse.py` makes them from text; `tidegate.expressions.compiled` compiles
+them to Polars.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.datatypes import DataType
+
+
+class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
+    """A constant. Timestamps are microseconds since 1970 UTC, dates days since 1970, intervals microseconds."""
+
+    value: bool | int | float | str | None
+    type: DataType
+
+
+class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
+    """A column of the input."""
+
+    name: str
+    type: DataType
+
+
+class Field(msgspec.Struct, frozen=True, tag_field="node", tag="field"):
+    """A field of a struct: `base.name`."""
+
+    base: Expression
+    name: str
+    type: DataType
+
+
+class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
+    """A function or operator by its Spark name in lower case (`+`, `and`, `upper`, `case` ...).
+
+    `case` has the arguments condition, value, condition, value ... [, default].
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: DataType
+
+
+class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
+    """`CAST` (a failing value fails its record, ANSI) or `TRY_CAST` (`attempt`: a failing value becomes NULL)."""
+
+    operand: Expression
+    type: DataType
+    attempt: bool = False
+
+
+Expression = Literal | Column | Field | Call | Cast
+
+
+class AggregateCall(msgspec.Struct, frozen=True):
+    """One aggregate function over a group: `count sum min max avg first last`; `argument` is None for `count(*)`."""
+
+    function: str
+    argument: Expression | None
+    type: DataType
+
+
+def columns_of(expression: Expression | None) -> frozenset[str]:
+    """The input columns that an expression reads."""
+    match expression:
+        case Column(name=name):
+            return frozenset([name])
+        case Field(base=base):
+            return columns_of(base)
+        case Call(arguments=arguments):
+            return frozenset().union(*map(columns_of, arguments))
+        case Cast(operand=operand):
+            return columns_of(operand)
+    return frozenset()
+
+
+_INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
+_WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
+_OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
+_DIVISIONS = frozenset({"/", "%", "div", "pmod"})
+_FALLIBLE = frozenset(
+    {"[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
+    | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
+    | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
+)
+
+
+_GROWING = frozenset({"repeat", "concat", "concat_ws", "replace", "regexp_replace", "array_join", "hex", "base64"})
+_HOLDING = frozenset({"array", "named_struct"})
+_SIZED = frozenset({"string", "binary", "array", "struct"})
+
+
+def can_be_too_large(call: Call) -> bool:
+    """Whether a function makes its arguments larger, so that a result may not fit (`growth.MAX_VALUE_BYTES`)."""
+    if call.function in _HOLDING:
+        held = call.arguments[1::2] if call.function == "named_struct" else call.arguments
+        return any(argument.type.kind in _SIZED for argument in held)
+    return call.function in _GROWING
+
+
+def cast_can_fail(source: DataType, target: DataType) -> bool:
+    """Whether some value of `source` has no counterpart in `target` (in ANSI mode that fails the record)."""
+    before, after = source.kind, target.kind
+    if source == target or before in ("void", "boolean"):
+        return False
+    if before == "array" and source.element is not None and target.element is not None:
+        return cast_can_fail(source.element, target.element)
+    if after == "string":
+        return before in ("binary", "date", "timestamp")  # no UTF-8, beyond the year 9999
+    if before == "string":
+        return after != "binary"
+    if after in _INTEGRAL:
+        return (before == "timestamp" and after != "bigint") or _WIDTH.get(before, 0) > _WIDTH[after]
+    return after == "timestamp" and before in _WIDTH
+
+
+def divides_safely(function: str, divisor: Expression) -> bool:
+    """Whether a division by this divisor fails for no dividend: it is a literal, not 0, and no `div -1`.
+
+    The smallest bigint has no counterpart of the other sign, so `div -1` can overflow.
+    """
+    return isinstance(divisor, Literal) and bool(divisor.value) and not (function == "div" and divisor.value == -1)
+
+
+def can_fail(expression: Expression) -> bool:
+    """Whether evaluation may fail for some record; a cheap over-estimate that never says no wrongly."""
+    match expression:
+        case Field(base=base):
+            return can_fail(base)
+        case Cast(operand=operand, type=target, attempt=attempt):
+            return can_fail(operand) or (not attempt and cast_can_fail(operand.type, target))
+        case Call(function=function, arguments=arguments):
+            own = (
+                function in _FALLIBLE
+                or can_be_too_large(expression)
+                or (function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments))
+                or (function in _DIVISIONS and not divides_safely(function, arguments[1]))
+            )
+            return own or any(map(can_fail, arguments))
+    return False
+
+
+MAX_TEXT_CHARACTERS = 120
+_INFIX = frozenset({"+", "-", "*", "/", "%", "div", "=", "<", "<=", ">", ">=", "<=>", "and", "or", "&", "|", "^", "||"})
+
+
+def text_of(expression: Expression) -> str:
+    """The expression as text for messages, cut to `MAX_TEXT_CHARACTERS`; not meant to be parsed again."""
+    text = _text(expression, 12)
+    return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
+
+
+def _text(expression: Expression, depth: int) -> str:
+    if depth == 0:
+        return "…"
+
+    def inner(one: Expression) -> str:
+        text = _text(one, depth - 1)
+        return f"({text})" if isinstance(one, Call) and one.function in _INFIX else text
+
+    match expression:
+        case Literal(value=value, type=kind):
+            return _literal_text(value, kind)
+        case Column(name=name):
+            return name
+        case Field(base=base, name=name):
+            return f"{inner(base)}.{name}"
+        case Cast(operand=operand, type=target, attempt=attempt):
+            return f"{'try_cast' if attempt else 'cast'}({_text(operand, depth - 1)} as {target})"
+        case Call(function="negative", arguments=(operand,)):
+            return f"-{inner(operand)}"
+        case Call(function="[]", arguments=(base, index)):
+            return f"{inner(base)}[{_text(index, depth - 1)}]"
+        case Call(function=function, arguments=(left, right)) if function in _INFIX:
+            return f"{inner(left)} {function} {inner(right)}"
+        case Call(function=function, arguments=arguments):
+            return f"{function}({', '.join(_text(one, depth - 1) for one in arguments)})"
+
+
+def _literal_text(value: bool | float | str | None, kind: DataType) -> str:
+    if value is None:
+        return "NULL"
+    if kind.kind == "string":
+        return "'" + str(value).replace("'", "''") + "'"
+    if kind.kind == "interval":
+        return f"interval {int(value) / 1_000_000:g} seconds"
+    return str(value).lower() if kind.kind == "boolean" else str(value)

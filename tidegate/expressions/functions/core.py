@@ -1,0 +1,190 @@
+"""What a function of the expression language is to the planner: a name, a documented signature, a typing rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.datatypes import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VOID, DataType
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Literal, text_of
+from tidegate.expressions.typing_rules import NUMERIC, common_type, decimal_refusal, with_type
+
+_ATOMIC = (*NUMERIC, "boolean", "string", "binary", "date", "timestamp", "void", "decimal")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A typed argument and where it starts in the text."""
+
+    expression: Expression
+    start: int
+
+    @property
+    def type(self) -> DataType:
+        """The type of the expression."""
+        return self.expression.type
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place where a function is called: turns arguments into what the function wants, or refuses them there."""
+
+    function: str
+    start: int
+
+    def refuse(self, argument: Argument, wanted: str) -> Refusal:
+        """The refusal of an argument by its type."""
+        return Refusal(
+            argument.start, f"`{self.function}` wants {wanted}, not {argument.type}", "cast it or use another column"
+        )
+
+    def _of(self, argument: Argument, kinds: tuple[str, ...], target: DataType, wanted: str) -> Expression:
+        if argument.type.kind not in kinds:
+            raise self.refuse(argument, wanted)
+        return with_type(argument.start, argument.expression, target)
+
+    def any(self, argument: Argument) -> Expression:
+        """Any type but a decimal literal."""
+        if argument.type.kind == "decimal":
+            raise decimal_refusal(argument.start, argument.expression)
+        return argument.expression
+
+    def text(self, argument: Argument) -> Expression:
+        """A string; other atomic types are cast."""
+        return self._of(argument, _ATOMIC, STRING, "a string")
+
+    def bytes(self, argument: Argument) -> Expression:
+        """A string or binary, as it is."""
+        if argument.type == VOID:
+            return Literal(None, STRING)
+        if argument.type.kind not in ("string", "binary"):
+            raise self.refuse(argument, "a string or binary")
+        return argument.expression
+
+    def double(self, argument: Argument) -> Expression:
+        """A double; numbers, decimal literals and strings are cast."""
+        return self._of(argument, (*NUMERIC, "string", "void", "decimal"), DOUBLE, "a number")
+
+    def number(self, argument: Argument) -> Expression:
+        """A number as it is; a string becomes a double."""
+        if argument.type.kind in NUMERIC:
+            return argument.expression
+        if argument.type.kind == "decimal":
+            raise decimal_refusal(argument.start, argument.expression)
+        return self.double(argument)
+
+    def integer(self, argument: Argument) -> Expression:
+        """An int; a bigint is cast and may overflow."""
+        return self._of(argument, ("tinyint", "smallint", "int", "bigint", "void"), INT, "an int")
+
+    def boolean(self, argument: Argument) -> Expression:
+        """A boolean."""
+        return self._of(argument, ("boolean", "void"), BOOLEAN, "a boolean")
+
+    def timestamp(self, argument: Argument) -> Expression:
+        """A timestamp; dates and strings are cast."""
+        return self._of(argument, ("timestamp", "date", "string", "void"), TIMESTAMP, "a timestamp")
+
+    def date(self, argument: Argument) -> Expression:
+        """A date; timestamps and strings are cast."""
+        return self._of(argument, ("timestamp", "date", "string", "void"), DATE, "a date")
+
+    def array(self, argument: Argument) -> Expression:
+        """An array."""
+        if argument.type.kind != "array":
+            raise self.refuse(argument, "an array")
+        return argument.expression
+
+    def fixed_text(self, argument: Argument) -> Expression:
+        """A string literal: what must be known before the first record."""
+        if not isinstance(argument.expression, Literal) or argument.type.kind != "string":
+            raise Refusal(argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes")
+        return argument.expression
+
+    def fixed_integer(self, argument: Argument) -> Expression:
+        """An integer literal."""
+        expression = argument.expression
+        if not isinstance(expression, Literal) or argument.type.kind not in ("tinyint", "smallint", "int"):
+            raise Refusal(argument.start, f"`{self.function}` needs an integer literal here", "write the number itself")
+        return with_type(argument.start, expression, INT)
+
+
+Resolve = Callable[[Site, tuple[Argument, ...]], Expression]
+Result = DataType | Callable[[tuple[Expression, ...]], DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`)."""
+
+    name: str
+    group: str
+    signature: str
+    summary: str
+    resolve: Resolve
+    aliases: tuple[str, ...] = ()
+
+
+def simple(name: str, parameters: str, result: Result) -> Resolve:
+    """The typing rule of an ordinary function.
+
+    :param parameters: names of `Site` methods; `?` behind one makes it optional, `*` repeats the last one.
+    """
+    words = parameters.split()
+    repeated = bool(words) and words[-1].endswith("*")
+    required = sum(not word.endswith(("?", "*")) for word in words)
+    methods = [word.rstrip("?*") for word in words]
+
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, required, None if repeated else len(words))
+        wanted = methods + methods[-1:] * (len(arguments) - len(methods))
+        typed: tuple[Expression, ...] = tuple(
+            getattr(site, method)(argument) for method, argument in zip(wanted, arguments, strict=False)
+        )
+        return Call(name, typed, result if isinstance(result, DataType) else result(typed))
+
+    return resolve
+
+
+def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: int | None) -> None:
+    """Refuse a wrong number of arguments."""
+    if len(arguments) >= least and (most is None or len(arguments) <= most):
+        return
+    wanted = str(least) if most == least else f"at least {least}" if most is None else f"{least} to {most}"
+    raise Refusal(
+        site.start,
+        f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}",
+        "see docs/expressions.md",
+    )
+
+
+def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
+    """All arguments in their common type.
+
+    :raises Refusal: at the first argument that has no type in common with those before it, and at text of a record
+        beside another type: Spark casts it, and every record whose text is no such value would fail. Nothing in `a = 5`
+        says that `a` is meant as a number; a text literal is known now.
+    """
+    kind = arguments[0].type
+    for argument in arguments[1:]:
+        found = common_type(kind, argument.type)
+        if found is None:
+            if "decimal" in (kind.kind, argument.type.kind):
+                decimal = argument if argument.type.kind == "decimal" else arguments[0]
+                raise decimal_refusal(decimal.start, decimal.expression)
+            raise Refusal(
+                argument.start,
+                f"`{site.function}`: {argument.type} does not go with {kind}",
+                f"cast it: cast(... as {kind})",
+            )
+        kind = found
+    for argument in arguments:
+        if argument.type == STRING and kind != STRING and not isinstance(argument.expression, Literal):
+            text = text_of(argument.expression)
+            raise Refusal(
+                argument.start,
+                f"`{text}` is text beside {kind}: every record whose text is no {kind} would fail",
+                f"write what is meant: cast({text} as {kind}), try_cast for NULL instead, or the other side as text",
+            )
+    return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)

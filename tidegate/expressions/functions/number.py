@@ -1,0 +1,136 @@
+"""Functions of numbers: how they are typed."""
+
+from __future__ import annotations
+
+from tidegate.datatypes import BIGINT, DOUBLE, INT
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple, unify
+from tidegate.expressions.typing_rules import INTEGRAL, common_type, decimal_refusal, with_type
+
+MAX_DIGITS = 15  # ten to this power and everything it scales is exact in a double
+
+
+def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 2)
+    value = site.number(arguments[0])
+    digits = site.fixed_integer(arguments[1]) if len(arguments) == 2 else Literal(0, INT)
+    number = int(digits.value or 0) if isinstance(digits, Literal) else 0
+    if number < 0 and value.type.kind in INTEGRAL:
+        raise Refusal(
+            arguments[1].start, "an integer cannot be rounded to tens", "cast it: round(cast(a as double), -1)"
+        )
+    if abs(number) > MAX_DIGITS:
+        raise Refusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")
+    return Call(site.function, (value, digits), value.type)
+
+
+def _to_bigint(name: str) -> Function:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
+        return Call(name, (site.number(arguments[0]),), BIGINT)
+
+    aliases = ("ceiling",) if name == "ceil" else ()
+    direction = "below" if name == "floor" else "above"
+    return Function(
+        name, "numbers", f"{name}(a)", f"The next integer {direction} or equal, a bigint.", resolve, aliases
+    )
+
+
+def _extreme(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, None)
+    operands = unify(site, arguments)
+    if operands[0].type.kind in ("array", "struct"):
+        raise site.refuse(arguments[0], "values that have an order")
+    found = operands[0]
+    for operand in operands[1:]:  # in pairs: the compiler needs each operand several times
+        found = Call(site.function, (found, operand), operand.type)
+    return found
+
+
+def _abs(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    value = site.number(arguments[0])
+    return Call("abs", (value,), value.type)
+
+
+def _positive_remainder(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    for argument in arguments:
+        if argument.type.kind == "decimal":
+            raise decimal_refusal(argument.start, argument.expression)
+        if argument.type.kind not in INTEGRAL:
+            raise site.refuse(argument, "integers")
+    kind = common_type(arguments[0].type, arguments[1].type) or BIGINT
+    return Call("pmod", tuple(with_type(one.start, one.expression, kind) for one in arguments), kind)
+
+
+def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    """Spark refuses text beside other types here, unlike in COALESCE."""
+    kinds = {argument.type.kind for argument in arguments}
+    if "string" in kinds and kinds - {"string", "void"}:
+        raise Refusal(site.start, f"`{site.function}` does not mix strings with other types", "cast one of them")
+    return _extreme(site, arguments)
+
+
+FUNCTIONS = (
+    Function("abs", "numbers", "abs(a)", "Without the sign.", _abs),
+    Function(
+        "round",
+        "numbers",
+        "round(a [, digits])",
+        "Rounded half away from zero, by the decimal text of the number.",
+        _round,
+    ),
+    _to_bigint("floor"),
+    _to_bigint("ceil"),
+    Function("sqrt", "numbers", "sqrt(a)", "Square root; NaN for negative numbers.", simple("sqrt", "double", DOUBLE)),
+    Function("cbrt", "numbers", "cbrt(a)", "Cube root.", simple("cbrt", "double", DOUBLE)),
+    Function(
+        "power",
+        "numbers",
+        "power(a, b)",
+        "a to the power of b, a double.",
+        simple("power", "double double", DOUBLE),
+        ("pow",),
+    ),
+    Function("exp", "numbers", "exp(a)", "e to the power of a.", simple("exp", "double", DOUBLE)),
+    Function(
+        "ln",
+        "numbers",
+        "ln(a), log(a)",
+        "Natural logarithm; NULL for zero and negative numbers.",
+        simple("ln", "double", DOUBLE),
+        ("log",),
+    ),
+    Function(
+        "log10",
+        "numbers",
+        "log10(a)",
+        "Logarithm to base 10; NULL for zero and negative numbers.",
+        simple("log10", "double", DOUBLE),
+    ),
+    Function(
+        "log2",
+        "numbers",
+        "log2(a)",
+        "Logarithm to base 2; NULL for zero and negative numbers.",
+        simple("log2", "double", DOUBLE),
+    ),
+    Function("sign", "numbers", "sign(a)", "-1, 0 or 1 as a double.", simple("sign", "double", DOUBLE), ("signum",)),
+    Function(
+        "pmod",
+        "numbers",
+        "pmod(a, b)",
+        "Remainder of integers that is never negative for positive b; zero b fails the record.",
+        _positive_remainder,
+    ),
+    Function(
+        "greatest",
+        "numbers",
+        "greatest(a, b, ...)",
+        "The greatest that is not NULL; NaN is the greatest number.",
+        _extreme_text_free,
+    ),
+    Function("least", "numbers", "least(a, b, ...)", "The least that is not NULL.", _extreme_text_free),
+)

@@ -1,0 +1,344 @@
+"""Operators, CASE and the functions about NULL: how they are typed, and which are written by means of others."""
+
+from __future__ import annotations
+
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, DataType
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
+from tidegate.expressions.intervals import MAX_MONTHS, MONTHS
+from tidegate.expressions.text_values import date_of_text, timestamp_of_text
+from tidegate.expressions.typing_rules import (
+    INTEGRAL,
+    NUMERIC,
+    common_type,
+    decimal_refusal,
+    rounded_decimal,
+    with_type,
+)
+
+_TIME = ("date", "timestamp", "interval", "months")
+
+
+def _arithmetic(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 2, 2)
+        left, right = arguments
+        if name in ("+", "-") and {left.type.kind, right.type.kind} & set(_TIME):
+            return _time_arithmetic(site, left, right)
+        kind = _arithmetic_type(site, left, right)
+        if name == "div" and kind.kind not in INTEGRAL:
+            raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
+        if name == "div":
+            kind = BIGINT
+        operands = [with_type(argument.start, argument.expression, kind) for argument in arguments]
+        if name == "/":  # text becomes a bigint first where the other side is an integer, so '1.5' / 2 fails
+            operands = [with_type(site.start, operand, DOUBLE) for operand in operands]
+            kind = DOUBLE
+        return Call(name, tuple(operands), kind)
+
+    return resolve
+
+
+def _arithmetic_type(site: Site, left: Argument, right: Argument) -> DataType:
+    for argument in (left, right):
+        if argument.type.kind not in (*NUMERIC, "string", "void", "decimal"):
+            raise site.refuse(argument, "numbers")
+    kind = common_type(left.type, right.type)
+    if kind is None or kind.kind == "decimal":
+        decimal = left if left.type.kind == "decimal" else right
+        raise decimal_refusal(decimal.start, decimal.expression)
+    if kind.kind not in NUMERIC:
+        raise site.refuse(left, "numbers")
+    return kind
+
+
+def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
+    """`date + int`, `timestamp +- interval`, `timestamp - timestamp`, `date - date`, `interval +- interval`."""
+    if site.function == "+" and left.type.kind in ("interval", "months"):
+        left, right = right, left
+    pair = (left.type.kind, right.type.kind)
+    if right.type == MONTHS and left.type in (DATE, TIMESTAMP):
+        months = right.expression.value if isinstance(right.expression, Literal) else None
+        if not isinstance(months, int) or abs(months) > MAX_MONTHS:
+            raise site.refuse(right, f"an interval literal of at most {MAX_MONTHS} months")
+        return Call(
+            "add_months",
+            (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))),
+            left.type,
+        )
+    if pair in (("timestamp", "interval"), ("date", "interval")):
+        if left.type == DATE and isinstance(right.expression, Literal) and _whole_days(right.expression) is not None:
+            days = _whole_days(right.expression)
+            return Call(
+                "date_add" if site.function == "+" else "date_sub",
+                (left.expression, Literal(days, DataType("int"))),
+                DATE,
+            )
+        return Call(site.function, (with_type(left.start, left.expression, TIMESTAMP), right.expression), TIMESTAMP)
+    if pair == ("interval", "interval"):
+        return Call(site.function, (left.expression, right.expression), INTERVAL)
+    if site.function == "-" and left.type.kind in ("timestamp", "date") and right.type.kind in ("timestamp", "date"):
+        return Call(
+            "-",
+            (with_type(left.start, left.expression, TIMESTAMP), with_type(right.start, right.expression, TIMESTAMP)),
+            INTERVAL,
+        )
+    if site.function == "+" and right.type == DATE:
+        left, right = right, left
+    if left.type == DATE and right.type.kind in ("tinyint", "smallint", "int"):
+        function = "date_add" if site.function == "+" else "date_sub"
+        return Call(function, (left.expression, with_type(right.start, right.expression, DataType("int"))), DATE)
+    raise Refusal(
+        site.start, f"{left.type} {site.function} {right.type} has no meaning", "add an interval: ts + interval 1 day"
+    )
+
+
+def _whole_days(literal: Literal) -> int | None:
+    """Days of an interval of whole days: a date plus such an interval stays a date in Spark."""
+    days, rest = divmod(int(literal.value or 0), 86_400_000_000)
+    return days if rest == 0 else None
+
+
+def _sign(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
+        if arguments[0].type == INTERVAL and isinstance(arguments[0].expression, Literal):
+            value = int(arguments[0].expression.value or 0)
+            return Literal(-value if name == "negative" else value, INTERVAL)
+        operand = site.number(arguments[0])
+        return operand if name == "positive" else Call(name, (operand,), operand.type)
+
+    return resolve
+
+
+def _bits(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1 if name == "~" else 2, 1 if name == "~" else 2)
+        for argument in arguments:
+            if argument.type.kind not in INTEGRAL:
+                raise site.refuse(argument, "integers")
+        operands = unify(site, arguments)
+        return Call(name, operands, operands[0].type)
+
+    return resolve
+
+
+def _comparison(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 2, 2)
+        left, right = arguments
+        if name not in ("=", "<=>", "!=") and {left.type.kind, right.type.kind} & {"struct", "array"}:
+            raise site.refuse(left, "values that have an order")
+        left, right = _with_integer_bound(name, left, right)
+        operands = unify(site, (left, right))
+        if name == "!=":
+            return Call("not", (Call("=", operands, BOOLEAN),), BOOLEAN)
+        return Call(name, operands, BOOLEAN)
+
+    return resolve
+
+
+def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Argument, Argument]:
+    """`n > 1.5` with an integer n: the decimal literal becomes the integer bound that means the same."""
+    for value, bound, upper in ((left, right, (">=", "<")), (right, left, ("<=", ">"))):
+        literal = bound.expression
+        if (
+            value.type.kind in INTEGRAL
+            and isinstance(literal, Literal)
+            and bound.type.kind == "decimal"
+            and name in ("<", "<=", ">", ">=")
+        ):
+            number = rounded_decimal(literal, up=name in upper)
+            if not -(1 << 63) <= number < 1 << 63:
+                raise Refusal(bound.start, f"{literal.value} is beyond bigint", "compare with a smaller number")
+            whole = Argument(Literal(number, BIGINT), bound.start)
+            return (value, whole) if value is left else (whole, value)
+    return left, right
+
+
+def _logic(name: str) -> Resolve:
+    count = 1 if name == "not" else 2
+
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, count, count)
+        return Call(name, tuple(map(site.boolean, arguments)), BOOLEAN)
+
+    return resolve
+
+
+def _between(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
+    value, low, high = arguments
+    at_least = _comparison(">=")(site, (value, low))
+    at_most = _comparison("<=")(site, (value, high))
+    return Call("and", (at_least, at_most), BOOLEAN)
+
+
+def _in(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, None)
+    operands = unify(site, arguments)
+    return Call("in", operands, BOOLEAN)
+
+
+def _case(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    """Condition, value, ..., default: the values get their common type; without ELSE the default is NULL."""
+    check_count(site, arguments, 2, None)
+    conditions = arguments[0 : len(arguments) - len(arguments) % 2 : 2]
+    values = (*arguments[1::2], *(arguments[-1:] if len(arguments) % 2 else ()))
+    typed = unify(site, values)
+    default = typed[len(conditions) :] or (Literal(None, typed[0].type),)
+    parts: list[Expression] = []
+    for condition, value in zip(conditions, typed, strict=False):
+        parts += [site.boolean(condition), value]
+    return Call("case", (*parts, *default), typed[0].type)
+
+
+def _if(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
+    return _case(site, arguments)
+
+
+def _coalesce(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    two = site.function in ("nvl", "ifnull")
+    check_count(site, arguments, 2 if two else 1, 2 if two else None)
+    operands = unify(site, arguments)
+    return Call("coalesce", operands, operands[0].type)
+
+
+def _nullif(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    first = site.any(arguments[0])
+    return Call("case", (_comparison("=")(site, arguments), Literal(None, first.type), first), first.type)
+
+
+def _nvl2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
+    present = Call("isnotnull", (site.any(arguments[0]),), BOOLEAN)
+    return _case(site, (Argument(present, arguments[0].start), *arguments[1:]))
+
+
+def _literal(kind: DataType) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
+        literal = arguments[0].expression
+        text = str(literal.value) if isinstance(literal, Literal) else ""
+        value = date_of_text(text) if kind == DATE else timestamp_of_text(text)
+        if value is None:
+            example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
+            raise Refusal(arguments[0].start, f"'{text}' is not a {kind}", f"write it like '{example}'")
+        return Literal(value, kind)
+
+    return resolve
+
+
+def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    quotient = _arithmetic("/")(Site("/", site.start), arguments)
+    if not isinstance(quotient, Call):
+        raise Refusal(site.start, "`try_divide` needs numbers", "cast them")
+    zero = Call("=", (quotient.arguments[1], Literal(0.0, DOUBLE)), BOOLEAN)
+    return Call("case", (zero, Literal(None, DOUBLE), quotient), DOUBLE)
+
+
+def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, None)
+    if any(argument.type.kind == "array" for argument in arguments):
+        raise Refusal(site.start, f"`{site.function}` of arrays is not supported", "keep them in separate columns")
+    if all(argument.type.kind == "binary" for argument in arguments):
+        raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast them to string")
+    return Call("concat", tuple(map(site.text, arguments)), STRING)
+
+
+FUNCTIONS = (
+    Function(
+        "+",
+        "operators",
+        "a + b",
+        "Sum; an integer overflow fails the record. Also date + int, timestamp + interval.",
+        _arithmetic("+"),
+    ),
+    Function(
+        "-",
+        "operators",
+        "a - b",
+        "Difference; also timestamp - interval, and timestamp - timestamp for comparing with an interval.",
+        _arithmetic("-"),
+    ),
+    Function("*", "operators", "a * b", "Product; an integer overflow fails the record.", _arithmetic("*")),
+    Function(
+        "/", "operators", "a / b", "Quotient, always a double; division by zero fails the record.", _arithmetic("/")
+    ),
+    Function(
+        "%",
+        "operators",
+        "a % b",
+        "Remainder with the sign of a; division by zero fails the record.",
+        _arithmetic("%"),
+        ("mod",),
+    ),
+    Function("div", "operators", "a div b", "Integer quotient, rounded towards zero, a bigint.", _arithmetic("div")),
+    Function("negative", "operators", "-a", "The negated number.", _sign("negative")),
+    Function("positive", "operators", "+a", "The number itself.", _sign("positive")),
+    Function("&", "operators", "a & b", "Bitwise and of integers.", _bits("&")),
+    Function("|", "operators", "a | b", "Bitwise or of integers.", _bits("|")),
+    Function("^", "operators", "a ^ b", "Bitwise exclusive or of integers.", _bits("^")),
+    Function("~", "operators", "~a", "Bitwise not of an integer.", _bits("~")),
+    Function("=", "operators", "a = b, a == b", "Equal; NULL when either is NULL. NaN equals NaN.", _comparison("=")),
+    Function("!=", "operators", "a != b, a <> b", "Not equal.", _comparison("!=")),
+    Function("<", "operators", "a < b", "Less.", _comparison("<")),
+    Function("<=", "operators", "a <= b", "Less or equal.", _comparison("<=")),
+    Function(">", "operators", "a > b", "Greater; NaN is greater than any number.", _comparison(">")),
+    Function(">=", "operators", "a >= b", "Greater or equal.", _comparison(">=")),
+    Function(
+        "<=>",
+        "operators",
+        "a <=> b",
+        "Equal, where NULL equals NULL; also `a is not distinct from b`.",
+        _comparison("<=>"),
+    ),
+    Function("and", "operators", "a and b", "Three-valued; b is not evaluated when a is false.", _logic("and")),
+    Function("or", "operators", "a or b", "Three-valued; b is not evaluated when a is true.", _logic("or")),
+    Function("not", "operators", "not a, !a", "Three-valued.", _logic("not")),
+    Function("between", "operators", "a [not] between b and c", "b <= a and a <= c.", _between),
+    Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL when unknown.", _in),
+    Function("||", "operators", "a || b", "Concatenation.", _concatenation),
+    Function("date literal", "operators", "date'2026-01-31'", "A date constant.", _literal(DATE)),
+    Function(
+        "timestamp literal",
+        "operators",
+        "timestamp'2026-01-31 12:00:00'",
+        "A timestamp constant, in UTC or with an offset.",
+        _literal(TIMESTAMP),
+    ),
+    Function(
+        "case",
+        "conditions",
+        "case when c then a [...] [else b] end",
+        "The first branch whose condition is true; others are not evaluated.",
+        _case,
+    ),
+    Function("if", "conditions", "if(c, a, b)", "a when c is true, else b.", _if),
+    Function(
+        "coalesce",
+        "conditions",
+        "coalesce(a, b, ...)",
+        "The first value that is not NULL.",
+        _coalesce,
+        ("nvl", "ifnull"),
+    ),
+    Function("nullif", "conditions", "nullif(a, b)", "NULL when a equals b, else a.", _nullif),
+    Function("nvl2", "conditions", "nvl2(a, b, c)", "b when a is not NULL, else c.", _nvl2),
+    Function(
+        "isnull", "conditions", "a is [not] null, isnull(a)", "Whether a is NULL.", simple("isnull", "any", BOOLEAN)
+    ),
+    Function("isnotnull", "conditions", "isnotnull(a)", "Whether a is not NULL.", simple("isnotnull", "any", BOOLEAN)),
+    Function(
+        "isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)
+    ),
+    Function(
+        "nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", simple("nanvl", "double double", DOUBLE)
+    ),
+    Function("try_divide", "operators", "try_divide(a, b)", "a / b, NULL when b is zero.", _try_divide),
+    Function("concat", "text", "concat(a, b, ...)", "All texts in a row; NULL when one is NULL.", _concatenation),
+)

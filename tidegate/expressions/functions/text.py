@@ -1,0 +1,319 @@
+"""Functions of strings and bytes: how they are typed, and which patterns are refused."""
+
+from __future__ import annotations
+
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
+from tidegate.expressions.java_regex import (
+    RegexRefused,
+    Translation,
+    derive_like_regex,
+    derive_rust_regex,
+    derive_rust_replacement,
+)
+from tidegate.expressions.typing_rules import with_type
+
+STRINGS = DataType("array", element=STRING)
+MAX_REPEAT = 10_000
+
+
+def _text(name: str, parameters: str = "text", result: DataType = STRING) -> Resolve:
+    return simple(name, parameters, result)
+
+
+def _substring(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    return Call("substring", (site.text(arguments[0]), *map(site.integer, arguments[1:])), STRING)
+
+
+def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    size = _bounded(site, arguments[1])
+    pad = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal(" ", STRING)
+    return Call(site.function, (site.text(arguments[0]), size, pad), STRING)
+
+
+def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    return Call("repeat", (site.text(arguments[0]), _bounded(site, arguments[1])), STRING)
+
+
+def _bounded(site: Site, argument: Argument) -> Expression:
+    """A length that is known beforehand, so that no record can ask for gigabytes."""
+    size = site.fixed_integer(argument)
+    if isinstance(size, Literal) and int(size.value or 0) > MAX_REPEAT:
+        raise Refusal(
+            argument.start, f"`{site.function}` makes at most {MAX_REPEAT} characters", "use a smaller number"
+        )
+    return size
+
+
+def _replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    new = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal("", STRING)
+    return Call("replace", (site.text(arguments[0]), site.fixed_text(arguments[1]), new), STRING)
+
+
+def _pattern(
+    site: Site, argument: Argument, *, nullable: bool = True, ends: bool = True
+) -> tuple[Expression, Translation]:
+    """A pattern that can be run with Java's meaning for this purpose."""
+    literal = site.fixed_text(argument)
+    text = str(literal.value) if isinstance(literal, Literal) else ""
+    try:
+        found = derive_rust_regex(text)
+    except RegexRefused as refused:
+        raise Refusal(
+            argument.start, f"the pattern has {refused}, which is not supported", "write it otherwise"
+        ) from refused
+    if found.nullable and not nullable:
+        raise Refusal(
+            argument.start,
+            f"the pattern can match nothing at all, which `{site.function}` does not support",
+            "use + instead of *",
+        )
+    if found.ends and not ends:
+        raise Refusal(
+            argument.start,
+            f"`$` in the pattern is not supported by `{site.function}`",
+            r"use \z for the end of the text",
+        )
+    return literal, found
+
+
+def _rlike(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    return Call("rlike", (site.text(arguments[0]), _pattern(site, arguments[1])[0]), BOOLEAN)
+
+
+def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    group = site.fixed_integer(arguments[2]) if len(arguments) == 3 else Literal(1, INT)
+    number = int(group.value or 0) if isinstance(group, Literal) else 0
+    pattern, found = _pattern(site, arguments[1], ends=number > 0)
+    if not 0 <= number <= found.groups:
+        raise Refusal(
+            arguments[1].start,
+            f"the pattern has {found.groups} groups, so no group {number}",
+            "add brackets or ask for group 0",
+        )
+    return Call("regexp_extract", (site.text(arguments[0]), pattern, group), STRING)
+
+
+def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
+    pattern, found = _pattern(site, arguments[1], nullable=False, ends=False)
+    replacement = site.fixed_text(arguments[2])
+    try:
+        derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
+    except RegexRefused as refused:
+        raise Refusal(arguments[2].start, f"the replacement has {refused}", "see docs/expressions.md") from refused
+    return Call("regexp_replace", (site.text(arguments[0]), pattern, replacement), STRING)
+
+
+def _split(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    pattern, _ = _pattern(site, arguments[1], nullable=False, ends=False)
+    return Call("split", (site.text(arguments[0]), pattern), STRINGS)
+
+
+def _split_part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 3)
+    delimiter, part = site.fixed_text(arguments[1]), site.fixed_integer(arguments[2])
+    if isinstance(delimiter, Literal) and delimiter.value == "":
+        raise Refusal(arguments[1].start, "`split_part` needs a delimiter", "name at least one character")
+    if isinstance(part, Literal) and part.value == 0:
+        raise Refusal(arguments[2].start, "parts are counted from 1, or from -1 at the end", "use 1")
+    return Call("split_part", (site.text(arguments[0]), delimiter, part), STRING)
+
+
+def _like(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 3)
+    pattern = site.fixed_text(arguments[1])
+    escape = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal("\\", STRING)
+    if not isinstance(pattern, Literal) or not isinstance(escape, Literal) or len(str(escape.value)) != 1:
+        raise Refusal(arguments[-1].start, "the escape character must be one character", "write: escape '!'")
+    try:
+        derive_like_regex(str(pattern.value), str(escape.value))
+    except RegexRefused as refused:
+        raise Refusal(
+            arguments[1].start, f"the LIKE pattern has {refused}", r"write \\ for a backslash, or use contains"
+        ) from refused
+    return Call(site.function, (site.text(arguments[0]), pattern, escape), BOOLEAN)
+
+
+def _locate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    text, part = (1, 0) if site.function in ("locate", "position") else (0, 1)
+    return Call("instr", (site.text(arguments[text]), site.text(arguments[part])), INT)
+
+
+def _joined(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, None)
+    return Call("concat_ws", (site.fixed_text(arguments[0]), *map(site.text, arguments[1:])), STRING)
+
+
+def _hex(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    (argument,) = arguments
+    if argument.type.kind in ("tinyint", "smallint", "int", "bigint"):
+        return Call("hex", (with_type(argument.start, argument.expression, BIGINT),), STRING)
+    if argument.type.kind not in ("string", "binary", "void"):
+        raise site.refuse(argument, "a whole number, a string or binary")
+    return Call("hex", (site.bytes(argument),), STRING)
+
+
+def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    bits = site.fixed_integer(arguments[1])
+    if isinstance(bits, Literal) and bits.value not in (0, 224, 256, 384, 512):
+        raise Refusal(arguments[1].start, f"sha2 has no {bits.value} bits", "use 224, 256, 384 or 512")
+    return Call("sha2", (site.bytes(arguments[0]), bits), STRING)
+
+
+FUNCTIONS = (
+    Function("upper", "text", "upper(s)", "In upper case.", _text("upper"), ("ucase",)),
+    Function("lower", "text", "lower(s)", "In lower case.", _text("lower"), ("lcase",)),
+    Function(
+        "initcap",
+        "text",
+        "initcap(s)",
+        "Each word's first letter in upper case, the others in lower case; words end at blanks.",
+        _text("initcap"),
+    ),
+    Function(
+        "length",
+        "text",
+        "length(s)",
+        "Characters of a string, bytes of a binary.",
+        simple("length", "bytes", INT),
+        ("len", "char_length", "character_length"),
+    ),
+    Function(
+        "octet_length", "text", "octet_length(s)", "Bytes of the text in UTF-8.", simple("octet_length", "bytes", INT)
+    ),
+    Function("trim", "text", "trim(s)", "Without blanks (only U+0020) at both ends.", _text("trim")),
+    Function("ltrim", "text", "ltrim(s)", "Without blanks in front.", _text("ltrim")),
+    Function("rtrim", "text", "rtrim(s)", "Without blanks at the end.", _text("rtrim")),
+    Function(
+        "btrim",
+        "text",
+        "btrim(s [, chars]), trim([both] chars from s)",
+        "Without any of chars at both ends.",
+        simple("btrim", "text text?", STRING),
+    ),
+    Function(
+        "trim leading",
+        "text",
+        "trim(leading chars from s)",
+        "Without any of chars in front.",
+        simple("trim leading", "text text?", STRING),
+    ),
+    Function(
+        "trim trailing",
+        "text",
+        "trim(trailing chars from s)",
+        "Without any of chars at the end.",
+        simple("trim trailing", "text text?", STRING),
+    ),
+    Function(
+        "substring",
+        "text",
+        "substring(s, start [, length])",
+        "From the start-th character (1 is the first, -1 the last).",
+        _substring,
+        ("substr",),
+    ),
+    Function("left", "text", "left(s, n)", "The first n characters.", simple("left", "text integer", STRING)),
+    Function("right", "text", "right(s, n)", "The last n characters.", simple("right", "text integer", STRING)),
+    Function("lpad", "text", "lpad(s, length [, pad])", "Padded in front, or cut, to a fixed length.", _pad),
+    Function("rpad", "text", "rpad(s, length [, pad])", "Padded at the end, or cut, to a fixed length.", _pad),
+    Function("repeat", "text", "repeat(s, n)", "s n times; n is a literal.", _repeat),
+    Function("reverse", "text", "reverse(s)", "The characters backwards.", _text("reverse")),
+    Function(
+        "concat_ws",
+        "text",
+        "concat_ws(separator, a, b, ...)",
+        "Joined with a literal separator; NULLs are left out.",
+        _joined,
+    ),
+    Function(
+        "contains", "text", "contains(s, part)", "Whether part occurs in s.", _text("contains", "text text", BOOLEAN)
+    ),
+    Function(
+        "startswith",
+        "text",
+        "startswith(s, start)",
+        "Whether s begins with start.",
+        _text("startswith", "text text", BOOLEAN),
+    ),
+    Function(
+        "endswith", "text", "endswith(s, end)", "Whether s ends with end.", _text("endswith", "text text", BOOLEAN)
+    ),
+    Function("instr", "text", "instr(s, part)", "The place of part in s from 1, 0 when it is not there.", _locate),
+    Function(
+        "locate",
+        "text",
+        "locate(part, s), position(part in s)",
+        "As instr with the arguments swapped.",
+        _locate,
+        ("position",),
+    ),
+    Function("replace", "text", "replace(s, old [, new])", "Every old replaced; old and new are literals.", _replace),
+    Function("split", "text", "split(s, pattern)", "The parts between matches of a literal pattern, an array.", _split),
+    Function(
+        "split_part",
+        "text",
+        "split_part(s, delimiter, n)",
+        "The n-th part, from the end when n is negative; empty when there is none.",
+        _split_part,
+    ),
+    Function(
+        "like",
+        "text",
+        "s [not] like pattern [escape c]",
+        "Whether the whole text fits; `%` any text, `_` one character; a literal.",
+        _like,
+    ),
+    Function("ilike", "text", "s [not] ilike pattern [escape c]", "As like, without regard to case.", _like),
+    Function(
+        "rlike",
+        "text",
+        "s [not] rlike pattern, regexp_like(s, pattern)",
+        "Whether a literal pattern (Java's syntax) matches somewhere.",
+        _rlike,
+        ("regexp_like", "regexp"),
+    ),
+    Function(
+        "regexp_extract",
+        "text",
+        "regexp_extract(s, pattern [, group])",
+        "A group (default 1) of the first match; empty when there is none.",
+        _extract,
+    ),
+    Function(
+        "regexp_replace",
+        "text",
+        "regexp_replace(s, pattern, replacement)",
+        "Every match replaced; `$1` is a group; literals.",
+        _regexp_replace,
+    ),
+    Function("hex", "text", "hex(a)", "Bytes of a text or binary, or a whole number (64 bits), in hexadecimal.", _hex),
+    Function(
+        "unhex",
+        "text",
+        "unhex(s)",
+        "The bytes of hexadecimal text, NULL if it is none.",
+        _text("unhex", "text", BINARY),
+    ),
+    Function(
+        "base64", "text", "base64(s)", "The bytes of a text or binary in base 64.", simple("base64", "bytes", STRING)
+    ),
+    Function("md5", "hashes", "md5(s)", "MD5 of the bytes in hexadecimal.", simple("md5", "bytes", STRING)),
+    Function(
+        "sha1", "hashes", "sha1(s)", "SHA-1 of the bytes in hexadecimal.", simple("sha1", "bytes", STRING), ("sha",)
+    ),
+    Function("sha2", "hashes", "sha2(s, bits)", "SHA-224, 256 (also 0), 384 or 512 in hexadecimal.", _sha2),
+)

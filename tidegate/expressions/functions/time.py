@@ -1,0 +1,277 @@
+"""Functions of dates and timestamps (always UTC): how they are typed."""
+
+from __future__ import annotations
+
+from tidegate.datatypes import BIGINT, DATE, INT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.date_patterns import PatternRefused, derive_date_pattern
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
+from tidegate.expressions.intervals import MAX_MONTHS
+from tidegate.expressions.typing_rules import with_type
+
+UNITS = {
+    "year": "year",
+    "yyyy": "year",
+    "yy": "year",
+    "quarter": "quarter",
+    "month": "month",
+    "mon": "month",
+    "mm": "month",
+    "week": "week",
+    "day": "day",
+    "dd": "day",
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "millisecond": "millisecond",
+    "microsecond": "microsecond",
+}
+_DATE_UNITS = ("year", "quarter", "month", "week")
+_FIELDS = {
+    "year": "year",
+    "y": "year",
+    "years": "year",
+    "yr": "year",
+    "quarter": "quarter",
+    "qtr": "quarter",
+    "month": "month",
+    "mon": "month",
+    "months": "month",
+    "week": "weekofyear",
+    "w": "weekofyear",
+    "weeks": "weekofyear",
+    "day": "day",
+    "d": "day",
+    "days": "day",
+    "dayofweek": "dayofweek",
+    "dow": "dayofweek",
+    "doy": "dayofyear",
+    "hour": "hour",
+    "h": "hour",
+    "hours": "hour",
+    "minute": "minute",
+    "m": "minute",
+    "min": "minute",
+    "minutes": "minute",
+}
+_OF_TIME = ("hour", "minute", "second")
+
+
+def _field(name: str) -> Resolve:
+    return simple(name, "timestamp" if name in _OF_TIME else "date", INT)
+
+
+def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    field = site.fixed_text(arguments[0])
+    word = str(field.value).lower() if isinstance(field, Literal) else ""
+    name = _FIELDS.get(word)
+    if name is None:
+        remedy = (
+            "use second(ts)"
+            if word.startswith(("s", "sec"))
+            else "use one of " + ", ".join(sorted(set(_FIELDS.values())))
+        )
+        raise Refusal(arguments[0].start, f"`{word}` cannot be extracted", remedy)
+    return _field(name)(Site(name, site.start), arguments[1:])
+
+
+def _unit(site: Site, argument: Argument, units: tuple[str, ...]) -> Literal:
+    literal = site.fixed_text(argument)
+    word = str(literal.value).lower() if isinstance(literal, Literal) else ""
+    unit = UNITS.get(word)
+    if unit not in units:
+        raise Refusal(argument.start, f"`{word}` is not a unit of `{site.function}`", "use one of " + ", ".join(units))
+    return Literal(unit, STRING)
+
+
+def _date_trunc(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    unit = _unit(site, arguments[0], tuple(dict.fromkeys(UNITS.values())))
+    return Call("date_trunc", (unit, site.timestamp(arguments[1])), TIMESTAMP)
+
+
+def _trunc(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    return Call("trunc", (site.date(arguments[0]), _unit(site, arguments[1], _DATE_UNITS)), DATE)
+
+
+def _pattern(site: Site, argument: Argument, *, parsing: bool) -> Expression:
+    literal = site.fixed_text(argument)
+    try:
+        parts = derive_date_pattern(str(literal.value) if isinstance(literal, Literal) else "")
+    except PatternRefused as refused:
+        raise Refusal(argument.start, f"the pattern has {refused}", "see docs/expressions.md") from refused
+    fields = {part.field for part in parts}
+    if parsing and not {"yyyy", "MM", "dd"} <= fields:
+        raise Refusal(argument.start, "the pattern needs yyyy, MM and dd", "parse another text with substring and cast")
+    return literal
+
+
+def _parsed(kind: DataType) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 2)
+        if len(arguments) == 1:
+            return site.timestamp(arguments[0]) if kind == TIMESTAMP else site.date(arguments[0])
+        pattern = _pattern(site, arguments[1], parsing=True)
+        if arguments[0].type.kind not in ("string", "void"):
+            raise site.refuse(arguments[0], "a string when there is a pattern")
+        return Call(site.function, (with_type(arguments[0].start, arguments[0].expression, STRING), pattern), kind)
+
+    return resolve
+
+
+def _formatted(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    return Call("date_format", (site.timestamp(arguments[0]), _pattern(site, arguments[1], parsing=False)), STRING)
+
+
+def _from_seconds(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 2)
+    moment = _from_number("timestamp_seconds")(site, arguments[:1])
+    pattern = (
+        _pattern(site, arguments[1], parsing=False) if len(arguments) == 2 else Literal("yyyy-MM-dd HH:mm:ss", STRING)
+    )
+    return Call("date_format", (moment, pattern), STRING)
+
+
+def _from_number(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
+        if arguments[0].type.kind not in ("tinyint", "smallint", "int", "bigint", "void"):
+            raise site.refuse(arguments[0], "an integer")
+        return Call(name, (with_type(arguments[0].start, arguments[0].expression, BIGINT),), TIMESTAMP)
+
+    return resolve
+
+
+def _to_number(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 1, 1)
+        if arguments[0].type.kind not in ("timestamp", "void"):
+            raise site.refuse(arguments[0], "a timestamp")
+        return Call(name, (site.timestamp(arguments[0]),), BIGINT)
+
+    return resolve
+
+
+def _add_months(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    months = site.fixed_integer(arguments[1])
+    if isinstance(months, Literal) and abs(int(months.value or 0)) > MAX_MONTHS:
+        raise Refusal(arguments[1].start, f"more than {MAX_MONTHS} months", "dates end with the year 9999")
+    return Call("add_months", (site.date(arguments[0]), months), DATE)
+
+
+def _unix_date(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    if arguments[0].type.kind not in ("date", "void"):
+        raise site.refuse(arguments[0], "a date")
+    return Call("unix_date", (site.date(arguments[0]),), INT)
+
+
+FUNCTIONS = (
+    Function(
+        "to_timestamp",
+        "time",
+        "to_timestamp(s [, pattern])",
+        "A timestamp from text; without a pattern as cast.",
+        _parsed(TIMESTAMP),
+    ),
+    Function(
+        "to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern as cast.", _parsed(DATE)
+    ),
+    Function("date_format", "time", "date_format(ts, pattern)", "Text by a literal pattern.", _formatted),
+    Function(
+        "from_unixtime", "time", "from_unixtime(seconds [, pattern])", "Text of seconds since 1970.", _from_seconds
+    ),
+    Function(
+        "date_trunc",
+        "time",
+        "date_trunc(unit, ts)",
+        "The beginning of the year, quarter, month, week (Monday), day, hour, ...",
+        _date_trunc,
+    ),
+    Function("trunc", "time", "trunc(date, unit)", "The first day of the year, quarter, month or week.", _trunc),
+    Function("year", "time", "year(d)", "The year.", _field("year")),
+    Function("quarter", "time", "quarter(d)", "The quarter, 1 to 4.", _field("quarter")),
+    Function("month", "time", "month(d)", "The month, 1 to 12.", _field("month")),
+    Function("day", "time", "day(d)", "The day of the month.", _field("day"), ("dayofmonth",)),
+    Function("dayofweek", "time", "dayofweek(d)", "1 is Sunday, 7 is Saturday.", _field("dayofweek")),
+    Function("weekday", "time", "weekday(d)", "0 is Monday, 6 is Sunday.", _field("weekday")),
+    Function("dayofyear", "time", "dayofyear(d)", "The day of the year from 1.", _field("dayofyear")),
+    Function("weekofyear", "time", "weekofyear(d)", "The ISO week.", _field("weekofyear")),
+    Function("hour", "time", "hour(ts)", "The hour.", _field("hour")),
+    Function("minute", "time", "minute(ts)", "The minute.", _field("minute")),
+    Function("second", "time", "second(ts)", "The whole second.", _field("second")),
+    Function(
+        "extract",
+        "time",
+        "extract(field from ts), date_part('field', ts)",
+        "year, quarter, month, week, day, dow, doy, hour or minute.",
+        _part,
+        ("date_part", "datepart"),
+    ),
+    Function(
+        "unix_seconds", "time", "unix_seconds(ts)", "Seconds since 1970, rounded down.", _to_number("unix_seconds")
+    ),
+    Function(
+        "unix_millis", "time", "unix_millis(ts)", "Milliseconds since 1970, rounded down.", _to_number("unix_millis")
+    ),
+    Function("unix_micros", "time", "unix_micros(ts)", "Microseconds since 1970.", _to_number("unix_micros")),
+    Function(
+        "timestamp_seconds",
+        "time",
+        "timestamp_seconds(n)",
+        "A timestamp from whole seconds since 1970.",
+        _from_number("timestamp_seconds"),
+    ),
+    Function(
+        "timestamp_millis",
+        "time",
+        "timestamp_millis(n)",
+        "A timestamp from milliseconds since 1970.",
+        _from_number("timestamp_millis"),
+    ),
+    Function(
+        "timestamp_micros",
+        "time",
+        "timestamp_micros(n)",
+        "A timestamp from microseconds since 1970.",
+        _from_number("timestamp_micros"),
+    ),
+    Function("unix_date", "time", "unix_date(d)", "Days since 1970.", _unix_date),
+    Function(
+        "date_from_unix_date",
+        "time",
+        "date_from_unix_date(n)",
+        "A date from days since 1970.",
+        simple("date_from_unix_date", "integer", DATE),
+    ),
+    Function("date_add", "time", "date_add(d, days)", "Days later.", simple("date_add", "date integer", DATE)),
+    Function("date_sub", "time", "date_sub(d, days)", "Days earlier.", simple("date_sub", "date integer", DATE)),
+    Function(
+        "datediff",
+        "time",
+        "datediff(end, start)",
+        "Days between.",
+        simple("datediff", "date date", INT),
+        ("date_diff",),
+    ),
+    Function(
+        "add_months",
+        "time",
+        "add_months(d, months)",
+        "Months later (a literal), at most the last day of the month.",
+        _add_months,
+    ),
+    Function("last_day", "time", "last_day(d)", "The last day of the month.", simple("last_day", "date", DATE)),
+    Function(
+        "make_date",
+        "time",
+        "make_date(year, month, day)",
+        "A date; a wrong one fails the record.",
+        simple("make_date", "integer integer integer", DATE),
+    ),
+)

@@ -1,0 +1,60 @@
+"""Numbers and bytes as they stand in the text of an expression -> constants with Spark's types."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from tidegate.datatypes import BIGINT, BINARY, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, DataType
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.syntax_tree import DECIMAL, Constant
+from tidegate.expressions.tokens import Token
+
+_NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": DECIMAL}
+GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
+"""The greatest numbers of the fractional types."""
+MAX_DIGITS = 1_000
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+
+def number_literal(token: Token, start: int, *, negative: bool = False) -> Constant:
+    """`5`, `5L`, `1.5` (a decimal), `1e3`, `1.5D` ... with the type that Spark gives them.
+
+    :raises Refusal: no such suffix, or the number does not fit its suffix.
+    """
+    if len(token.text) > MAX_DIGITS:
+        raise Refusal(start, f"a number of more than {MAX_DIGITS} characters", "no type holds it: use a smaller number")
+    text = ("-" if negative else "") + token.text
+    digits = text.rstrip("LlSsYyDdFfBb")
+    suffix = text[len(digits) :].upper()
+    if suffix not in _NUMBER_SUFFIXES and suffix:
+        raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D or F")
+    kind = _NUMBER_SUFFIXES.get(suffix)
+    if kind is None and "e" in digits.lower():
+        kind = DOUBLE
+    if kind is None and "." in digits:
+        kind = DECIMAL
+    if kind is None:
+        kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), DECIMAL)
+    if kind in (DOUBLE, FLOAT):
+        if abs(Decimal(digits)) > GREATEST[kind.kind]:
+            raise Refusal(start, f"`{text}` does not fit into {kind}", "use a smaller number")
+        return Constant(start, float(digits), kind)
+    if kind is DECIMAL:
+        return Constant(start, format(Decimal(digits), "f"), kind)
+    if not digits.lstrip("-").isdigit() or not _fits(int(digits), kind):
+        raise Refusal(start, f"`{text}` is not a {kind}", "choose a wider type")
+    return Constant(start, int(digits), kind)
+
+
+def _fits(value: int, kind: DataType) -> bool:
+    return -(1 << (_INTEGER_BITS[kind.kind] - 1)) <= value < 1 << (_INTEGER_BITS[kind.kind] - 1)
+
+
+def binary_literal(token: Token) -> Constant:
+    """The bytes of `x'4142'`, kept as hexadecimal text; raises `Refusal` when they are not."""
+    digits = token.text if len(token.text) % 2 == 0 else "0" + token.text
+    try:
+        bytes.fromhex(digits)
+    except ValueError as error:
+        raise Refusal(token.start, f"x'{token.text}' is not hexadecimal", "use 0-9 and A-F") from error
+    return Constant(token.start, digits.lower(), BINARY)

@@ -1,0 +1,271 @@
+"""Text of an expression -> typed `Expression`, or an error with line, column and remedy. Pure; knows no Polars.
+
+`tokens.py` splits the text, `syntax.py` builds the tree, this module gives it names and types with the registry in
+`functions`; `tidegate.expressions.compiled` compiles the result.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.expressions.errors import ExpressionError, Refusal
+from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
+from tidegate.expressions.functions import REGISTRY, Argument, Site
+from tidegate.expressions.syntax import derive_syntax
+from tidegate.expressions.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, derive_output_type, with_type
+
+MAX_NODES = 2_000
+MAX_TREE_DEPTH = 150
+AGGREGATES = ("count", "sum", "min", "max", "avg", "first", "last")
+_AGGREGATE_ALIASES = {"mean": "avg", "first_value": "first", "last_value": "last"}
+_CHANGING = frozenset(
+    {"now", "current_timestamp", "current_date", "curdate", "localtimestamp", "rand", "random", "randn", "uuid"}
+    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
+)
+NEAR_FUNCTION = 0.72
+"""Likeness from which a name is taken for a slip of the pen: `soundex` is none of `unhex` (0.67)."""
+MIN_PART = 4
+"""Letters of a word that is worth looking for in other names."""
+_ELSEWHERE = {
+    "strpos": "`instr(s, part)`",
+    "charindex": "`locate(part, s)`",
+    "find_in_set": "`array_contains(split(s, ','), part)`",
+    "to_char": "`date_format(ts, pattern)` or `cast(n as string)`",
+    "to_varchar": "`cast(a as string)`",
+    "to_number": "`cast(s as double)`",
+    "int": "`cast(a as int)`",
+    "bigint": "`cast(a as bigint)`",
+    "double": "`cast(a as double)`",
+    "string": "`cast(a as string)`",
+    "try_to_number": "`try_cast(s as double)`",
+    "dateadd": "`date_add(d, days)`",
+    "timestampadd": "`ts + interval 1 hour`",
+    "timestampdiff": "`unix_seconds(b) - unix_seconds(a)`",
+    "iif": "`if(c, a, b)`",
+    "zeroifnull": "`coalesce(a, 0)`",
+    "decode": "`case when a = b then c else d end`",
+    "substring_index": "`split_part(s, delimiter, n)`",
+    "array_length": "`size(a)`",
+    "get_json_object": "a nested type in the source's `schema`, then `a.b`",
+    "from_json": "a nested type in the source's `schema`, then `a.b`",
+    "to_json": "the struct itself: a json sink writes it nested",
+    "struct": "`named_struct('name', value)`",
+    "unix_timestamp": "`unix_seconds(to_timestamp(s))` of a column",
+}
+"""Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
+
+__all__ = ["AGGREGATES", "ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
+
+
+def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
+    """The typed form of one Spark SQL expression over `columns`.
+
+    :raises ExpressionError: syntax, unknown column or function, types that do not fit, or too large.
+    """
+    return _placed(text, lambda: _output(text, columns))
+
+
+def parse_aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
+    """One call of an aggregate function over an expression: `count(*)`, `sum(net * 2)`.
+
+    Types as in Spark: integers sum to bigint, others to double; avg is double; count is bigint.
+
+    :raises ExpressionError: as `parse_expression`, or the text is not one call of an aggregate function.
+    """
+    return _placed(text, lambda: _aggregate(text, columns))
+
+
+def check_alone(text: str, *, aggregate: bool) -> None:
+    """What can be said of an expression whose columns are unknown: its grammar, and whether its functions exist.
+
+    :raises ExpressionError: the first thing that is wrong.
+    """
+    _placed(text, lambda: _check_functions(derive_syntax(text), aggregate=aggregate))
+
+
+_T = TypeVar("_T")
+
+
+def _placed(text: str, parse: Callable[[], _T]) -> _T:
+    try:
+        return parse()
+    except Refusal as refusal:
+        raise refusal.within(text) from None
+    except RecursionError:
+        raise Refusal(0, "the expression is nested too deeply", "split it into two steps").within(text) from None
+
+
+def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
+    tree = derive_syntax(text)
+    return derive_output_type(tree.start, _bounded(tree.start, _Scope(columns).typed(tree)))
+
+
+def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
+    match tree:
+        case Member(base=operand) | CastTo(operand=operand):
+            _check_functions(operand)
+        case Apply(start=start, function=name, arguments=arguments):
+            allowed = name in REGISTRY or (aggregate and _AGGREGATE_ALIASES.get(name, name) in AGGREGATES)
+            if not allowed:
+                raise _unknown_function(start, name)
+            for argument in arguments:
+                if not isinstance(argument, Star):
+                    _check_functions(argument)
+
+
+def _bounded(start: int, expression: Expression) -> Expression:
+    nodes, level = 0, [expression]
+    for _ in range(MAX_TREE_DEPTH):
+        nodes += len(level)
+        if nodes > MAX_NODES:
+            raise Refusal(start, f"the expression has more than {MAX_NODES} parts", "split it into two steps")
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return expression
+    raise Refusal(start, f"the expression is deeper than {MAX_TREE_DEPTH}", "split it into two steps")
+
+
+def _children(expression: Expression) -> tuple[Expression, ...]:
+    match expression:
+        case Field(base=base):
+            return (base,)
+        case Cast(operand=operand):
+            return (operand,)
+        case Call(arguments=arguments):
+            return arguments
+    return ()
+
+
+class _Scope:
+    """The columns an expression may name."""
+
+    def __init__(self, columns: Mapping[str, DataType]) -> None:
+        self._columns = columns
+
+    def typed(self, tree: Syntax) -> Expression:
+        """The typed form of a syntax tree; raises `Refusal`."""
+        match tree:
+            case Constant(value=value, type=kind):
+                return Literal(value, kind)
+            case Name(start=start, name=name):
+                found = _find(start, name, self._columns, "column")
+                return Column(found, self._columns[found])
+            case Member(start=start, base=base, name=name):
+                return _field(start, self.typed(base), name)
+            case CastTo(start=start, operand=operand, type=kind, attempt=attempt):
+                return with_type(start, self.typed(operand), kind, attempt=attempt)
+            case Star(start=start):
+                raise Refusal(start, "`*` stands only in count(*)", "name the columns")
+            case Apply(start=start, function=name, arguments=arguments):
+                function = REGISTRY.get(name)
+                if function is None:
+                    raise _unknown_function(start, name)
+                typed = tuple(Argument(self.typed(argument), argument.start) for argument in arguments)
+                return function.resolve(Site(name, start), typed)
+
+
+def _field(start: int, base: Expression, name: str) -> Expression:
+    if base.type.kind == "array" and base.type.element is not None and base.type.element.kind == "struct":
+        raise Refusal(start, f"`{name}` of every element of an array is not supported", "take one element: a[0].name")
+    if base.type.kind != "struct":
+        raise Refusal(start, f"{base.type} has no fields, so no `{name}`", "only a struct has fields")
+    fields = dict(base.type.fields)
+    found = _find(start, name, fields, "field")
+    return Field(base, found, fields[found])
+
+
+def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> str:
+    """A column or field by name: exact first, then without regard to case (as Spark does)."""
+    if name in known:
+        return name
+    folded = [one for one in known if one.lower() == name.lower()]
+    if len(folded) > 1:
+        raise Refusal(start, f"`{name}` may be any of {', '.join(sorted(folded))}", "write it exactly")
+    if folded:
+        return folded[0]
+    raise Refusal(start, f"there is no {what} `{name}`", _did_you_mean(name, known, f"the {what}s are"))
+
+
+def _unknown_function(start: int, name: str) -> Refusal:
+    if name in AGGREGATES or name in _AGGREGATE_ALIASES:
+        return Refusal(
+            start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
+        )
+    if name in _CHANGING:
+        return Refusal(
+            start, f"`{name}` gives another value each time, so a replay would differ", "use a timestamp of the record"
+        )
+    return Refusal(start, f"there is no function `{name}`", _other_function(name))
+
+
+def _other_function(name: str) -> str:
+    """What another engine's name stands for, else near names, else names that share a word."""
+    if name in _ELSEWHERE:
+        return f"use {_ELSEWHERE[name]}"
+    words = [one for one in REGISTRY if one.isidentifier()]
+    near = difflib.get_close_matches(name[:100], words, n=1, cutoff=NEAR_FUNCTION)
+    parts = {part for part in name[:100].split("_") if len(part) >= MIN_PART}
+    shared = {one: len(parts.intersection(one.split("_"))) for one in words}
+    near = near or sorted((one for one in words if shared[one]), key=lambda one: (-shared[one], len(one)))[:3]
+    if near:
+        return "did you mean " + " or ".join(f"`{one}`" for one in near) + "?"
+    return "docs/expressions.md lists all functions"
+
+
+def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    folded = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower()[:100], list(folded), n=1, cutoff=0.6)
+    if near:
+        return f"did you mean `{folded[near[0]]}`?"
+    shown = sorted(folded.values())[:12]
+    return (
+        f"{otherwise} {', '.join(shown)}{' ...' if len(folded) > len(shown) else ''}"
+        if shown
+        else "nothing is known here"
+    )
+
+
+def _aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
+    tree = derive_syntax(text)
+    name = tree.function if isinstance(tree, Apply) else ""
+    name = _AGGREGATE_ALIASES.get(name, name)
+    if not isinstance(tree, Apply) or name not in AGGREGATES:
+        raise Refusal(
+            tree.start, "this is not one call of an aggregate function", "use one of " + ", ".join(AGGREGATES)
+        )
+    if len(tree.arguments) != 1:
+        raise Refusal(
+            tree.start, f"`{name}` takes one argument, not {len(tree.arguments)}", "compute it in a select before"
+        )
+    argument = tree.arguments[0]
+    if isinstance(argument, Star):
+        if name != "count":
+            raise Refusal(argument.start, f"`{name}(*)` has no meaning", f"name a column: {name}(x)")
+        return AggregateCall("count", None, BIGINT)
+    typed = _bounded(argument.start, _Scope(columns).typed(argument))
+    if name == "count":
+        return AggregateCall(name, typed, BIGINT)
+    derive_output_type(argument.start, typed)
+    return _typed_aggregate(Site(name, tree.start), Argument(typed, argument.start))
+
+
+def _typed_aggregate(site: Site, argument: Argument) -> AggregateCall:
+    kind = argument.type
+    if site.function in ("sum", "avg"):
+        if kind.kind not in (*NUMERIC, "string"):
+            raise site.refuse(argument, "a number")
+        target = BIGINT if site.function == "sum" and kind.kind in INTEGRAL else DOUBLE
+        return AggregateCall(site.function, with_type(argument.start, argument.expression, target), target)
+    if site.function in ("min", "max") and kind.kind in ("array", "struct"):
+        raise site.refuse(argument, "values that have an order")
+    if kind.kind in ("array", "struct"):
+        raise Refusal(
+            argument.start,
+            f"`{site.function}` of {kind} is not supported yet: state keeps plain values",
+            "take the fields that are needed: first(x.field)",
+        )
+    return AggregateCall(site.function, argument.expression, kind)

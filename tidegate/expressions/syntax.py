@@ -1,0 +1,413 @@
+"""Tokens -> syntax tree, by Spark's grammar of expressions (precedence as in its `SqlBaseParser.g4`, `expression`).
+
+Recursive descent, loosest first: OR, AND, NOT, predicates (BETWEEN IN LIKE RLIKE IS), comparison, `|`, `^`, `&`,
+`+ - ||`, `* / % DIV`, signs, then subscripts, fields and `::`. What is not in the grammar is refused with its place.
+Types are none of this module's business: `parse.py` follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TINYINT,
+    VOID,
+    DataType,
+)
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.intervals import interval_literal
+from tidegate.expressions.literals import binary_literal, number_literal
+from tidegate.expressions.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.tokens import Token, derive_tokens
+
+MAX_DEPTH = 50
+_LEVELS = (
+    {"=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>"},
+    {"|": "|"},
+    {"^": "^"},
+    {"&": "&"},
+    {"+": "+", "-": "-", "||": "||"},
+    {"*": "*", "/": "/", "%": "%", "div": "div"},
+)
+_OPERATORS = {sign: (name, level) for level, signs in enumerate(_LEVELS) for sign, name in signs.items()}
+_ENDS_OF_TERMS = frozenset(
+    {"and", "or", "not", "then", "else", "end", "when", "as", "from", "in", "is", "like", "between"}
+)
+_TYPES = {
+    "boolean": BOOLEAN, "tinyint": TINYINT, "byte": TINYINT, "smallint": SMALLINT, "short": SMALLINT, "int": INT,
+    "integer": INT, "bigint": BIGINT, "long": BIGINT, "float": FLOAT, "real": FLOAT, "double": DOUBLE,
+    "string": STRING, "binary": BINARY, "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
+}  # fmt: skip
+
+
+_OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
+"""Signs of other languages."""
+
+
+def derive_syntax(text: str) -> Syntax:
+    """The syntax tree of one expression.
+
+    :raises Refusal: with the offset of the word that does not fit.
+    """
+    reader = _Reader(derive_tokens(text))
+    tree = reader.expression()
+    if reader.peek.kind != "end":
+        remedy = _OTHER_SIGNS.get(reader.peek.text, "the expression ends before it")
+        raise reader.unexpected(remedy)
+    return tree
+
+
+class _Reader:
+    """The tokens and how far they are read; one method per level of the grammar."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    @property
+    def peek(self) -> Token:
+        return self._tokens[self._at]
+
+    def _after(self, ahead: int = 1) -> Token:
+        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
+
+    def _next(self) -> Token:
+        token = self.peek
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def unexpected(self, wanted: str) -> Refusal:
+        """The refusal of the next token."""
+        token = self.peek
+        what = "the expression ends too early" if token.kind == "end" else f"unexpected `{token.text}`"
+        return Refusal(token.start, what, wanted)
+
+    def _word(self, *words: str) -> bool:
+        """Whether the next token is one of these keywords; reads it if so."""
+        if self.peek.kind == "name" and self.peek.text.lower() in words:
+            self._next()
+            return True
+        return False
+
+    def _is_word(self, ahead: int, *words: str) -> bool:
+        token = self._after(ahead)
+        return token.kind == "name" and token.text.lower() in words
+
+    def _sign(self, *signs: str) -> Token | None:
+        if self.peek.kind == "operator" and self.peek.text in signs:
+            return self._next()
+        return None
+
+    def _expect(self, sign: str) -> Token:
+        token = self._sign(sign)
+        if token is None:
+            raise self.unexpected(f"expected `{sign}`")
+        return token
+
+    def _expect_word(self, word: str) -> None:
+        if not self._word(word):
+            raise self.unexpected(f"expected {word.upper()}")
+
+    def expression(self) -> Syntax:
+        """A whole expression: OR binds loosest."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Refusal(
+                self.peek.start, f"the expression is nested deeper than {MAX_DEPTH}", "split it into two steps"
+            )
+        tree = self._left_associative(self._conjunction, lambda: self._logic("or"))
+        self._depth -= 1
+        return tree
+
+    def _conjunction(self) -> Syntax:
+        return self._left_associative(self._negation, lambda: self._logic("and"))
+
+    def _logic(self, word: str) -> tuple[int, str] | None:
+        start = self.peek.start
+        return (start, word) if self._word(word) else None
+
+    def _left_associative(
+        self, operand: Callable[[], Syntax], operator: Callable[[], tuple[int, str] | None]
+    ) -> Syntax:
+        tree = operand()
+        length = 0
+        while found := operator():
+            length += 1
+            if length > MAX_DEPTH:
+                raise Refusal(found[0], f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
+            tree = Apply(found[0], found[1], (tree, operand()))
+        return tree
+
+    def _negation(self) -> Syntax:
+        start = self.peek.start
+        count = 0
+        while self._word("not") or self._sign("!"):
+            count += 1
+        tree = self._predicate()
+        return tree if count == 0 else Apply(start, "not", (tree if count % 2 else Apply(start, "not", (tree,)),))
+
+    def _predicate(self) -> Syntax:
+        tree = self._operation()
+        start = self.peek.start
+        negated = self._is_word(0, "not") and self._is_word(1, "between", "in", "like", "ilike", "rlike", "regexp")
+        if negated:
+            self._next()
+        found: Syntax | None = None
+        if self._word("between"):
+            low = self._operation()
+            self._expect_word("and")
+            found = Apply(start, "between", (tree, low, self._operation()))
+        elif self._word("in"):
+            found = Apply(start, "in", (tree, *self._listed()))
+        elif self._word("rlike", "regexp"):
+            found = Apply(start, "rlike", (tree, self._operation()))
+        elif self._is_word(0, "like", "ilike"):
+            function = self._next().text.lower()
+            pattern = self._operation()
+            escape = (self._operation(),) if self._word("escape") else ()
+            found = Apply(start, function, (tree, pattern, *escape))
+        elif self._word("is"):
+            return self._is_predicate(start, tree)
+        if found is None:
+            return tree
+        return Apply(start, "not", (found,)) if negated else found
+
+    def _is_predicate(self, start: int, tree: Syntax) -> Syntax:
+        negated = self._word("not")
+        if self._word("null", "unknown"):
+            found: Syntax = Apply(start, "isnull", (tree,))
+        elif self._is_word(0, "true", "false"):
+            found = Apply(start, "<=>", (tree, Constant(start, self._next().text.lower() == "true", BOOLEAN)))
+        elif self._word("distinct"):
+            self._expect_word("from")
+            found = Apply(start, "<=>", (tree, self._operation()))
+            negated = not negated
+        else:
+            raise self.unexpected("expected NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+        return Apply(start, "not", (found,)) if negated else found
+
+    def _operation(self, floor: int = 0) -> Syntax:
+        """Operators that bind at least as tight as level `floor`, from the left (precedence climbing)."""
+        tree = self._signed()
+        for _ in range(MAX_DEPTH):
+            token = self.peek
+            name, level = (
+                _OPERATORS.get(token.text.lower(), ("", -1)) if token.kind in ("operator", "name") else ("", -1)
+            )
+            if level < floor:
+                return tree
+            self._next()
+            tree = Apply(token.start, name, (tree, self._operation(level + 1)))
+        raise Refusal(self.peek.start, f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
+
+    def _signed(self) -> Syntax:
+        token = self._sign("-", "+", "~")
+        if token is None:
+            return self._primary()
+        if token.text == "-" and self.peek.kind == "number":
+            return self._postfix(number_literal(self._next(), token.start, negative=True))
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Refusal(token.start, f"the expression is nested deeper than {MAX_DEPTH}", "remove signs")
+        operand = self._signed()
+        self._depth -= 1
+        return Apply(token.start, {"-": "negative", "+": "positive", "~": "~"}[token.text], (operand,))
+
+    def _primary(self) -> Syntax:
+        return self._postfix(self._atom())
+
+    def _postfix(self, tree: Syntax) -> Syntax:
+        for _ in range(MAX_DEPTH):
+            if token := self._sign("["):
+                tree = Apply(token.start, "[]", (tree, self.expression()))
+                self._expect("]")
+            elif token := self._sign("."):
+                if self.peek.kind not in ("name", "quoted"):
+                    raise self.unexpected("expected the name of a field")
+                tree = Member(self.peek.start, tree, self._next().text)
+            elif token := self._sign("::"):
+                tree = CastTo(token.start, tree, self._type(), attempt=False)
+            else:
+                return tree
+        raise Refusal(self.peek.start, f"more than {MAX_DEPTH} fields or subscripts in a row", "shorten it")
+
+    def _atom(self) -> Syntax:
+        token = self.peek
+        if token.kind == "number":
+            return number_literal(self._next(), token.start)
+        if token.kind == "string":
+            return Constant(token.start, self._next().text, STRING)
+        if token.kind == "binary":
+            return binary_literal(self._next())
+        if token.kind == "quoted":
+            return Name(token.start, self._next().text)
+        if token.kind == "name":
+            return self._named()
+        if self._sign("("):
+            return self._parenthesis(token)
+        if token.text == "." and self._after().kind == "number" and self._after().start == token.end:
+            self._next()
+            number = self._next()
+            return number_literal(Token("number", "." + number.text, token.start, number.end), token.start)
+        raise self.unexpected("expected a column, a literal, a function or `(`")
+
+    def _parenthesis(self, token: Token) -> Syntax:
+        if self._is_word(0, "select", "with", "values"):
+            raise Refusal(token.start, "a subquery is not supported", "join or filter in a step of its own")
+        tree = self.expression()
+        self._expect(")")
+        return tree
+
+    def _named(self) -> Syntax:
+        """Something that starts with a word: a literal, CASE, CAST, a function call or a column."""
+        token = self._next()
+        word = token.text.lower()
+        called = self.peek.kind == "operator" and self.peek.text == "("
+        if called and word not in ("in", "not", "and", "or", "interval"):
+            return self._call(token, word)
+        if word in ("true", "false"):
+            return Constant(token.start, word == "true", BOOLEAN)
+        if word == "null":
+            return Constant(token.start, None, VOID)
+        if word == "case":
+            return self._case(token.start)
+        if word in ("date", "timestamp", "timestamp_ltz") and self.peek.kind == "string":
+            return Apply(token.start, f"{word.removesuffix('_ltz')} literal", (self._atom(),))
+        if word == "interval" and (self.peek.kind in ("string", "number") or self.peek.text == "-"):
+            return self._interval(token.start)
+        if word in _ENDS_OF_TERMS:
+            self._at -= 1
+            raise self.unexpected(
+                "expected a column, a literal, a function or `(`; write a column of that name in backticks"
+            )
+        if self.peek.kind == "operator" and self.peek.text == "->":
+            raise Refusal(token.start, "a lambda function is not supported", "compute it in a python step")
+        return Name(token.start, token.text)
+
+    def _call(self, token: Token, word: str) -> Syntax:
+        self._expect("(")
+        arguments: tuple[Syntax, ...]
+        if word in ("cast", "try_cast"):
+            operand = self.expression()
+            self._expect_word("as")
+            kind = self._type()
+            self._expect(")")
+            return CastTo(token.start, operand, kind, attempt=word == "try_cast")
+        if word == "extract":
+            field = self._next()
+            self._expect_word("from")
+            arguments = (Constant(field.start, field.text, STRING), self.expression())
+        elif word == "trim" and not self._sign(")"):
+            word, arguments = self._trim()
+        elif word == "position":
+            arguments = self._position()
+        elif word in ("substring", "substr"):
+            arguments = self._arguments("from", "for")
+        else:
+            if self._word("distinct"):
+                raise Refusal(self.peek.start, "DISTINCT is not supported", "key by the value in a step of its own")
+            arguments = self._arguments()
+        self._expect(")")
+        if self._is_word(0, "over") and self._after().text == "(":
+            raise Refusal(
+                token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`"
+            )
+        return Apply(token.start, word, arguments)
+
+    def _arguments(self, *separators: str) -> tuple[Syntax, ...]:
+        """Arguments up to the closing bracket, which is not read; `separators` may stand for the comma, in order."""
+        if self.peek.text == ")" and self.peek.kind == "operator":
+            return ()
+        if star := self._sign("*"):
+            return (Star(star.start),)
+        found = [self.expression()]
+        while self._sign(",") or (separators and self._word(*separators)):
+            found.append(self.expression())
+        return tuple(found)
+
+    def _trim(self) -> tuple[str, tuple[Syntax, ...]]:
+        side = self._next().text.lower() if self._is_word(0, "both", "leading", "trailing") else ""
+        function = {"leading": "trim leading", "trailing": "trim trailing"}.get(side, "btrim")
+        if side and self._word("from"):
+            return function, (self.expression(),)
+        first = self.expression()
+        if self._word("from"):
+            return function, (self.expression(), first)
+        if side or self.peek.text == ",":
+            raise self.unexpected("expected FROM")
+        return "trim", (first,)
+
+    def _position(self) -> tuple[Syntax, ...]:
+        needle = self._operation()
+        if self._word("in"):
+            return needle, self._operation()
+        found = [needle]
+        while self._sign(","):
+            found.append(self.expression())
+        return tuple(found)
+
+    def _listed(self) -> tuple[Syntax, ...]:
+        bracket = self._expect("(")
+        if self._is_word(0, "select", "with"):
+            raise Refusal(bracket.start, "a subquery is not supported", "join or filter in a step of its own")
+        found = [self.expression()]
+        while self._sign(","):
+            found.append(self.expression())
+        self._expect(")")
+        return tuple(found)
+
+    def _case(self, start: int) -> Syntax:
+        subject = None if self._is_word(0, "when") else self.expression()
+        parts: list[Syntax] = []
+        while self._word("when"):
+            when = self.peek.start
+            condition = self.expression()
+            parts.append(condition if subject is None else Apply(when, "=", (subject, condition)))
+            self._expect_word("then")
+            parts.append(self.expression())
+        if not parts:
+            raise self.unexpected("expected WHEN")
+        if self._word("else"):
+            parts.append(self.expression())
+        self._expect_word("end")
+        return Apply(start, "case", tuple(parts))
+
+    def _interval(self, start: int) -> Syntax:
+        """INTERVAL with numbers and units: `interval 1 day 2 hours`, `interval '90' second`, `interval '1 day'`."""
+        words: list[str] = []
+        while self.peek.kind in ("string", "number") or (self.peek.text == "-" and self._after().kind == "number"):
+            amount = self._next().text
+            if amount == "-":
+                amount += self._next().text
+            words.append(amount)
+            if self.peek.kind == "name" and self.peek.text.lower() not in _ENDS_OF_TERMS:
+                words.append(self._next().text)
+        if self._is_word(0, "to"):
+            raise self.unexpected("write the units one by one: interval 1 day 2 hours")
+        kind, value = interval_literal(start, " ".join(words))
+        return Constant(start, value, kind)
+
+    def _type(self) -> DataType:
+        token = self._next()
+        word = token.text.lower()
+        if word == "array" and self._sign("<"):
+            element = self._type()
+            self._expect(">")
+            return DataType("array", element=element)
+        kind = _TYPES.get(word) if token.kind == "name" else None
+        if kind is None:
+            raise Refusal(
+                token.start, f"`{token.text}` is not a type of Tidegate", "use one of " + ", ".join(sorted(_TYPES))
+            )
+        return kind

@@ -1,0 +1,124 @@
+"""Text of an expression -> tokens with offsets, by the tokenizer of sqlglot's Spark dialect.
+
+Only its tokenizer is used. Its parser rewrites while it reads (CAST becomes TRY_CAST, NVL and IFNULL become COALESCE,
+ELEMENT_AT becomes a subscript) and orders some operators otherwise than Spark, so `syntax.py` has its own grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token as RawToken
+from sqlglot.tokenizer_core import TokenType
+
+from tidegate.expressions.errors import Refusal
+
+MAX_TEXT_CHARACTERS = 10_000
+_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`kind` is name, quoted (in backticks), number, string, binary, operator or end; `text` is unescaped."""
+
+    kind: str
+    text: str
+    start: int
+    end: int  # offset behind the last character
+
+
+@cache
+def _tokenizer() -> Spark:
+    return Spark()
+
+
+def derive_tokens(text: str) -> list[Token]:
+    """All tokens of `text`, closed by one of kind `end`.
+
+    :raises Refusal: the text is too long, or holds a quote that is never closed or a character outside the grammar.
+    """
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise Refusal(
+            0, f"the expression has {len(text)} characters, more than {MAX_TEXT_CHARACTERS}", "split the step"
+        )
+    try:
+        raw = _tokenizer().tokenize(text)
+    except TokenError as error:
+        start = _unclosed_quote(text)
+        if start is None:
+            raise Refusal(0, "the expression cannot be split into words", "check quotes and comments") from error
+        raise Refusal(start, f"the quote {text[start]} is never closed", f"close it with {text[start]}") from error
+    tokens: list[Token] = []
+    for token in raw:
+        if tokens and token.start < tokens[-1].end:
+            continue  # sqlglot spells the suffix of 5L as a cast: `number` below has it
+        tokens.append(_token(text, token))
+    return [*_join_strings(text, tokens), Token("end", "", len(text.rstrip()), len(text))]
+
+
+def _token(text: str, raw: RawToken) -> Token:
+    source = text[raw.start : raw.end + 1]
+    kind = "operator"
+    value = source
+    match raw.token_type:
+        case TokenType.NUMBER:
+            kind = "number"
+        case TokenType.STRING:
+            kind, value = "string", unescape(source[1:-1])
+        case TokenType.RAW_STRING:
+            kind, value = "string", source[2:-1]
+        case TokenType.HEX_STRING:
+            kind, value = "binary", raw.text
+        case TokenType.IDENTIFIER:
+            kind, value = "quoted", raw.text
+        case _ if source[0].isalpha() or source[0] == "_" or (source[0].isdigit() and raw.token_type is TokenType.VAR):
+            kind = "name"
+    return Token(kind, value, raw.start, raw.end + 1)
+
+
+def _join_strings(text: str, tokens: list[Token]) -> list[Token]:
+    """Neighbouring string literals are one: `'it''s'` holds a quote (Spark 4), `'a' 'b'` is ab."""
+    joined: list[Token] = []
+    for token in tokens:
+        if token.kind == "string" and joined and joined[-1].kind == "string":
+            last = joined[-1]
+            quote = text[token.start] if last.end == token.start and text[last.end - 1] == text[token.start] else ""
+            joined[-1] = Token("string", last.text + quote + token.text, last.start, token.end)
+        else:
+            joined.append(token)
+    return joined
+
+
+def unescape(body: str) -> str:
+    r"""Resolve the escapes of a Spark string literal: `\n`, octal, `\u0041`; `\%` and `\_` keep their backslash."""
+
+    def one(match: re.Match[str]) -> str:
+        four, eight, octal, other = match.groups()
+        if four or eight:
+            return chr(int(four or eight, 16))
+        return chr(int(octal, 8)) if octal else _ESCAPES.get(other, other)
+
+    if "\\" not in body:
+        return body
+    plain = _ESCAPE.sub(one, body)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a pair of \u escapes is one character
+
+
+def _unclosed_quote(text: str) -> int | None:
+    opened: int | None = None
+    index = 0
+    while index < len(text):
+        character = text[index]
+        if opened is None:
+            opened = index if character in "'\"`" else None
+        elif character == "\\" and text[opened] != "`":
+            index += 1
+        elif character == text[opened]:
+            opened = None
+        index += 1
+    return opened

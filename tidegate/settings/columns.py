@@ -1,0 +1,139 @@
+"""Column types as Spark writes them: `bigint`, `array<string>`, `struct<a: int, b: string>`."""
+
+from __future__ import annotations
+
+import re
+
+from tidegate.datatypes import DataType
+from tidegate.settings.suggest import derive_suggestion
+
+SIMPLE = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
+SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+LATER = {
+    "decimal",
+    "dec",
+    "numeric",
+    "map",
+    "timestamp_ntz",
+    "timestamp_ltz",
+    "char",
+    "varchar",
+    "variant",
+    "interval",
+    "void",
+}
+ELSEWHERE = {
+    "text": "string",
+    "str": "string",
+    "number": "double` or `bigint",
+    "bool": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float32": "float",
+    "float64": "double",
+    "bytes": "binary",
+    "bytea": "binary",
+    "datetime": "timestamp",
+    "timestamptz": "timestamp",
+    "list": "array<...>",
+    "object": "struct<...>",
+}
+"""Names of types that users bring from elsewhere, and Spark's."""
+MAX_TEXT = 10_000
+MAX_DEPTH = 10
+
+_TOKEN = re.compile(r"\s*(?:([A-Za-z_][A-Za-z0-9_]*)|`([^`]{1,200})`|([<>(),:])|(.))", re.DOTALL)
+
+
+class TypeProblem(Exception):
+    """A type that cannot be read: message, remedy, and the column (from 1) within the text."""
+
+    def __init__(self, message: str, remedy: str, column: int) -> None:
+        super().__init__(message)
+        self.message, self.remedy, self.column = message, remedy, column
+
+
+def derive_type(text: str) -> DataType:
+    """The type that a text names; case does not matter. Raises TypeProblem."""
+    if len(text) > MAX_TEXT:
+        raise TypeProblem("the type is too long", f"at most {MAX_TEXT} characters", 1)
+    reader = _TypeReader(text)
+    result = reader.type(0)
+    reader.end()
+    return result
+
+
+def _other_type(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"write `{ELSEWHERE[name]}`"
+    near = derive_suggestion(name, [*SIMPLE, "array", "struct"]) if name else ""
+    return near or f"use {', '.join(SIMPLE)}, array<...> or struct<...>"
+
+
+class _TypeReader:
+    """Recursive descent over the tokens of one type."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [
+            (match[1] or match[2] or match[3] or match[4] or "", match.start(match.lastindex or 0) + 1)
+            for match in _TOKEN.finditer(text.rstrip())
+        ]
+        self._tokens.append(("", len(text.rstrip()) + 1))
+        self._at = 0
+
+    def _next(self) -> tuple[str, int]:
+        token = self._tokens[self._at]
+        self._at = min(self._at + 1, len(self._tokens) - 1)
+        return token
+
+    def _expect(self, *wanted: str) -> str:
+        token, column = self._next()
+        if token not in wanted:
+            raise TypeProblem(
+                f"expected `{'` or `'.join(wanted)}` here, got {f'`{token}`' if token else 'the end'}",
+                "write array<string> or struct<a: int, b: string>",
+                column,
+            )
+        return token
+
+    def end(self) -> None:
+        """Nothing may follow a type."""
+        token, column = self._next()
+        if token:
+            raise TypeProblem(f"`{token}` does not belong here", "a column has one type", column)
+
+    def type(self, depth: int) -> DataType:
+        """One type at the current token."""
+        token, column = self._next()
+        name = SYNONYMS.get(token.lower(), token.lower())
+        if depth > MAX_DEPTH:
+            raise TypeProblem(f"nested deeper than {MAX_DEPTH} types", "flatten it", column)
+        if name in SIMPLE:
+            return DataType(name)
+        if name == "array":
+            self._expect("<")
+            element = self.type(depth + 1)
+            self._expect(">")
+            return DataType("array", element=element)
+        if name == "struct":
+            return self._struct(depth)
+        if name in LATER:
+            raise TypeProblem(f"the type `{token}` is not supported yet", "use " + ", ".join(SIMPLE), column)
+        message = f"`{token}` is not a type" if token else "a type is missing"
+        raise TypeProblem(message, _other_type(token.lower()), column)
+
+    def _struct(self, depth: int) -> DataType:
+        self._expect("<")
+        fields: dict[str, DataType] = {}
+        while True:
+            name, place = self._next()
+            if not name or name in "<>(),:":
+                raise TypeProblem("a field needs a name", "write struct<a: int, b: string>", place)
+            if name in fields:
+                raise TypeProblem(f"the field `{name}` is given twice", "remove one", place)
+            self._expect(":")
+            fields[name] = self.type(depth + 1)
+            if self._expect(",", ">") == ">":
+                return DataType("struct", fields=tuple(fields.items()))
