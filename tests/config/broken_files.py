@@ -16,7 +16,7 @@ def broken_files() -> list[Path]:
     return sorted(FOLDER.glob("*.yaml"))
 
 
-def findings(path: Path) -> tuple[Problem, ...]:
+def problems(path: Path) -> tuple[Problem, ...]:
     """Everything that is said of a file when no variable is set."""
     try:
         checked = check_pipeline(read_pipeline(path, {}))
@@ -26,8 +26,8 @@ def findings(path: Path) -> tuple[Problem, ...]:
 
 
 def answer(path: Path) -> str:
-    """The findings as lines, with the file's name alone."""
-    return render_problems(findings(path), "text").replace(f"{path.parent}/", "") + "\n"
+    """The problems as lines, with the file's name alone."""
+    return render_problems(problems(path), "text").replace(f"{path.parent}/", "") + "\n"
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.config.broken_files import answer, broken_files, findings
+from tests.config.broken_files import answer, broken_files, problems
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
@@ -27,9 +27,9 @@ def test_broken_file_is_answered_with_place_and_remedy(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", broken_files(), ids=lambda path: path.stem)
-def test_every_finding_has_a_remedy_and_a_place_in_the_file(path: Path) -> None:
+def test_every_problem_has_a_remedy_and_a_place_in_the_file(path: Path) -> None:
     lines = path.read_bytes().decode("utf-8", "replace").split("\n")
-    for problem in findings(path):
+    for problem in problems(path):
         assert problem.remedy
         assert 1 <= problem.line <= len(lines)
         assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
@@ -79,14 +79,14 @@ WORDS = st.sampled_from(
 @example("[" * 100_000)
 @example("a: " * 1000)
 @example("--- \n...\n---\n")
-def test_any_text_gives_findings_and_no_traceback(text: str) -> None:
+def test_any_text_gives_problems_and_no_traceback(text: str) -> None:
     look_at(text)
 
 
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_changed_sample_gives_findings_and_no_traceback(data: st.DataObject) -> None:
+def test_a_changed_sample_gives_problems_and_no_traceback(data: st.DataObject) -> None:
     lines = list(LINES)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(lines) - 1))
@@ -121,7 +121,7 @@ def test_a_changed_sample_gives_findings_and_no_traceback(data: st.DataObject) -
         ["sources", "steps", "sinks", "kafka", "spark", "checkpoints", "name", "restart", "http", "version"]
     ),
 )
-def test_any_value_in_any_section_gives_findings_and_no_traceback(value: object, section: str) -> None:
+def test_any_value_in_any_section_gives_problems_and_no_traceback(value: object, section: str) -> None:
     import yaml
 
     good = yaml.safe_load(SAMPLE)

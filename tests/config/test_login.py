@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from tidegate.config.login import MECHANISMS, decide_login_findings
-from tidegate.config.properties import decide_kafka_findings
+from tidegate.config.login import MECHANISMS, decide_login_problems
+from tidegate.config.properties import decide_kafka_problems
 from tidegate.settings.secrets import Text
 
 USER: dict[str, Text] = {"sasl.username": "me", "sasl.password": SecretStr("secret")}
@@ -16,7 +16,7 @@ USER: dict[str, Text] = {"sasl.username": "me", "sasl.password": SecretStr("secr
 @pytest.mark.parametrize("protocol", ["sasl_ssl", "SASL_SSL", "sasl_plaintext"])
 def test_a_whole_login_is_accepted_in_any_case(protocol: str, mechanism: str) -> None:
     given: dict[str, Text] = {"security.protocol": protocol, "sasl.mechanism": mechanism, **USER}
-    assert decide_login_findings(given) + decide_kafka_findings(given, "both") == []
+    assert decide_login_problems(given) + decide_kafka_problems(given, "both") == []
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_whole_login_is_accepted_in_any_case(protocol: str, mechanism: str) ->
     ],
 )
 def test_a_login_without_a_password_is_accepted(given: dict[str, Text]) -> None:
-    assert decide_login_findings(given) == []
+    assert decide_login_problems(given) == []
 
 
 SASL = {"security.protocol": "sasl_ssl"}
@@ -50,7 +50,7 @@ KEY = {"security.protocol": "ssl", "ssl.key.location": "k"}
     ],
 )
 def test_what_is_missing_or_idle_is_told_at_its_property(given: dict[str, Text], name: str, words: str) -> None:
-    (finding,) = decide_login_findings(given)
-    assert finding.name == name
-    assert words in finding.message
-    assert "secret" not in str(finding)
+    (problem,) = decide_login_problems(given)
+    assert problem.path == (name,)
+    assert words in problem.message
+    assert "secret" not in str(problem)

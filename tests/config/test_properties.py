@@ -13,8 +13,8 @@ from tests.config.librdkafka_list import derive_list, read_table, render_list
 from tidegate.config.properties import (
     OWNED_KAFKA,
     UNUSABLE_KAFKA,
-    decide_kafka_findings,
-    decide_spark_findings,
+    decide_kafka_problems,
+    decide_spark_problems,
     derive_client_properties,
     read_kafka_properties,
 )
@@ -35,14 +35,14 @@ def test_owned_properties_exist() -> None:
 def test_what_the_client_for_transactions_refuses_is_refused_in_the_file() -> None:
     assert dict(REFUSED) == dict(UNUSABLE_KAFKA)
     for name, remedy in UNUSABLE_KAFKA.items():
-        (finding,) = decide_kafka_findings({name: "x"}, "both")
-        assert finding.remedy == remedy
+        (problem,) = decide_kafka_problems({name: "x"}, "both")
+        assert problem.remedy == remedy
 
 
 @pytest.mark.parametrize("name", ["acks", "transactional.id", "max.in.flight", "retries", "delivery.timeout.ms"])
 def test_an_owned_property_is_refused_under_every_alias(name: str) -> None:
-    (finding,) = decide_kafka_findings({name: "1"}, "both")
-    assert "belongs to Tidegate" in finding.message
+    (problem,) = decide_kafka_problems({name: "1"}, "both")
+    assert "belongs to Tidegate" in problem.message
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_owned_property_is_refused_under_every_alias(name: str) -> None:
     ],
 )
 def test_good_values_pass_here_and_in_librdkafka(name: str, value: str) -> None:
-    assert decide_kafka_findings({name: value}, "both") == []
+    assert decide_kafka_problems({name: value}, "both") == []
     client = Producer if read_kafka_properties()[name].side == "producer" else Consumer
     client({"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "group.id": "g", name: value})
 
@@ -72,13 +72,13 @@ def test_good_values_pass_here_and_in_librdkafka(name: str, value: str) -> None:
     ],
 )
 def test_bad_values_are_refused_at_the_value(name: str, value: str) -> None:
-    (finding,) = decide_kafka_findings({name: value}, "both")
-    assert not finding.at_key
+    (problem,) = decide_kafka_problems({name: value}, "both")
+    assert not problem.at_key
 
 
 def test_properties_of_the_other_side_are_told_and_left_out() -> None:
-    (finding,) = decide_kafka_findings({"linger.ms": "5"}, "consumer")
-    assert "producer" in finding.message
+    (problem,) = decide_kafka_problems({"linger.ms": "5"}, "consumer")
+    assert "producer" in problem.message
     both = {"linger.ms": "5", "fetch.min.bytes": "1", "client.id": "x"}
     assert derive_client_properties(both, "consumer") == {"fetch.min.bytes": "1", "client.id": "x"}
     assert derive_client_properties(both, "producer") == {"linger.ms": "5", "client.id": "x"}
@@ -95,7 +95,7 @@ def test_properties_of_the_other_side_are_told_and_left_out() -> None:
     ],
 )
 def test_spark_names(name: str, refused: bool) -> None:
-    assert bool(decide_spark_findings({name: "x"})) is refused
+    assert bool(decide_spark_problems({name: "x"})) is refused
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def values_of(text: str, **environ: str) -> dict[str, Value]:
     assert isinstance(tree, MappingNode)
     reader = Reader(environ, no_file)
     result = reader.read_mapping(tree)
-    assert not reader.complaints
+    assert not reader.problems
     return result
 
 
@@ -101,10 +101,10 @@ def test_interpolation_cannot_inject_structure() -> None:
     assert values_of("a: ${N}", N="{b: 1}\nc: 2") == {"a": "{b: 1}\nc: 2"}
 
 
-def test_all_findings_of_a_scalar_come_at_once() -> None:
+def test_all_problems_of_a_scalar_come_at_once() -> None:
     with pytest.raises(InterpolationFailed) as caught:
         derive_interpolated("${A}${B}${file:/x}${", {}, no_file)
-    assert len(caught.value.findings) == 4
+    assert len(caught.value.problems) == 4
 
 
 def test_a_file_is_a_secret_without_its_last_line_end(tmp_path: Path) -> None:

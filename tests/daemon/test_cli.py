@@ -83,8 +83,8 @@ def test_validate_tells_place_and_remedy_and_ends_with_2(bad: Path, capsys: pyte
 @pytest.mark.slow
 def test_validate_for_machines(bad: Path, good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["validate", "--format", "json", str(bad)]) == 2
-    (finding,) = json.loads(capsys.readouterr().out)
-    assert (finding["path"], finding["severity"]) == ("steps.big.where", "error")
+    (problem,) = json.loads(capsys.readouterr().out)
+    assert (problem["path"], problem["severity"]) == ("steps.big.where", "error")
     assert run_command(["validate", "--format", "json", str(good)]) == 0
     assert json.loads(capsys.readouterr().out) == []
     assert run_command(["validate", "--format", "github", str(bad)]) == 2

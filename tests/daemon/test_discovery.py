@@ -19,6 +19,7 @@ from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.datatypes import BIGINT
 from tidegate.errors import TidegateError
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.plan.graph import Node, Plan, SourceOperator, Vertex
 from tidegate.task.messages import AddPartitions
@@ -32,7 +33,7 @@ Sent = list[tuple[SlotIndex, AddPartitions]]
 
 def plan_of(topic: str, until: str) -> Plan:
     schema = (("id", BIGINT),)
-    source = SourceOperator(ORDERS, (topic,), "json", schema, schema, "earliest", until, "fail", {})
+    source = SourceOperator(ORDERS, (topic,), "json", schema, schema, "earliest", until, BadRecordPolicy.FAIL, {})
     return Plan("shop", 2, 128, True, (Vertex(VertexId("orders"), (Node(source, (), ()),)),), ())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.daemon.small_pipeline import pipeline
 from tidegate.config.errors import Problem
-from tidegate.daemon.durability import NAMES_MAX, derive_durability_findings
+from tidegate.daemon.durability import NAMES_MAX, derive_durability_problems
 from tidegate.daemon.survey import OFFSETS_LOG, Cluster, SeenTopic
 from tidegate.plan.build import build_plan
 from tidegate.sinks.facts import TRANSACTION_LOG, TopicFacts
@@ -27,12 +27,12 @@ def found(
     loaded = pipeline()
     topics = {"in": read, "out": written}
     cluster = Cluster("c", topics, None, brokers=brokers, internal=internal or {})
-    problems = derive_durability_findings(loaded, build_plan(loaded), cluster)
+    problems = derive_durability_problems(loaded, build_plan(loaded), cluster)
     assert {problem.severity for problem in problems} <= {"warning"}
     return problems
 
 
-def test_X21_a_safe_cluster_and_one_whose_settings_are_hidden_have_no_findings() -> None:
+def test_X21_a_safe_cluster_and_one_whose_settings_are_hidden_have_no_problems() -> None:
     hidden = topic(min_in_sync=None, unclean=None)
     assert found(internal={TRANSACTION_LOG: SAFE, OFFSETS_LOG: SAFE}) == []
     assert found(hidden, hidden) == []

@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 def test_X14_what_cannot_run_is_refused_with_its_place_beside_all_other_problems(file: Path) -> None:
     division, regex, column = check_file(file, {})
     assert (division.line, division.column, division.path) == (10, 12, "steps.wrong.where")
-    assert division.message.startswith("fails for every record: DIVIDE_BY_ZERO in")
+    assert division.message.startswith("fails for every record: DIVIDE_BY_ZERO: division by zero in")
     assert (regex.line, regex.column, regex.path) == (15, 14, "steps.huge.select.found")
     assert "exceeds size limit" in regex.message
     assert (column.line, column.path) == (16, "steps.unknown.where")
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_told_as_before(file: Path, text: str) -> 
     assert check_file(file, {})
 
 
-def test_X14_an_expression_that_ends_the_process_is_a_finding(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_X14_an_expression_that_ends_the_process_is_a_problem(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expression_check, "PROBE", "no.such.module")
     found = check_file(file, {})
     assert any("trying the expressions ended with code 1" in problem.message for problem in found)

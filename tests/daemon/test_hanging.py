@@ -13,6 +13,7 @@ import pytest
 from tidegate.daemon.hanging import LOADING_S, LOOK_S, RESTLESS_S, UNSEEN_S, HangingCheck
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Node, Plan, SinkOperator, Vertex
 from tidegate.sinks.errors import SinkRefused
@@ -46,7 +47,7 @@ class Scene:
         self.asked: list[tuple[str, list[str]]] = []
         self.metrics = PipelineMetrics("shop", "1")
         self.metrics.state(PipelineState.RUNNING)
-        sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, "fail", {})
+        sink = SinkOperator(OperatorName("out"), "out", "json", (), None, None, BadRecordPolicy.FAIL, {})
         plan = Plan("shop", 1, 128, True, (Vertex(VertexId("out"), (Node(sink, (), ()),)),), ())
         clock = SimpleNamespace(monotonic=lambda: self.now)
         services = SimpleNamespace(kafka=self, clock=clock, metrics=self.metrics)

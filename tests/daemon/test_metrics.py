@@ -21,6 +21,7 @@ from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.rates import CounterWindow
 from tidegate.daemon.status import PipelineState
+from tidegate.formats.failures import FailureKind
 from tidegate.ids import (
     Attempt,
     CheckpointId,
@@ -78,7 +79,7 @@ def fill(metrics: PipelineMetrics) -> None:
         bytes_in={ORDERS: 1000},
         records_out={TOTALS: 9},
         bytes_out={TOTALS: 900},
-        bad_records={ORDERS: {"json": 1}},
+        bad_records={ORDERS: {FailureKind.WRONG_TYPE: 1}},
         busy_seconds=0.5,
         backpressured_seconds=0.25,
         idle_seconds=0.25,
@@ -170,10 +171,19 @@ def test_lag_is_summed_over_partitions() -> None:
 
 def test_reasons_are_bounded() -> None:
     metrics = make_metrics()
-    reasons = {f"reason {number}": 1 for number in range(REASONS_MAX + 10)}
-    metrics.slot_report(FIRST, 0, SlotReport(bad_records={ORDERS: reasons}))
-    assert value(metrics, "bad_records_total", step="orders", subtask="0", reason="other") == 10
-    assert metrics.snapshot().bad_records == REASONS_MAX + 10
+    for number in range(REASONS_MAX + 10):
+        metrics.restarted(f"cause {number}")
+    assert value(metrics, "restarts_total", cause="other") == 10
+    assert metrics.snapshot().restarts == REASONS_MAX + 10
+
+
+def test_bad_records_are_counted_by_kind() -> None:
+    metrics = make_metrics()
+    counts = {kind: number for number, kind in enumerate(FailureKind, 1)}
+    metrics.slot_report(FIRST, 0, SlotReport(bad_records={ORDERS: counts}))
+    for kind, count in counts.items():
+        assert value(metrics, "bad_records_total", step="orders", subtask="0", reason=kind.value) == count
+    assert metrics.snapshot().bad_records == sum(counts.values())
 
 
 def test_a_completed_checkpoint_is_counted_with_phases_size_and_time() -> None:

@@ -30,7 +30,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.choosing import RestoreOption, StartOptions
-from tidegate.daemon.connect_command import find_refusals
+from tidegate.daemon.connect_command import find_problems
 from tidegate.daemon.expression_check import check_file, plan_file
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.recovery import read_facts
@@ -89,7 +89,7 @@ class Shop:
         path = self.write()
         assert not [problem for problem in check_file(path, os.environ) if problem.severity == "error"]
         loaded = read_pipeline(path, os.environ)
-        problems, code = find_refusals(loaded, build_plan(loaded))
+        problems, code = find_problems(loaded, build_plan(loaded))
         return code, [str(problem) for problem in problems if problem.severity == "error"]
 
     def run(self, options: StartOptions | None = None) -> int:
@@ -438,12 +438,12 @@ def test_X17_a_taken_http_port_is_told_by_both_unless_it_is_this_pipelines_own_d
 
 def test_what_refuses_a_start_is_ranked_by_what_a_person_has_to_mend(shop: Shop) -> None:
     from tidegate.config.errors import Problem
-    from tidegate.daemon.findings import Finding, derive_exit_code
+    from tidegate.daemon.start_problems import StartProblem, derive_exit_code
 
     error = Problem("p", 1, 1, "name", "wrong")
     warning = msgspec.structs.replace(error, severity="warning")
     assert derive_exit_code([]) == 0
-    assert derive_exit_code([Finding(warning, 2)]) == 0
-    assert derive_exit_code([Finding(error, 1)]) == 1
-    assert derive_exit_code([Finding(error, 1), Finding(error, 4)]) == 4
-    assert derive_exit_code([Finding(error, 1), Finding(error, 4), Finding(error, 2)]) == 2
+    assert derive_exit_code([StartProblem(warning, 2)]) == 0
+    assert derive_exit_code([StartProblem(error, 1)]) == 1
+    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4)]) == 4
+    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4), StartProblem(error, 2)]) == 2

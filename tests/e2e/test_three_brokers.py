@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
-from tidegate.daemon.connect_command import find_refusals
+from tidegate.daemon.connect_command import find_problems
 from tidegate.daemon.expression_check import plan_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -31,7 +31,7 @@ def test_F02_the_death_of_a_leader_coordinator_and_controller_is_waited_for_with
     path = rig.pipeline.write(tmp_path / "pipeline.yaml")
     for copies in ("1", "2"):
         cluster.configure(rig.topic["paid"], "min.insync.replicas", copies)
-        problems, code = find_refusals(*plan_file(path, os.environ))
+        problems, code = find_problems(*plan_file(path, os.environ))
         assert code == 0
         told = [str(problem) for problem in problems if "can be lost" in problem.message]
         assert len(told) == (copies == "1"), told

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from polars.exceptions import ComputeError, PanicException
 
 from tidegate.errors import AttemptFailed
-from tidegate.formats.bisection import REASON_CHARACTERS_MAX, evaluate_rows, internal_reason
+from tidegate.formats.bisection import REASON_CHARACTERS_MAX, evaluate_rows, internal_failure
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 
 def raising_at(rows: Collection[int], seen: list[tuple[int, int]] | None = None) -> Callable[[int, int], list[int]]:
@@ -96,12 +97,12 @@ def test_a_panic_of_the_engine_counts_as_an_error_of_the_row() -> None:
             raise PanicException("attempt to subtract with overflow")
 
     _, raising = evaluate_rows(3, evaluate)
-    assert [internal_reason(error) for _, error in raising] == [
-        "INTERNAL_ERROR: PanicException: attempt to subtract with overflow"
+    assert [internal_failure(*one) for one in raising] == [
+        RecordFailure(1, FailureKind.INTERNAL_ERROR, "PanicException: attempt to subtract with overflow")
     ]
 
 
 def test_a_reason_is_one_line_of_bounded_length() -> None:
-    assert internal_reason(ValueError("first\nsecond")) == "INTERNAL_ERROR: ValueError: first"
-    assert internal_reason(ValueError()) == "INTERNAL_ERROR: ValueError: "
-    assert len(internal_reason(ValueError("x" * 10_000_000))) <= REASON_CHARACTERS_MAX + 40
+    assert internal_failure(7, ValueError("first\nsecond")).message == "ValueError: first"
+    assert internal_failure(7, ValueError()).message == "ValueError: "
+    assert len(internal_failure(7, ValueError("x" * 10_000_000)).message) <= REASON_CHARACTERS_MAX + 20

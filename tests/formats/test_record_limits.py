@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from tidegate.datatypes import BIGINT, BINARY, TIMESTAMP
+from tidegate.formats.failures import FailureKind
 from tidegate.formats.record_limits import EDGE_MS, RecordLimits, batch_size, compressed_size
 from tidegate.formats.records import Encoded, RecordEncoder
 
@@ -50,7 +51,7 @@ def test_X12_a_record_that_the_topic_would_refuse_is_bad_with_sizes_and_limits()
     assert [failure.row for failure in encoded.failures] == [1, 3]
     assert [len(record["value"] or b"") for record in encoded.records] == [1930, 5]
     assert encoded.size_bytes == 1935
-    assert encoded.failures[0].reason == (
+    assert str(encoded.failures[0]) == (
         "RECORD_TOO_LARGE: key and value have 1931 bytes, 2001 in Kafka's format; max.message.bytes of topic kept is "
         "2000, and message.max.bytes of the producer (`kafka` of the sink) leaves 1000000 for them"
     )
@@ -62,7 +63,7 @@ def test_X12_the_key_counts_and_so_does_the_clients_own_limit() -> None:
     client = RecordLimits("kept", record_bytes=100, batch_bytes=None)
     encoded = encode_values([100, 101], client)
     assert [failure.row for failure in encoded.failures] == [1]
-    assert "is not visible to this user" in encoded.failures[0].reason
+    assert "is not visible to this user" in encoded.failures[0].message
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -83,7 +84,7 @@ def test_X11_timestamps_beyond_the_topics_limits_are_bad() -> None:
     encoded = stamped(0, hour, hour + 1, -2 * hour, -2 * hour - 1, None, earliest=-2 * hour, latest=hour)
     assert [failure.row for failure in encoded.failures] == [2, 4]
     assert encoded.timestamps_ms == [NOW, NOW + hour, NOW - 2 * hour, None]
-    late, early = (failure.reason for failure in encoded.failures)
+    late, early = (str(failure) for failure in encoded.failures)
     assert late == (
         "TIMESTAMP_OUT_OF_RANGE: `at` is 2027-01-15T09:00:00.001Z, 3600 s after now; topic kept takes at most 3600 s "
         "(message.timestamp.after.max.ms)"
@@ -102,7 +103,7 @@ def test_X11_records_near_a_limit_are_known_to_be_so() -> None:
 def test_X11_a_compacted_topic_takes_no_record_without_a_key() -> None:
     limits = msgspec.structs.replace(LIMITS, needs_key=True)
     encoded = encode_values([1, 2, 3], limits, [b"a", None, b""])
-    assert [(failure.row, failure.reason) for failure in encoded.failures] == [
+    assert [(failure.row, str(failure)) for failure in encoded.failures] == [
         (1, "NO_KEY: topic kept is compacted, and takes no record without a key")
     ]
     assert [failure.row for failure in encode_values([1, 2], limits).failures] == [0, 1]
@@ -111,7 +112,7 @@ def test_X11_a_compacted_topic_takes_no_record_without_a_key() -> None:
 def test_a_row_is_bad_once_with_the_first_reason() -> None:
     limits = msgspec.structs.replace(LIMITS, needs_key=True)
     encoded = encode_values([90_000], limits)
-    assert [failure.reason.split(":")[0] for failure in encoded.failures] == ["NO_KEY"]
+    assert [failure.kind for failure in encoded.failures] == [FailureKind.NO_KEY]
 
 
 def test_without_limits_everything_is_encoded() -> None:

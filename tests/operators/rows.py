@@ -10,6 +10,7 @@ import polars as pl
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.aggregate import AggregateRuntime
 from tidegate.plan.graph import AggregateOperator
@@ -49,7 +50,7 @@ def make_aggregate(
         aggregates=calls,
         emit=emit,
         output=(*keys.items(), *((name, call.type) for name, call in calls)),
-        bad_records="skip",
+        bad_records=BadRecordPolicy.SKIP,
     )
     return AggregateRuntime(operator, 128, choose_backend(backend, retained=1))
 

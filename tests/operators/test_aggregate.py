@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import CheckpointId
 from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
-from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
 from tidegate.task.ports import BatchTooLarge
@@ -82,7 +82,7 @@ def test_keys_of_several_columns_and_types() -> None:
 def test_overflow_of_a_sum_fails_its_row_and_leaves_the_state_untouched() -> None:
     operator = make_aggregate(["count(*)", "sum", "last"])
     result = process(operator, frame_of([(1, MAX), (2, 4), (1, 1), (2, 5), (1, -1)]))
-    assert operator.take_failures() == [RecordFailure(2, OVERFLOW)]
+    assert operator.take_failures() == [RecordFailure(2, FailureKind.ARITHMETIC_OVERFLOW, OVERFLOW)]
     assert operator.take_failures() == []
     assert result.rows() == [(1, 1, MAX, MAX), (2, 1, 4, 4), (2, 2, 9, 5), (1, 2, MAX - 1, -1)]
     assert process(operator, frame_of([(1, 0)])).rows() == [(1, 3, MAX - 1, 0)]
@@ -118,7 +118,7 @@ def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
     rows = [(number % 3, number) for number in range(50)]
     result = process(operator, frame_of(rows))
     [failure] = operator.take_failures()
-    assert (failure.row, failure.reason) == (13, "INTERNAL_ERROR: ZeroDivisionError: thirteen")
+    assert (failure.row, str(failure)) == (13, "INTERNAL_ERROR: ZeroDivisionError: thirteen")
     good = [row for row in rows if row[1] != 13]
     assert result.rows() == process(make_aggregate(["count(*)", "sum", "last"]), frame_of(good)).rows()
     assert process(operator, frame_of([(1, 0)])).rows() == [(1, 17, sum(v for k, v in good if k == 1), 0)]

@@ -11,6 +11,7 @@ from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, strict
 from tidegate.expressions.expression import Call, Column, can_fail
 from tidegate.expressions.parse import parse_expression
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
 from tidegate.operators.filter import FilterRuntime
 from tidegate.operators.select import SelectRuntime
@@ -20,14 +21,16 @@ from tidegate.plan.graph import FilterOperator, SelectOperator, UnionOperator
 SCHEMA = {"a": BIGINT, "b": BIGINT}
 FRAME = pl.DataFrame({"a": [1, 2, None, 4], "b": [1, 0, 1, 2], "__partition": [0] * 4, "__offset": [10, 11, 12, 13]})
 
+SKIP = BadRecordPolicy.SKIP
+
 
 def make_filter(text: str) -> FilterOperator:
-    return FilterOperator(OperatorName("f"), parse_expression(text, SCHEMA), tuple(SCHEMA.items()), "skip")
+    return FilterOperator(OperatorName("f"), parse_expression(text, SCHEMA), tuple(SCHEMA.items()), SKIP)
 
 
 def make_select(**columns: str) -> SelectOperator:
     parsed = tuple((name, parse_expression(text, SCHEMA)) for name, text in columns.items())
-    return SelectOperator(OperatorName("s"), parsed, tuple((name, e.type) for name, e in parsed), "skip")
+    return SelectOperator(OperatorName("s"), parsed, tuple((name, e.type) for name, e in parsed), SKIP)
 
 
 def test_filter_keeps_true_rows_with_their_system_columns() -> None:
@@ -48,7 +51,7 @@ def test_a_failing_predicate_fails_its_row_only() -> None:
     assert result["__offset"].to_list() == [10, 13]
     failures = operator.take_failures()
     assert [failure.row for failure in failures] == [1]
-    assert failures[0].reason.startswith("DIVIDE_BY_ZERO")
+    assert failures[0].kind is FailureKind.DIVIDE_BY_ZERO
     assert operator.take_failures() == []
 
 
@@ -68,7 +71,7 @@ def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
 
 
 def test_union_brings_columns_into_order() -> None:
-    operator = UnionRuntime(UnionOperator(OperatorName("u"), tuple(SCHEMA.items())))
+    operator = UnionRuntime(UnionOperator(OperatorName("u"), tuple(SCHEMA.items()), SKIP))
     result = operator.process(FRAME.select("__offset", "b", "a"))
     assert result is not None
     assert result.columns == ["a", "b", "__offset"]
@@ -79,7 +82,7 @@ def test_F26_operators_without_state_have_no_snapshot() -> None:
     operators = (
         FilterRuntime(make_filter("a > 1")),
         SelectRuntime(make_select(a="a")),
-        UnionRuntime(UnionOperator(OperatorName("u"), ())),
+        UnionRuntime(UnionOperator(OperatorName("u"), (), SKIP)),
     )
     for operator in operators:
         assert operator.state is None
@@ -102,19 +105,19 @@ RAW_FRAME = pl.DataFrame({"v": [b"abc ", b"\xff", None, "ä".encode()], "__offse
 )
 def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: list[object]) -> None:
     expression = parse_expression(text, RAW)
-    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", expression.type),), "skip"))
+    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", expression.type),), SKIP))
     result = operator.process(RAW_FRAME)
     assert result is not None
     assert result["r"].to_list() == expected
     assert result["__offset"].to_list() == [10, 12, 13]
     [failure] = operator.take_failures()
-    assert (failure.row, failure.reason) == (1, "CAST_INVALID_INPUT in `cast(v as string)`")
+    assert (failure.row, str(failure)) == (1, "CAST_INVALID_INPUT: the text cannot be converted in `cast(v as string)`")
 
 
 def test_X13_try_cast_of_bytes_that_are_no_utf8_is_null() -> None:
     expression = parse_expression("try_cast(v as string)", RAW)
     assert not can_fail(expression)
-    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", STRING),), "skip"))
+    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", STRING),), SKIP))
     result = operator.process(RAW_FRAME)
     assert result is not None
     assert result["r"].to_list() == ["abc ", None, None, "ä"]
@@ -136,13 +139,13 @@ def raises_for_four(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
     call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
-    select = SelectRuntime(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), "skip"))
+    select = SelectRuntime(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), SKIP))
     result = select.process(FRAME)
     assert result is not None
     assert result.rows() == [(0, 10, False), (0, 11, True), (0, 12, None)]
     [failure] = select.take_failures()
-    assert (failure.row, failure.reason) == (3, "INTERNAL_ERROR: ZeroDivisionError: four")
-    keep = FilterRuntime(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), "skip"))
+    assert (failure.row, str(failure)) == (3, "INTERNAL_ERROR: ZeroDivisionError: four")
+    keep = FilterRuntime(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), SKIP))
     result = keep.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [11]
@@ -155,11 +158,11 @@ def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch:
     call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
     quotient = parse_expression("a div b", SCHEMA)
     columns = (("r", call), ("q", quotient))
-    select = SelectRuntime(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), "skip"))
+    select = SelectRuntime(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), SKIP))
     result = select.process(pl.concat([FRAME, FRAME]))
     assert result is not None
     assert result["__offset"].to_list() == [10, 12, 10, 12]
-    assert [(one.row, one.reason[:14]) for one in select.take_failures()] == [
+    assert [(one.row, one.kind) for one in select.take_failures()] == [
         (1, "DIVIDE_BY_ZERO"),
         (3, "INTERNAL_ERROR"),
         (5, "DIVIDE_BY_ZERO"),

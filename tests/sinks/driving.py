@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.types import Committable
 from tidegate.daemon.broker.server import create_topics
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator
@@ -47,7 +48,7 @@ def sink_operator(
     bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None, key: str | None = None
 ) -> SinkOperator:
     properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
-    return SinkOperator(OperatorName("out"), topic, "json", (), key, None, "fail", properties)
+    return SinkOperator(OperatorName("out"), topic, "json", (), key, None, BadRecordPolicy.FAIL, properties)
 
 
 class DrivenSink:

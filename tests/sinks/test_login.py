@@ -14,7 +14,7 @@ from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.config.load import parse_pipeline
-from tidegate.daemon.connect_command import find_refusals
+from tidegate.daemon.connect_command import find_problems
 from tidegate.plan.build import build_plan
 from tidegate.sinks.connecting import connect
 from tidegate.sinks.diagnosis import diagnose
@@ -192,7 +192,7 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
     }
     loaded = parse_pipeline(json.dumps(document), "p.yaml", {})
     assert loaded.problems == ()
-    problems, code = find_refusals(loaded, build_plan(loaded))
+    problems, code = find_problems(loaded, build_plan(loaded))
     (problem,) = [each for each in problems if each.severity == "error"]
     assert code == 1
     assert problem.path == "sinks.out.kafka.security.protocol"

@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sinks.transactions import TransactionClient
@@ -62,7 +63,7 @@ def source_operator(bootstrap: str, topic: str, **changes: Any) -> SourceOperato
         "output": SCHEMA,
         "start": "earliest",
         "until": "latest",
-        "bad_records": "skip",
+        "bad_records": BadRecordPolicy.SKIP,
         "kafka": {"bootstrap.servers": bootstrap},
     }
     return SourceOperator(**{**fields, **changes})

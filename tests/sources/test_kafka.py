@@ -12,6 +12,7 @@ from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_tr
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
+from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
@@ -143,7 +144,7 @@ def test_two_topics_keep_their_positions_apart(broker: SessionBroker, topics: To
     assert dict(reading.source.positions().next_offsets) == {TopicPartition(first, 0): 3, TopicPartition(second, 0): 5}
 
 
-def test_bad_records_are_told_with_partition_offset_and_reason(broker: SessionBroker, topics: TopicMaker) -> None:
+def test_bad_records_come_with_partition_offset_and_reason(broker: SessionBroker, topics: TopicMaker) -> None:
     topic = topics()
     produce(broker.bootstrap, topic, [*orders([0]), b"", b"{", None, *orders([4]), b'{"id":"x"}'])
     with Reading(source_operator(broker.bootstrap, topic)) as reading:
@@ -151,9 +152,9 @@ def test_bad_records_are_told_with_partition_offset_and_reason(broker: SessionBr
     failures = [failure for batch in reading.batches for failure in batch.failures]
     assert frame["__offset"].to_list() == [0, 4]
     assert [(f.partition, f.offset) for f in failures] == [(TopicPartition(topic, 0), o) for o in (1, 2, 3, 5)]
-    assert "empty" in failures[0].reason
-    assert "tombstone" in failures[2].reason
-    assert "$.id" in failures[3].reason
+    assert "empty" in failures[0].failure.message
+    assert "tombstone" in failures[2].failure.message
+    assert "$.id" in failures[3].failure.message
     assert sum(batch.records for batch in reading.batches) == 6
 
 
@@ -166,7 +167,7 @@ def test_X19_a_wrong_type_in_a_declared_column_that_nobody_reads_is_bad(
         frame = reading.read()
     assert frame.select("id", "__offset").rows() == [(0, 0), (2, 2), (3, 3)]
     failures = [failure for batch in reading.batches for failure in batch.failures]
-    assert [(failure.offset, failure.reason[:10]) for failure in failures] == [(1, "WRONG_TYPE")]
+    assert [(one.offset, one.failure.kind) for one in failures] == [(1, FailureKind.WRONG_TYPE)]
 
 
 def test_X13_a_record_that_makes_the_decoder_raise_is_bad_alone(
@@ -185,7 +186,7 @@ def test_X13_a_record_that_makes_the_decoder_raise_is_bad_alone(
         frame = reading.read()
     assert frame.select("value", "__offset").rows() == [(b"a", 0), (b"b", 2)]
     [failure] = [failure for batch in reading.batches for failure in batch.failures]
-    assert (failure.offset, failure.reason) == (1, "INTERNAL_ERROR: ZeroDivisionError: poison")
+    assert (failure.offset, str(failure.failure)) == (1, "INTERNAL_ERROR: ZeroDivisionError: poison")
 
 
 def test_raw_source_has_the_fixed_schema(broker: SessionBroker, topics: TopicMaker) -> None:
@@ -221,7 +222,7 @@ def test_a_raw_record_whose_timestamp_no_calendar_has_fails_alone(broker: Sessio
     assert frame["timestamp"].dt.epoch("s").to_list() == [seconds] * 2
     failures = [failure for batch in reading.batches for failure in batch.failures]
     assert [failure.offset for failure in failures] == [1, 2]
-    assert "OUT_OF_RANGE: the record's timestamp is 1700000000000000000 ms" in failures[1].reason
+    assert "OUT_OF_RANGE: the record's timestamp is 1700000000000000000 ms" in str(failures[1].failure)
 
 
 def test_values_of_10_mb_are_read_within_bounded_memory(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -27,6 +27,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.datatypes import BINARY
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.plan.graph import Node, Plan, SinkOperator, SourceOperator, Vertex
 from tidegate.sinks.errors import SinkFailed
@@ -73,9 +74,12 @@ class Case(msgspec.Struct, frozen=True):
         kafka = {"bootstrap.servers": self.bootstrap}
         columns = (("value", BINARY),)
         source = SourceOperator(
-            SOURCE, (self.topic(SOURCE),), "raw", columns, columns, "earliest", "never", "fail", kafka
+            SOURCE, (self.topic(SOURCE),), "raw", columns, columns, "earliest", "never", BadRecordPolicy.FAIL, kafka
         )
-        sinks = [SinkOperator(name, self.topic(name), "raw", columns, None, None, "fail", kafka) for name in SINKS]
+        sinks = [
+            SinkOperator(name, self.topic(name), "raw", columns, None, None, BadRecordPolicy.FAIL, kafka)
+            for name in SINKS
+        ]
         nodes = (Node(source, tuple(range(1, len(sinks) + 1)), ()), *(Node(sink, (), ()) for sink in sinks))
         return Plan(self.pipeline, 1, 128, True, (Vertex(VertexId("in"), nodes),), ())
 

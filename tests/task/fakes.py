@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 
 from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import (
     Attempt,
     CheckpointId,
@@ -21,7 +22,7 @@ from tidegate.ids import (
 )
 from tidegate.state.increments import Capture
 from tidegate.task.elements import ROWS_MAX
-from tidegate.task.ports import Failure, OperatorState, Prepared, StateCapture
+from tidegate.task.ports import OperatorState, Prepared, StateCapture
 
 ATTEMPT = Attempt(5)
 
@@ -102,11 +103,8 @@ class FakeSource:
         return
 
 
-class RowFailure(msgspec.Struct):
-    """A record that failed."""
-
-    row: int
-    reason: str
+def overflow(row: int, number: int) -> RecordFailure:
+    return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, f"of {number}")
 
 
 class FakeFilter:
@@ -115,14 +113,14 @@ class FakeFilter:
     def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
         self.bad = set(bad)
         self.unwanted = set(unwanted)
-        self._failures: list[Failure] = []
+        self._failures: list[RecordFailure] = []
 
     def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
         numbers = frame["n"].to_list()
-        self._failures = [RowFailure(row, f"overflow of {n}") for row, n in enumerate(numbers) if n in self.bad]
+        self._failures = [overflow(row, n) for row, n in enumerate(numbers) if n in self.bad]
         return frame.filter(~pl.col("n").is_in(list(self.bad | self.unwanted)))
 
-    def take_failures(self) -> Sequence[Failure]:
+    def take_failures(self) -> Sequence[RecordFailure]:
         failures, self._failures = self._failures, []
         return failures
 
@@ -148,7 +146,7 @@ class FakeTotals:
         self.seen += frame.select("k", "n").rows()
         return frame
 
-    def take_failures(self) -> Sequence[Failure]:
+    def take_failures(self) -> Sequence[RecordFailure]:
         return ()
 
     @property
@@ -189,7 +187,7 @@ class FakeSink:
         self._finished: list[Prepared] = []
         self._trace = trace
 
-    def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
+    def write(self, frame: pl.DataFrame) -> Sequence[RecordFailure]:
         self.open += frame.select("k", "n").rows()
         return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.coordinator.values import handle
-from tests.task.fakes import ATTEMPT, FakeFilter, RowFailure, VirtualClock, frame_of
+from tests.task.fakes import ATTEMPT, FakeFilter, VirtualClock, frame_of, overflow
 from tests.task.rig import Rig
 from tests.task.small_rigs import STALE, barrier, batch, controls, one_chain, receiver, totals, turn
 from tests.task.topologies import (
@@ -21,6 +21,7 @@ from tests.task.topologies import (
 )
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import AttemptFailed
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
@@ -365,7 +366,7 @@ def test_busy_time_is_counted_when_something_moved() -> None:
 # -- bad records -------------------------------------------------------------------------------------------------------
 
 
-def with_bad_records(policy: str) -> Rig:
+def with_bad_records(policy: BadRecordPolicy) -> Rig:
     check = filter_node("check", policy, children=(2,))
     return Rig(
         plan_of(1, [vertex(source_node("read", children=(1,)), check, sink_node("write"))]),
@@ -375,21 +376,21 @@ def with_bad_records(policy: str) -> Rig:
 
 
 def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
-    rig = with_bad_records("fail")
+    rig = with_bad_records(BadRecordPolicy.FAIL)
     with pytest.raises(
-        BadRecord, match="step check: record of its source, partition 0, offset 1: overflow of 2"
+        BadRecord, match="step check: record of its source, partition 0, offset 1: ARITHMETIC_OVERFLOW: of 2"
     ) as caught:
         rig.settle()
     assert "bad_records: skip" in caught.value.message
     assert not caught.value.retriable
 
 
-def test_bad_records_skip_leaves_them_out_and_counts_them_by_reason() -> None:
-    rig = with_bad_records("skip")
+def test_bad_records_skip_leaves_them_out_and_counts_them_by_kind() -> None:
+    rig = with_bad_records(BadRecordPolicy.SKIP)
     rig.settle()
     slot = rig.slots[0]
     assert slot.sinks["write"].open == [(1, 1), (1, 4)]
-    assert slot.loop.counters.bad_records == {("check", "overflow"): 2}
+    assert slot.loop.counters.bad_records == {("check", FailureKind.ARITHMETIC_OVERFLOW): 2}
     assert [count for _, count in slot.bad] == [1, 2]
     assert "step check" in slot.bad[1][0]
     assert "offset 2" in slot.bad[1][0]
@@ -397,10 +398,12 @@ def test_bad_records_skip_leaves_them_out_and_counts_them_by_reason() -> None:
 
 def test_a_bad_row_that_was_in_flight_before_anything_could_fail_is_told_without_a_place() -> None:
     """A checkpoint of the former definition has its rows without partition and offset."""
-    rig = with_bad_records("fail")
+    rig = with_bad_records(BadRecordPolicy.FAIL)
     operator = rig.plan.vertices[0].nodes[1].operator
-    with pytest.raises(BadRecord, match=r"record of its source, partition and offset unknown \(.*: overflow of 2; "):
-        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [RowFailure(0, "overflow of 2")])
+    with pytest.raises(
+        BadRecord, match=r"record of its source, partition and offset unknown \(.*: ARITHMETIC_OVERFLOW: of 2; "
+    ):
+        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [overflow(0, 2)])
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tidegate.datatypes import BIGINT, BOOLEAN
 from tidegate.expressions.expression import Literal
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import (
     OperatorName,
     VertexId,
@@ -35,22 +36,22 @@ def source_node(name: str, **ways: tuple[int, ...]) -> Node:
         output=KEYED,
         start="earliest",
         until="never",
-        bad_records="fail",
+        bad_records=BadRecordPolicy.FAIL,
         kafka={},
     )
     return Node(spec, **ways)
 
 
-def filter_node(name: str, bad_records: str = "fail", **ways: tuple[int, ...]) -> Node:
+def filter_node(name: str, bad_records: BadRecordPolicy = BadRecordPolicy.FAIL, **ways: tuple[int, ...]) -> Node:
     return Node(FilterOperator(OperatorName(name), Literal(True, BOOLEAN), KEYED, bad_records), **ways)
 
 
 def totals_node(name: str, **ways: tuple[int, ...]) -> Node:
-    return Node(AggregateOperator(OperatorName(name), ("k",), (), "each", KEYED, "fail"), **ways)
+    return Node(AggregateOperator(OperatorName(name), ("k",), (), "each", KEYED, BadRecordPolicy.FAIL), **ways)
 
 
 def sink_node(name: str) -> Node:
-    return Node(SinkOperator(OperatorName(name), name, "json", KEYED, None, None, "fail", {}))
+    return Node(SinkOperator(OperatorName(name), name, "json", KEYED, None, None, BadRecordPolicy.FAIL, {}))
 
 
 def vertex(*nodes: Node) -> Vertex:

@@ -1,15 +1,17 @@
-"""What settings must agree on with one another, beyond the shape of each: returned as issues, nothing is raised."""
+"""What settings must agree on with one another, beyond the shape of each: returned as problems, nothing is raised."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from tidegate.config.encryption import decide_encryption_findings
-from tidegate.config.login import decide_login_findings
+import msgspec
+
+from tidegate.config.encryption import decide_encryption_problems
+from tidegate.config.errors import PathProblem
+from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
-from tidegate.config.properties import Finding, Side, decide_kafka_findings, decide_spark_findings
-from tidegate.config.translate import Issue
+from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
 from tidegate.config.values import Path, Value
 from tidegate.datatypes import DataType
 from tidegate.settings.columns import derive_type
@@ -37,27 +39,29 @@ _SERVERS = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9
 _CLUSTER = frozenset(["bootstrap.servers", "metadata.broker.list"])
 
 
-def derive_issues(settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]) -> list[Issue]:
-    """Every issue between settings. `values` tells what the file itself says: parts of it may be broken."""
-    issues = [
-        Issue((section,), f"there are no {section}", f"name at least one under `{section}:`")
+def derive_problems(
+    settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]
+) -> list[PathProblem]:
+    """Every problem between settings. `values` tells what the file itself says: parts of it may be broken."""
+    problems = [
+        PathProblem((section,), f"there are no {section}", f"name at least one under `{section}:`")
         for section in ("sources", "sinks")
         if values.get(section) == {}
     ]
-    issues += _properties(settings, values)
-    issues += _spark(settings)
-    issues += _times(settings, values)
+    problems += _properties(settings, values)
+    problems += _spark(settings)
+    problems += _times(settings, values)
     for name, source in settings.sources.items():
-        issues += _source(("sources", name), source)
+        problems += _source(("sources", name), source)
     for index, step in zip(step_indices, settings.steps, strict=True):
-        issues += _step(("steps", index), step)
-    return issues
+        problems += _step(("steps", index), step)
+    return problems
 
 
-def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
+def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
     if "kafka" in values and isinstance(values["kafka"], dict):
-        yield from _findings(("kafka",), decide_kafka_findings(settings.kafka, "both"))
-        yield from _findings(("kafka",), decide_login_findings(settings.kafka))
+        yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
+        yield from _below(("kafka",), decide_login_problems(settings.kafka))
         yield from _servers(settings)
     for name, source in settings.sources.items():
         yield from _own_properties(("sources", name, "kafka"), settings.kafka, source.kafka, "consumer")
@@ -65,39 +69,41 @@ def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
         yield from _own_properties(("sinks", name, "kafka"), settings.kafka, sink.kafka, "producer")
 
 
-def _own_properties(path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side) -> Iterator[Issue]:
-    yield from _findings(path, decide_kafka_findings(properties, side))
-    login = [one for one in decide_login_findings({**top, **properties}) if one.name in properties]
-    yield from _findings(path, login)
+def _own_properties(
+    path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side
+) -> Iterator[PathProblem]:
+    yield from _below(path, decide_kafka_problems(properties, side))
+    login = [one for one in decide_login_problems({**top, **properties}) if one.path[0] in properties]
+    yield from _below(path, login)
     for word in sorted(_CLUSTER & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
-        yield Issue((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
+        yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
 
 
-def _findings(path: Path, findings: list[Finding]) -> Iterator[Issue]:
-    for finding in findings:
-        yield Issue((*path, finding.name), finding.message, finding.remedy, finding.at_key)
+def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]:
+    for problem in problems:
+        yield msgspec.structs.replace(problem, path=(*path, *problem.path))
 
 
-def _servers(settings: PipelineSettings) -> Iterator[Issue]:
+def _servers(settings: PipelineSettings) -> Iterator[PathProblem]:
     given = [name for name in sorted(_CLUSTER) if name in settings.kafka]
     if not given:
-        yield Issue(
+        yield PathProblem(
             ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
         )
     for name in given:
         for server in str(settings.kafka[name]).split(","):
             match = _SERVERS.fullmatch(server.strip())
             if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
-                yield Issue(
+                yield PathProblem(
                     ("kafka", name), f"`{server.strip()[:60]}` is no broker address", "write host:port, host:port"
                 )
 
 
-def _spark(settings: PipelineSettings) -> Iterator[Issue]:
-    yield from _findings(("spark",), decide_spark_findings(settings.spark))
+def _spark(settings: PipelineSettings) -> Iterator[PathProblem]:
+    yield from _below(("spark",), decide_spark_problems(settings.spark))
     master, wanted = settings.spark_master, settings.parallelism
-    yield from _findings(("spark",), decide_encryption_findings(settings.runtime.encryption, master, settings.spark))
+    yield from _below(("spark",), decide_encryption_problems(settings.runtime.encryption, master, settings.spark))
     slots = None
     if match := _LOCAL.fullmatch(master):
         slots = None if match[1] == "*" else int(match[1])
@@ -109,27 +115,27 @@ def _spark(settings: PipelineSettings) -> Iterator[Issue]:
         remedy = derive_suggestion(
             master, ["local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "k8s://...", "yarn"]
         )
-        yield Issue(("spark", "master"), f"`{master[:60]}` is no Spark master", remedy)
+        yield PathProblem(("spark", "master"), f"`{master[:60]}` is no Spark master", remedy)
     if slots is not None and slots < wanted:
         message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
-        yield Issue(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")
+        yield PathProblem(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")
 
 
-def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Issue]:
+def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
     if settings.max_parallelism < settings.parallelism:
         message = f"{settings.max_parallelism} key groups are fewer than {settings.parallelism} slots"
         place = "max_parallelism" if "max_parallelism" in values else "parallelism"
-        yield Issue((place,), message, "make `max_parallelism` at least `parallelism`; 128 is the default")
+        yield PathProblem((place,), message, "make `max_parallelism` at least `parallelism`; 128 is the default")
     if settings.restart.max_ms < settings.restart.initial_ms:
-        yield Issue(("restart", "max"), "is less than `restart.initial`", "make it at least as long")
+        yield PathProblem(("restart", "max"), "is less than `restart.initial`", "make it at least as long")
     runtime = settings.runtime
     if runtime.heartbeat_timeout_ms < 2 * runtime.heartbeat_interval_ms:
         remedy = "make it at least twice `runtime.heartbeat_interval`"
-        yield Issue(("runtime", "heartbeat_timeout"), "is too short for the heartbeat interval", remedy)
+        yield PathProblem(("runtime", "heartbeat_timeout"), "is too short for the heartbeat interval", remedy)
     checkpoints = settings.checkpoints
     if checkpoints.mode != "exactly-once" and checkpoints.unaligned.after_ms is not None:
         message = f"`{checkpoints.unaligned}` needs `mode: exactly-once`: at-least-once waits for no barrier anyway"
-        yield Issue(("checkpoints", "unaligned"), message, "remove it, or change the mode")
+        yield PathProblem(("checkpoints", "unaligned"), message, "remove it, or change the mode")
     needed = checkpoints.interval_ms + checkpoints.timeout_ms + settings.restart.max_ms
     if checkpoints.mode == "exactly-once" and needed >= checkpoints.transaction_timeout_ms and "checkpoints" in values:
         limit, whole = render_duration(checkpoints.transaction_timeout_ms), render_duration(needed)
@@ -137,44 +143,46 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Iss
             f"{limit} is not more than interval + timeout + restart.max ({whole}): data could be lost in a restart"
         )
         remedy = f"make it more than {whole}, or shorten `checkpoints.timeout`"
-        yield Issue(("checkpoints", "transaction_timeout"), message, remedy)
+        yield PathProblem(("checkpoints", "transaction_timeout"), message, remedy)
 
 
-def _source(path: Path, source: SourceSettings) -> Iterator[Issue]:
+def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.topic is None and source.topics is None:
-        yield Issue(path, "`topic` is missing", "add it: the topic to read", at_key=True)
+        yield PathProblem(path, "`topic` is missing", "add it: the topic to read", at_key=True)
     if source.topic is not None and source.topics is not None:
-        yield Issue((*path, "topics"), "both `topic` and `topics` are given", "keep one of them", at_key=True)
+        yield PathProblem((*path, "topics"), "both `topic` and `topics` are given", "keep one of them", at_key=True)
     if isinstance(source.start, dict) and len(source.all_topics) > 1:
         message = "offsets by partition do not say which of several topics"
-        yield Issue((*path, "start"), message, "make a source per topic and list them in `from`")
+        yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
     if source.format == "json" and source.schema_ is None:
-        yield Issue(path, "`schema` is missing", "add it: columns and types, for instance {id: bigint}", at_key=True)
+        yield PathProblem(
+            path, "`schema` is missing", "add it: columns and types, for instance {id: bigint}", at_key=True
+        )
     if source.format == "raw":
         for name, kind in (source.schema_ or {}).items():
             fixed = RAW_COLUMNS.get(name)
             if fixed is None:
                 message = "a raw source has no such column"
-                yield Issue((*path, "schema", name), message, derive_suggestion(name, RAW_COLUMNS), at_key=True)
+                yield PathProblem((*path, "schema", name), message, derive_suggestion(name, RAW_COLUMNS), at_key=True)
             elif fixed != kind:
-                yield Issue((*path, "schema", name), f"is {fixed} in a raw source, not {kind}", f"write {fixed}")
+                yield PathProblem((*path, "schema", name), f"is {fixed} in a raw source, not {kind}", f"write {fixed}")
 
 
-def _step(path: Path, step: StepSettings) -> Iterator[Issue]:
+def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     given = [word for word in ("where", "select", "aggregate") if getattr(step, word) is not None]
     if len(given) > 1:
         message = f"a step does one thing, this one has `{'` and `'.join(given)}`"
-        yield Issue((*path, given[1]), message, "make it two steps", at_key=True)
+        yield PathProblem((*path, given[1]), message, "make it two steps", at_key=True)
     if not given and len(step.from_) == 1 and step.key is None:
-        yield Issue(
+        yield PathProblem(
             path,
             "does nothing",
             "add `where`, `select` or `key` with `aggregate`; a union lists several in `from`",
             at_key=True,
         )
     if step.aggregate is not None and step.key is None:
-        yield Issue(path, "`key` is missing", "add it: the column or columns to group by", at_key=True)
+        yield PathProblem(path, "`key` is missing", "add it: the column or columns to group by", at_key=True)
     if step.key is not None and step.aggregate is None:
-        yield Issue((*path, "key"), "`key` without `aggregate`", "add `aggregate`, or remove `key`", at_key=True)
+        yield PathProblem((*path, "key"), "`key` without `aggregate`", "add `aggregate`, or remove `key`", at_key=True)
     if step.emit != "each" and step.aggregate is None:
-        yield Issue((*path, "emit"), "`emit` without `aggregate`", "remove `emit`", at_key=True)
+        yield PathProblem((*path, "emit"), "`emit` without `aggregate`", "remove `emit`", at_key=True)

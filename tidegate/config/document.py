@@ -59,7 +59,7 @@ Node = ScalarNode | SequenceNode | MappingNode
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class TextProblem:
     """Something wrong with the text as YAML."""
 
     mark: Mark
@@ -68,14 +68,14 @@ class Complaint:
 
 
 class DocumentBroken(Exception):
-    """The text cannot be read any further; carries the complaint. Never leaves the config room."""
+    """The text cannot be read any further; carries the problem. Never leaves the config room."""
 
-    def __init__(self, complaint: Complaint) -> None:
-        super().__init__(complaint.message)
-        self.complaint = complaint
+    def __init__(self, problem: TextProblem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
-def derive_tree(text: str) -> tuple[Node | None, list[Complaint]]:
+def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
     """The tree of the only document (None when there is none) and what is wrong with it but does not stop reading.
 
     Raises DocumentBroken where the YAML cannot be read.
@@ -89,13 +89,13 @@ def derive_tree(text: str) -> tuple[Node | None, list[Complaint]]:
         place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = _QUOTE_VARIABLES if "flow" in what and _ends_variable(text, place) else _YAML_REMEDY
-        raise DocumentBroken(Complaint(place, f"not valid YAML: {what}", remedy)) from error
+        raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
         place = Mark(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)
         reason = str(getattr(error, "reason", "") or "unreadable")
-        raise DocumentBroken(Complaint(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
-    return builder.root, builder.complaints
+        raise DocumentBroken(TextProblem(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
+    return builder.root, builder.problems
 
 
 def _ends_variable(text: str, place: Mark) -> bool:
@@ -113,7 +113,7 @@ class _Builder:
 
     def __init__(self) -> None:
         self.root: Node | None = None
-        self.complaints: list[Complaint] = []
+        self.problems: list[TextProblem] = []
         self._stack: list[SequenceNode | MappingNode] = []
         self._keys: list[ScalarNode | None] = []  # per open mapping: the key that waits for its value
         self._names: list[str | None] = []  # per open collection: its anchor
@@ -147,7 +147,7 @@ class _Builder:
                 self._anchor(self._names.pop(), self._stack.pop())
 
     def _stop(self, event: yaml.Event, message: str, remedy: str) -> NoReturn:
-        raise DocumentBroken(Complaint(_mark(event), message, remedy))
+        raise DocumentBroken(TextProblem(_mark(event), message, remedy))
 
     def _anchor(self, name: str | None, node: Node) -> None:
         # An anchor counts only when its node is complete: no node can contain itself.
@@ -198,7 +198,7 @@ class _Builder:
         lines = self._lines[-1]
         if key.text in lines:
             message = f"the key `{key.text[:100]}` is given twice, first in line {lines[key.text]}"
-            self.complaints.append(Complaint(key.mark, message, "remove one of them"))
+            self.problems.append(TextProblem(key.mark, message, "remove one of them"))
         else:
             lines[key.text] = key.mark.line
             parent.entries.append((key, value))

@@ -10,7 +10,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.config.properties import Finding
+from tidegate.config.errors import PathProblem
+from tidegate.config.properties import property_problem
 from tidegate.settings.secrets import Text
 
 STANDALONE: Final = "spark://"
@@ -42,29 +43,28 @@ def decide_encryption(wanted: str, master: str) -> bool:
     return wanted == "always" or (wanted == "auto" and leaves_machine(master))
 
 
-def decide_encryption_findings(wanted: str, master: str, spark: Mapping[str, Text]) -> list[Finding]:
+def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Text]) -> list[PathProblem]:
     """Why connections that have to be encrypted would not be."""
     if not decide_encryption(wanted, master):
         return []
     way_out = "or set `runtime.encryption: never` when nobody else is in that network"
-    findings = [
-        Finding(
+    problems = [
+        property_problem(
             name, "what is sent, the passwords of `kafka:` among it, would be sent in clear", f"remove it, {way_out}"
         )
         for name in ("spark.authenticate", "spark.network.crypto.enabled")
         if str(spark.get(name, "true")).lower() != "true" and not _has_own_tls(name, spark)
     ]
     if master.startswith(STANDALONE) and SECRET not in spark:
-        findings.append(
-            Finding(
-                "master",
+        problems.append(
+            PathProblem(
+                ("master",),
                 f"passwords would be sent in clear: a standalone cluster encrypts with a secret of its own, and "
                 f"`{SECRET}` is not set",
                 f"set it here and in the cluster (docs/operations.md, Encryption), {way_out}",
-                at_key=False,
             )
         )
-    return findings
+    return problems
 
 
 def _has_own_tls(name: str, spark: Mapping[str, Text]) -> bool:

@@ -1,4 +1,8 @@
-"""What is wrong with a pipeline file, as values: one `Problem` each, all of a run in one `ConfigErrors`."""
+"""What is wrong with a pipeline file, as values: one `Problem` each, all of a run in one `ConfigErrors`.
+
+A problem is found where its place is not known yet: a `TextProblem` (`document.py`) at a mark of the text, a
+`PathProblem` at a path of the settings. Loading makes `Problem`s of both.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.config.values import Path
 from tidegate.errors import TidegateError
 
 Severity = Literal["error", "warning"]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
-    """One finding. `line` and `column` start at 1; `path` is dotted, steps by name (`steps.big.where`)."""
+    """One thing that is wrong, with its place. `line` and `column` start at 1; `path` is dotted, steps by name
+    (`steps.big.where`).
+    """
 
     file: str
     line: int
@@ -30,6 +37,16 @@ class Problem(msgspec.Struct, frozen=True, order=True):
         path = f"{self.path}: " if self.path else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"{place}{kind}{path}{self.message}{remedy}"
+
+
+class PathProblem(msgspec.Struct, frozen=True):
+    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it."""
+
+    path: Path
+    message: str
+    remedy: str
+    at_key: bool = False
+    column: int = 0
 
 
 class ConfigErrors(TidegateError):

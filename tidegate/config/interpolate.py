@@ -24,9 +24,9 @@ class Interpolated:
 class InterpolationFailed(Exception):
     """All that is wrong with one scalar, as (message, remedy). Never leaves the config room."""
 
-    def __init__(self, findings: list[tuple[str, str]]) -> None:
-        super().__init__("; ".join(message for message, _ in findings))
-        self.findings = findings
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        super().__init__("; ".join(message for message, _ in problems))
+        self.problems = problems
 
 
 def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callable[[str], str]) -> Interpolated:
@@ -35,7 +35,7 @@ def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callab
     `read_file` gives the content of a secret file or raises OSError or UnicodeDecodeError. What a reference yields is
     not looked at again: a value that contains `${` stays as it is.
     """
-    findings: list[tuple[str, str]] = []
+    problems: list[tuple[str, str]] = []
     sources: list[str] = []
     secret = False
 
@@ -44,37 +44,37 @@ def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callab
         if match[0] == "$${":
             return "${"
         if not match[2]:
-            findings.append(("`${` is not closed", "add `}`, or write `$${` for a literal `${`"))
+            problems.append(("`${` is not closed", "add `}`, or write `$${` for a literal `${`"))
             return ""
         name, colon, rest = match[1].partition(":")
         if name == "file" and colon:
             secret = True
             sources.append(f"file {rest}")
-            return _read(rest, read_file, findings)
+            return _read(rest, read_file, problems)
         if not _VARIABLE.fullmatch(name):
-            findings.append((f"`{match[0][:60]}` names no variable", "use ${NAME}, ${NAME:default} or ${file:/path}"))
+            problems.append((f"`{match[0][:60]}` names no variable", "use ${NAME}, ${NAME:default} or ${file:/path}"))
             return ""
         sources.append(name)
         if name in environ:
             return environ[name]
         if not colon:
-            findings.append((f"the variable `{name}` is not set", f"set it, or give a default: ${{{name}:...}}"))
+            problems.append((f"the variable `{name}` is not set", f"set it, or give a default: ${{{name}:...}}"))
         return rest
 
     result = _PIECE.sub(replacement, text)
-    if findings:
-        raise InterpolationFailed(findings)
+    if problems:
+        raise InterpolationFailed(problems)
     return Interpolated(result, secret, tuple(sources))
 
 
-def _read(path: str, read_file: Callable[[str], str], findings: list[tuple[str, str]]) -> str:
+def _read(path: str, read_file: Callable[[str], str], problems: list[tuple[str, str]]) -> str:
     try:
         text = read_file(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        findings.append((f"the file `{path}` cannot be read: {reason}", "check the path and the permissions"))
+        problems.append((f"the file `{path}` cannot be read: {reason}", "check the path and the permissions"))
         return ""
     except ValueError as error:
-        findings.append((f"the file `{path}` cannot be used: {error}", "a secret is one short UTF-8 text"))
+        problems.append((f"the file `{path}` cannot be used: {error}", "a secret is one short UTF-8 text"))
         return ""
     return text.removesuffix("\n").removesuffix("\r")

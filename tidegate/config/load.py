@@ -8,21 +8,21 @@ from pathlib import Path as FilePath
 
 from pydantic import SecretStr
 
-from tidegate.config.checks import derive_issues
+from tidegate.config.checks import derive_problems
 from tidegate.config.document import (
     MAX_FILE_BYTES,
-    Complaint,
     DocumentBroken,
     MappingNode,
     Mark,
     Node,
     ScalarNode,
+    TextProblem,
     derive_tree,
 )
-from tidegate.config.errors import ConfigErrors, Problem
+from tidegate.config.errors import ConfigErrors, PathProblem, Problem
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
-from tidegate.config.translate import Issue, derive_settings
+from tidegate.config.translate import derive_settings
 from tidegate.config.values import Path, Place, Reader, Value, derive_place_inside
 from tidegate.settings.secrets import Redactor
 
@@ -105,35 +105,33 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
     """The settings of a text. Raises ConfigErrors only where the YAML itself cannot be read."""
     reader = Reader(environ, _read_secret)
     try:
-        tree, complaints = derive_tree(source)
+        tree, in_text = derive_tree(source)
         values = reader.read_mapping(_root(tree))
     except DocumentBroken as error:
-        raise ConfigErrors([_complaint_problem(file, "", error.complaint)]) from error
-    problems = [_complaint_problem(file, "", complaint) for complaint in complaints]
-    problems += [_complaint_problem(file, _display(path, values), complaint) for path, complaint in reader.complaints]
+        raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
+    problems = [_text_problem(file, "", problem) for problem in in_text]
+    problems += [_text_problem(file, _display(path, values), problem) for path, problem in reader.problems]
     understood = derive_settings(values)
     settings, indices = understood.settings, understood.step_indices
     redactor = Redactor(_secrets(settings))
     loaded = LoadedPipeline(file, settings, reader.places, source, redactor, values, (), understood.broken, indices)
-    issues = (*understood.issues, *derive_issues(settings, indices, values))
-    problems += [
-        _issue_problem(loaded, issue) for issue in issues if issue.at_key or issue.path not in reader.unresolved
-    ]
+    at_paths = (*understood.problems, *derive_problems(settings, indices, values))
+    problems += [_at_path(loaded, one) for one in at_paths if one.at_key or one.path not in reader.unresolved]
     return replace(loaded, problems=tuple(sorted(set(problems))))
 
 
-def _issue_problem(loaded: LoadedPipeline, issue: Issue) -> Problem:
-    node = loaded.place(issue.path).node
-    if issue.column and isinstance(node, ScalarNode):
-        return loaded.problem_inside(issue.path, node.text, 1, issue.column, issue.message, issue.remedy)
-    return loaded.problem(issue.path, issue.message, issue.remedy, at_key=issue.at_key)
+def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
+    node = loaded.place(problem.path).node
+    if problem.column and isinstance(node, ScalarNode):
+        return loaded.problem_inside(problem.path, node.text, 1, problem.column, problem.message, problem.remedy)
+    return loaded.problem(problem.path, problem.message, problem.remedy, at_key=problem.at_key)
 
 
 def _root(tree: Node | None) -> MappingNode:
     if isinstance(tree, MappingNode):
         return tree
     mark = tree.mark if tree else Mark(1, 1, 0)
-    raise DocumentBroken(Complaint(mark, "the file holds no settings", "`tidegate init` writes a sample"))
+    raise DocumentBroken(TextProblem(mark, "the file holds no settings", "`tidegate init` writes a sample"))
 
 
 def _secrets(settings: PipelineSettings) -> set[str]:
@@ -165,8 +163,8 @@ def _display(path: Path, values: Value) -> str:
     return ".".join(words)
 
 
-def _complaint_problem(file: str, path: str, complaint: Complaint) -> Problem:
-    return Problem(file, complaint.mark.line, complaint.mark.column, path, complaint.message, complaint.remedy)
+def _text_problem(file: str, path: str, problem: TextProblem) -> Problem:
+    return Problem(file, problem.mark.line, problem.mark.column, path, problem.message, problem.remedy)
 
 
 def _read_text(path: FilePath) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.config.properties import Finding
+from tidegate.config.errors import PathProblem
+from tidegate.config.properties import property_problem
 from tidegate.settings.secrets import Text
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -20,41 +21,43 @@ _SASL_ONLY: Final = (*_CREDENTIALS, *_MECHANISM)
 _TLS_ONLY: Final = ("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location")
 
 
-def decide_login_findings(properties: Mapping[str, Text]) -> list[Finding]:
+def decide_login_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
     """Everything wrong with the way in; `properties` are all that a client is given."""
     given = properties.get("security.protocol", "plaintext")
     if not isinstance(given, str):
         return []  # a secret: nothing of it may be told
     protocol = given.lower()
-    findings = _sasl(protocol, properties) if protocol.startswith("sasl_") else _idle(protocol, "sasl", properties)
+    problems = _sasl(protocol, properties) if protocol.startswith("sasl_") else _idle(protocol, "sasl", properties)
     if not protocol.endswith("ssl"):
-        findings += _idle(protocol, "ssl", properties)
+        problems += _idle(protocol, "ssl", properties)
     elif ("ssl.certificate.location" in properties) != ("ssl.key.location" in properties):
         missing, there = sorted(["ssl.certificate.location", "ssl.key.location"], key=lambda name: name in properties)
-        findings.append(Finding(there, f"`{missing}` is missing", "a client certificate needs both, as PEM files"))
-    return findings
+        problems.append(
+            property_problem(there, f"`{missing}` is missing", "a client certificate needs both, as PEM files")
+        )
+    return problems
 
 
-def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[Finding]:
+def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
     named = [name for name in _MECHANISM if name in properties]
     offered = " or ".join(MECHANISMS)
     if not named:
         text = f"`{protocol}` wants `sasl.mechanism`, too"
-        return [Finding("security.protocol", text, f"add it: {offered}", at_key=False)]
+        return [PathProblem(("security.protocol",), text, f"add it: {offered}")]
     mechanism = str(properties[named[0]]).upper()
     if mechanism not in MECHANISMS:
         text = f"`{mechanism[:30]}` cannot be used"
-        return [Finding(named[0], text, f"use {offered}, or TLS client certificates", at_key=False)]
+        return [PathProblem((named[0],), text, f"use {offered}, or TLS client certificates")]
     return [
-        Finding(named[0], f"`{mechanism}` wants `{name}`, too", f"add `{name}`", at_key=False)
+        PathProblem((named[0],), f"`{mechanism}` wants `{name}`, too", f"add `{name}`")
         for name in _CREDENTIALS
         if name not in properties
     ]
 
 
-def _idle(protocol: str, kind: str, properties: Mapping[str, Text]) -> list[Finding]:
+def _idle(protocol: str, kind: str, properties: Mapping[str, Text]) -> list[PathProblem]:
     """Properties of a kind that `security.protocol` does not ask for: somebody takes this for safer than it is."""
     names = [name for name in (_TLS_ONLY if kind == "ssl" else _SASL_ONLY) if name in properties]
     wanted = "`ssl` or `sasl_ssl`" if kind == "ssl" else "`sasl_ssl`"
     text = f"has no effect: `security.protocol` is `{protocol[:30]}`"
-    return [Finding(name, text, f"set that to {wanted}, or remove this") for name in names[:1]]
+    return [property_problem(name, text, f"set that to {wanted}, or remove this") for name in names[:1]]

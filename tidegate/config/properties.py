@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.config.errors import PathProblem
 from tidegate.settings.secrets import REDACTED, Text, is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 
@@ -28,15 +29,6 @@ class KafkaProperty(msgspec.Struct, frozen=True):
     range: str = ""
     alias_of: str = ""
     deprecated: bool = False
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """What is wrong with one property."""
-
-    name: str
-    message: str
-    remedy: str
-    at_key: bool = True
 
 
 _POSITIONS = "Tidegate keeps the positions of a source in its checkpoints"
@@ -127,6 +119,11 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 
 
+def property_problem(name: str, message: str, remedy: str) -> PathProblem:
+    """Something wrong with a property itself, not with its value; its path is that of the name alone."""
+    return PathProblem((name,), message, remedy, at_key=True)
+
+
 @functools.cache
 def read_kafka_properties() -> Mapping[str, KafkaProperty]:
     """The list of librdkafka, from the file beside this module."""
@@ -134,32 +131,36 @@ def read_kafka_properties() -> Mapping[str, KafkaProperty]:
     return msgspec.convert(json.loads(text), dict[str, KafkaProperty])
 
 
-def decide_kafka_findings(properties: Mapping[str, Text], side: Side) -> list[Finding]:
+def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[PathProblem]:
     """Everything wrong with a map of Kafka properties; `side` says who will use it."""
     known = read_kafka_properties()
-    findings: list[Finding] = []
+    problems: list[PathProblem] = []
     for name, value in properties.items():
         entry = known.get(name)
         if entry is None:
-            findings.append(Finding(name, "librdkafka has no such property", derive_suggestion(name, known, "")))
+            problems.append(
+                property_problem(name, "librdkafka has no such property", derive_suggestion(name, known, ""))
+            )
             continue
         owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
         if owned is not None:
-            findings.append(Finding(name, f"belongs to Tidegate: {owned[0]}", owned[1]))
+            problems.append(property_problem(name, f"belongs to Tidegate: {owned[0]}", owned[1]))
         elif name in REFUSED_KAFKA:
             reason, remedy = REFUSED_KAFKA[name]
-            findings.append(Finding(name, f"is refused: {reason}", remedy))
+            problems.append(property_problem(name, f"is refused: {reason}", remedy))
         elif name in UNUSABLE_KAFKA:
             message = "cannot be used: the client that ends transactions does not know it"
-            findings.append(Finding(name, message, UNUSABLE_KAFKA[name]))
+            problems.append(property_problem(name, message, UNUSABLE_KAFKA[name]))
         elif entry.type == "see dedicated API":
-            findings.append(Finding(name, _CALLBACK, "remove it"))
+            problems.append(property_problem(name, _CALLBACK, "remove it"))
         elif side != "both" and entry.side not in ("both", side):
             other = "sinks" if entry.side == "producer" else "sources"
-            findings.append(Finding(name, f"is a property of the {entry.side}", f"move it to {other} or to `kafka:`"))
+            problems.append(
+                property_problem(name, f"is a property of the {entry.side}", f"move it to {other} or to `kafka:`")
+            )
         elif isinstance(value, str):
-            findings += _value_findings(name, value, entry)
-    return findings
+            problems += _value_problems(name, value, entry)
+    return problems
 
 
 def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict[str, Text]:
@@ -168,7 +169,7 @@ def derive_client_properties(properties: Mapping[str, Text], side: Side) -> dict
     return {name: value for name, value in properties.items() if name in known and known[name].side in ("both", side)}
 
 
-def _value_findings(name: str, value: str, entry: KafkaProperty) -> list[Finding]:
+def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathProblem]:
     shown = REDACTED if is_secret_key(name) else value[:60]
     words = [word.strip() for word in entry.range.split(",") if word.strip()]
     found: list[tuple[str, str]] = []
@@ -184,11 +185,11 @@ def _value_findings(name: str, value: str, entry: KafkaProperty) -> list[Finding
             if flag not in words
         ]
     elif entry.type in ("integer", "float"):
-        found += _number_findings(value, shown, entry)
-    return [Finding(name, message, remedy, at_key=False) for message, remedy in found]
+        found += _number_problems(value, shown, entry)
+    return [PathProblem((name,), message, remedy) for message, remedy in found]
 
 
-def _number_findings(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:
+def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:
     pattern = _NUMBER if entry.type == "integer" else _DECIMAL
     if not pattern.fullmatch(value):
         return [(f"expected a number, got `{shown}`", "librdkafka takes plain numbers, without a unit")]
@@ -198,16 +199,18 @@ def _number_findings(value: str, shown: str, entry: KafkaProperty) -> list[tuple
     return []
 
 
-def decide_spark_findings(properties: Mapping[str, Text]) -> list[Finding]:
+def decide_spark_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
     """Everything wrong with the names in `spark:`; values are Spark's to judge."""
-    findings: list[Finding] = []
+    problems: list[PathProblem] = []
     for name in properties:
         if name == "master":
             continue
         if name in OWNED_SPARK:
             reason, remedy = OWNED_SPARK[name]
-            findings.append(Finding(name, f"belongs to Tidegate: {reason}", remedy))
+            problems.append(property_problem(name, f"belongs to Tidegate: {reason}", remedy))
         elif not _SPARK_NAME.fullmatch(name):
             hint = "did you mean `master`?" if name in ("mster", "Master", "spark_master") else ""
-            findings.append(Finding(name, "is no Spark property", hint or "use `master` or a name with `spark.`"))
-    return findings
+            problems.append(
+                property_problem(name, "is no Spark property", hint or "use `master` or a name with `spark.`")
+            )
+    return problems

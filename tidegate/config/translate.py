@@ -1,4 +1,4 @@
-"""Values -> settings; pydantic's errors -> issues in the words of the pipeline file."""
+"""Values -> settings; pydantic's errors -> problems in the words of the pipeline file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from tidegate.config.errors import PathProblem
 from tidegate.config.models import PipelineSettings, Settings, model_at
 from tidegate.config.values import Path, Value
 from tidegate.settings.fields import CONFIG, describe_value
@@ -24,17 +25,7 @@ _COMMANDS = {
 _SECTIONS: tuple[Path, ...] = ((), ("checkpoints",), ("state",), ("restart",), ("runtime",), ("http",), ("logging",))
 
 
-class Issue(msgspec.Struct, frozen=True):
-    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it."""
-
-    path: Path
-    message: str
-    remedy: str
-    at_key: bool = False
-    column: int = 0
-
-
-def derive_issue(error: ErrorDetails) -> Issue:
+def derive_problem(error: ErrorDetails) -> PathProblem:
     """One error of pydantic in our words."""
     path: Path = tuple(error["loc"])
     at_key = bool(path) and path[-1] == "[key]"
@@ -44,20 +35,22 @@ def derive_issue(error: ErrorDetails) -> Issue:
     kind = error["type"]
     if kind == CONFIG:
         below = (context["at"],) if context["at"] else ()
-        return Issue(path + below, context["message"], context["remedy"], at_key, context["column"])
+        return PathProblem(path + below, context["message"], context["remedy"], at_key, context["column"])
     if kind == "missing":
-        return Issue(path[:-1], f"`{path[-1]}` is missing", _missing_remedy(path), at_key=True)
+        return PathProblem(path[:-1], f"`{path[-1]}` is missing", _missing_remedy(path), at_key=True)
     if kind == "extra_forbidden":
         return _unknown_key(path)
     if kind in ("dict_type", "model_type", "model_attributes_type"):
-        return Issue(path, f"expected a mapping, got {describe_value(error['input'])}", "write `name: value` lines")
+        return PathProblem(
+            path, f"expected a mapping, got {describe_value(error['input'])}", "write `name: value` lines"
+        )
     if kind == "list_type":
-        return Issue(path, f"expected a list, got {describe_value(error['input'])}", "begin each item with `-`")
+        return PathProblem(path, f"expected a list, got {describe_value(error['input'])}", "begin each item with `-`")
     if kind == "too_short":
-        return Issue(path, "is empty", "name at least one")
+        return PathProblem(path, "is empty", "name at least one")
     if kind == "too_long":
-        return Issue(path, f"has more than {context.get('max_length')} items", "split the pipeline")
-    return Issue(path, error["msg"], "see `tidegate schema`")
+        return PathProblem(path, f"has more than {context.get('max_length')} items", "split the pipeline")
+    return PathProblem(path, error["msg"], "see `tidegate schema`")
 
 
 def _missing_remedy(path: Path) -> str:
@@ -68,16 +61,16 @@ def _missing_remedy(path: Path) -> str:
     return "add it"
 
 
-def _unknown_key(path: Path) -> Issue:
+def _unknown_key(path: Path) -> PathProblem:
     model = model_at(path[:-1])
     word = str(path[-1])
     if model is not None and word in model.LATER:
-        return Issue(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
+        return PathProblem(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
     if word == "<<":
         remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
-        return Issue(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
+        return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
     remedy = _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
-    return Issue(path, "unknown key", remedy or "remove it", at_key=True)
+    return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)
 
 
 def _home_of(word: str, path: Path) -> str:
@@ -97,7 +90,7 @@ class Understood:
     """What could be made of the values: see `LoadedPipeline` for the meaning of `broken` and `step_indices`."""
 
     settings: PipelineSettings
-    issues: tuple[Issue, ...]
+    problems: tuple[PathProblem, ...]
     broken: frozenset[str]
     step_indices: tuple[int, ...]
 
@@ -118,30 +111,30 @@ MAX_ROUNDS = 100
 
 
 def derive_settings(values: dict[str, Value]) -> Understood:
-    """Settings of everything that can be understood, and an issue for everything that cannot."""
+    """Settings of everything that can be understood, and a problem for everything that cannot."""
     empty = [_missing_value(path) for path in _empty_paths(values, ())]
-    known = {issue.path for issue in empty}
-    rest, issues, broken_parts = _Rest(values), list(empty), list(empty)
+    known = {problem.path for problem in empty}
+    rest, problems, broken_parts = _Rest(values), list(empty), list(empty)
     for _ in range(MAX_ROUNDS):
         settings, found = rest.validate()
-        issues += [rest.in_file(issue) for issue in found if issue.at_key or issue.path not in known]
+        problems += [rest.in_file(problem) for problem in found if problem.at_key or problem.path not in known]
         broken_parts += found
         if settings is not None and not broken_parts:
-            return Understood(settings, tuple(issues), frozenset(rest.broken), tuple(rest.indices))
+            return Understood(settings, tuple(problems), frozenset(rest.broken), tuple(rest.indices))
         rest.remove(broken_parts)
         broken_parts = []
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
-    return Understood(nothing, tuple(issues), frozenset([""]), ())
+    return Understood(nothing, tuple(problems), frozenset([""]), ())
 
 
-def _missing_value(path: Path) -> Issue:
+def _missing_value(path: Path) -> PathProblem:
     """In braces a comma ends a text without quotes: of `{net: round(x, 2)}` YAML makes `net: round(x` and `2)`."""
     name = str(path[-1])
     if name.count(")") > name.count("(") or name.count(">") > name.count("<"):
         message = f"a comma in braces ends a text that has no quotes, and `{name}` is what is left of it"
-        return Issue(path, message, 'put the whole text into quotes: "f(a, b)"', at_key=True)
-    return Issue(path, "the value is missing", "give a value, or remove the key")
+        return PathProblem(path, message, 'put the whole text into quotes: "f(a, b)"', at_key=True)
+    return PathProblem(path, "the value is missing", "give a value, or remove the key")
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:
@@ -167,25 +160,25 @@ class _Rest:
         self.indices = list(range(len(steps))) if isinstance(steps, list) else []
         self.broken: set[str] = set()
 
-    def validate(self) -> tuple[PipelineSettings | None, list[Issue]]:
+    def validate(self) -> tuple[PipelineSettings | None, list[PathProblem]]:
         """The settings, or what is wrong."""
         try:
             return PipelineSettings.model_validate(self.values), []
         except ValidationError as error:
-            return None, [derive_issue(detail) for detail in error.errors(include_url=False)]
+            return None, [derive_problem(detail) for detail in error.errors(include_url=False)]
 
-    def in_file(self, issue: Issue) -> Issue:
-        """The issue at its place in the file: steps before it may have been taken out."""
-        match issue.path:
+    def in_file(self, problem: PathProblem) -> PathProblem:
+        """The problem at its place in the file: steps before it may have been taken out."""
+        match problem.path:
             case ("steps", int(index), *below):
-                return msgspec.structs.replace(issue, path=("steps", self.indices[index], *below))
-        return issue
+                return msgspec.structs.replace(problem, path=("steps", self.indices[index], *below))
+        return problem
 
-    def remove(self, issues: Iterable[Issue]) -> None:
-        """Take out every part that has an issue; note the names of the sources, steps and sinks among them."""
+    def remove(self, problems: Iterable[PathProblem]) -> None:
+        """Take out every part that has a problem; note the names of the sources, steps and sinks among them."""
         steps: set[int] = set()
-        for issue in issues:
-            match issue.path:
+        for problem in problems:
+            match problem.path:
                 case ("sources" | "sinks" as section, str(name), *_) if isinstance(self.values.get(section), dict):
                     self.values[section].pop(name, None)
                     self.broken.add(name)

@@ -13,13 +13,13 @@ from pydantic import SecretStr
 
 from tidegate.config.document import (
     MAX_NODES,
-    Complaint,
     DocumentBroken,
     MappingNode,
     Mark,
     Node,
     ScalarNode,
     SequenceNode,
+    TextProblem,
 )
 from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
 
@@ -52,19 +52,19 @@ class Place:
 
 @dataclass(slots=True)
 class Reader:
-    """Makes values of a tree; `places`, `complaints` and `secrets` fill while it works."""
+    """Makes values of a tree; `places`, `problems` and `secrets` fill while it works."""
 
     environ: Mapping[str, str]
     read_file: Callable[[str], str]
     places: dict[Path, Place] = field(default_factory=dict)
-    complaints: list[tuple[Path, Complaint]] = field(default_factory=list)
+    problems: list[tuple[Path, TextProblem]] = field(default_factory=list)
     unresolved: set[Path] = field(default_factory=set)
     """Scalars whose interpolation failed: their value is None and means nothing."""
 
     def read(self, node: Node, path: Path = (), key: Mark | None = None) -> Value:
         """The value of a node and of everything below it."""
         if len(self.places) > MAX_NODES:
-            raise DocumentBroken(Complaint(node.mark, f"more than {MAX_NODES} values", "write fewer aliases"))
+            raise DocumentBroken(TextProblem(node.mark, f"more than {MAX_NODES} values", "write fewer aliases"))
         self.places[path] = Place(node.mark, key, node)
         match node:
             case MappingNode():
@@ -83,15 +83,15 @@ class Reader:
 
     def _scalar(self, node: ScalarNode, path: Path, key: Mark | None) -> Value:
         if node.tag is not None and node.tag not in _TEXT_TAGS:
-            self.complaints.append((path, Complaint(node.mark, f"the tag `{node.tag}` is not supported", "remove it")))
+            self.problems.append((path, TextProblem(node.mark, f"the tag `{node.tag}` is not supported", "remove it")))
             self.unresolved.add(path)
             return None
         try:
             result = derive_interpolated(node.text, self.environ, self.read_file)
         except InterpolationFailed as error:
             self.unresolved.add(path)
-            for message, remedy in error.findings:
-                self.complaints.append((path, Complaint(node.mark, message, remedy)))
+            for message, remedy in error.problems:
+                self.problems.append((path, TextProblem(node.mark, message, remedy)))
             return None
         if result.sources:
             self.places[path] = Place(node.mark, key, node, result.sources)

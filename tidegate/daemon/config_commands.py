@@ -20,11 +20,11 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 @click.command()
 @_FILE
 @click.option(
-    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the findings."
+    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
 @click.option("--connect", is_flag=True, help="Ask the broker and the checkpoint directory as well.")
 def validate(file: Path, style: str, connect: bool) -> int:
-    """Check a pipeline file: all findings at once, each with its place. Exit code 2 if there are errors.
+    """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
     With --connect it ends with the exit code of a `run` that is refused before anything is started. Nothing is changed,
     and a daemon that runs is not disturbed.
@@ -32,10 +32,10 @@ def validate(file: Path, style: str, connect: bool) -> int:
     problems = check_file(file, os.environ)
     code = 2 if any(problem.severity == "error" for problem in problems) else 0
     if connect and not code:
-        from tidegate.daemon.connect_command import find_refusals
+        from tidegate.daemon.connect_command import find_problems
 
         loaded = read_pipeline(file, os.environ)
-        found, code = find_refusals(loaded, build_plan(loaded))
+        found, code = find_problems(loaded, build_plan(loaded))
         problems = tuple(sorted((*problems, *found)))
     if problems or style == "json":
         click.echo(render_problems(problems, style))

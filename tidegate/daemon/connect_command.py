@@ -16,12 +16,12 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import StartOptions
-from tidegate.daemon.findings import Finding, StartRefused, derive_exit_code
 from tidegate.daemon.http import HttpUnavailable, explain_unavailable
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.order_token import check_token_file
 from tidegate.daemon.running_commands import ask_daemon, derive_address
 from tidegate.daemon.start_check import check_start, open_checkpoints
+from tidegate.daemon.start_problems import StartProblem, StartRefused, derive_exit_code
 from tidegate.daemon.stores import Stores
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
@@ -33,20 +33,20 @@ PATIENCE_S: Final = 10.0
 NEIGHBOUR_S: Final = 2.0
 
 
-def find_refusals(loaded: LoadedPipeline, plan: Plan) -> tuple[list[Problem], int]:
-    """Every finding, and the exit code of a start."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
-    findings = [*_look_around(loaded), *asyncio.run(_ask(loaded, plan))]
-    return [finding.problem for finding in findings], derive_exit_code(findings)
+def find_problems(loaded: LoadedPipeline, plan: Plan) -> tuple[list[Problem], int]:
+    """Every problem, and the exit code of a start."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a problem with its place
+    problems = [*_look_around(loaded), *asyncio.run(_ask(loaded, plan))]
+    return [one.problem for one in problems], derive_exit_code(problems)
 
 
-async def _ask(loaded: LoadedPipeline, plan: Plan) -> list[Finding]:
+async def _ask(loaded: LoadedPipeline, plan: Plan) -> list[StartProblem]:
     settings = loaded.settings
     kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
     try:
         storage = open_checkpoints(loaded)
     except StartRefused as refused:
-        return [*refused.findings, *await check_start(loaded, plan, None, StartOptions(), PATIENCE_S)]
+        return [*refused.problems, *await check_start(loaded, plan, None, StartOptions(), PATIENCE_S)]
     reader = Writer("reader", socket.gethostname(), os.getpid())
     journal = Journal(storage, reader, retained=settings.checkpoints.retained, id_reserve=1)
     with ThreadPoolExecutor(1, "journal") as thread:
@@ -57,23 +57,23 @@ async def _ask(loaded: LoadedPipeline, plan: Plan) -> list[Finding]:
             await kafka.close()
 
 
-def _look_around(loaded: LoadedPipeline) -> list[Finding]:
+def _look_around(loaded: LoadedPipeline) -> list[StartProblem]:
     """What a start needs of this machine."""
-    findings = []
+    problems = []
     trouble = _port_trouble(loaded)
     if trouble is not None:
-        findings.append(Finding(loaded.problem(("http", "port"), trouble.message), trouble.exit_code, trouble))
+        problems.append(StartProblem(loaded.problem(("http", "port"), trouble.message), trouble.exit_code, trouble))
     try:
         WorkDirectory().remove()
     except TidegateError as error:
-        findings.append(Finding(loaded.problem((), error.message), error.exit_code, error))
+        problems.append(StartProblem(loaded.problem((), error.message), error.exit_code, error))
     named = loaded.settings.http.token_file
     try:
         if named is not None:
             check_token_file(Path(named))
     except TidegateError as error:
-        findings.append(Finding(loaded.problem(("http", "token_file"), error.message), error.exit_code, error))
-    return findings
+        problems.append(StartProblem(loaded.problem(("http", "token_file"), error.message), error.exit_code, error))
+    return problems
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:

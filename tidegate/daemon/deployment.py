@@ -13,6 +13,7 @@ from tidegate.coordinator.stored_state import read_state, refuse_broken_chains
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
+from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
 from tidegate.operators.aggregate import AggregateRuntime
 from tidegate.operators.base import OperatorRuntime
@@ -153,9 +154,9 @@ class Deployment:
     def report(self) -> SlotReport:
         """Cumulative counts of this attempt; called from the control thread, reads only."""
         counters = self.loop.counters
-        bad: dict[OperatorName, dict[str, int]] = {}
-        for (operator, reason), count in list(counters.bad_records.items()):
-            bad.setdefault(OperatorName(operator), {})[reason] = count
+        bad: dict[OperatorName, dict[FailureKind, int]] = {}
+        for (operator, kind), count in list(counters.bad_records.items()):
+            bad.setdefault(operator, {})[kind] = count
         return SlotReport(
             records_in={source.operator.name: source.records for source in self._sources},
             bytes_in={source.operator.name: source.bytes for source in self._sources},

@@ -31,7 +31,7 @@ class _Group(msgspec.Struct, frozen=True):
     """What is lost when acknowledged records are."""
 
 
-def derive_durability_findings(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
+def derive_durability_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
     """Warnings, one for each kind of topic and each weakness. What this user may not see is passed over."""
     if cluster.brokers == 1:
         message = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"

@@ -58,7 +58,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_bad_records_total",
             _C,
-            "Records that could not be decoded or evaluated and were left out, by kind of reason.",
+            "Records that could not be decoded, computed or encoded and were left out, by kind of failure.",
             ("step", "subtask", "reason"),
         ),
         MetricSpec(

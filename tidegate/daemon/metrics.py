@@ -148,11 +148,10 @@ class PipelineMetrics:
                 self._counter(f"tidegate_{name}_total", self._steps.of(step), subtask).inc(added)
                 if name in self._windows:
                     self._windows[name].total += int(added)
-        for step, reasons in report.bad_records.items():
-            for reason, value in reasons.items():
-                added = counts.advance(("bad_records", step, reason), value)
-                labels = (self._steps.of(step), subtask, self._reasons.of(reason))
-                self._counter("tidegate_bad_records_total", *labels).inc(added)
+        for step, kinds in report.bad_records.items():
+            for kind, value in kinds.items():
+                added = counts.advance(("bad_records", step, kind), value)
+                self._counter("tidegate_bad_records_total", self._steps.of(step), subtask, kind).inc(added)
                 self._bad_records += int(added)
 
     def _add_times(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:

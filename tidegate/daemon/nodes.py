@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from tidegate.coordinator.types import Committable, SourcePositions
-from tidegate.formats.bisection import evaluate_rows, internal_reason
-from tidegate.formats.failures import EncodeFailure
+from tidegate.formats.bisection import evaluate_rows, internal_failure
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_failures
 from tidegate.formats.records import RecordEncoder
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.plan.graph import SinkOperator, SourceOperator
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from tidegate.sinks.kafka import KafkaSink
     from tidegate.sources.kafka import KafkaSource
 
-BadRecord = Callable[[OperatorName, str, str, str], None]
-"""(operator, policy, where, reason)."""
+BadRecord = Callable[[OperatorName, BadRecordPolicy, str, RecordFailure], None]
+"""(operator, policy, where, failure)."""
 
 
 class SourceNode:
@@ -40,9 +41,9 @@ class SourceNode:
             return None
         self.records += batch.records
         self.bytes += batch.size_bytes
-        for failure in batch.failures:
-            where = f"source {self.operator.name}: {failure.partition} offset {failure.offset}: {failure.reason}"
-            self._bad_record(self.operator.name, self.operator.bad_records, where, failure.reason)
+        for bad in batch.failures:
+            where = f"source {self.operator.name}: {bad.partition} offset {bad.offset}"
+            self._bad_record(self.operator.name, self.operator.bad_records, where, bad.failure)
         return batch.frame
 
     def wait_ready(self, seconds: float) -> None:
@@ -82,17 +83,17 @@ class SinkNode:
         """See ports.Sink."""
         return self._sink.room
 
-    def write(self, frame: pl.DataFrame) -> Sequence[EncodeFailure]:
+    def write(self, frame: pl.DataFrame) -> Sequence[RecordFailure]:
         """See ports.Sink."""
         limits = self._sink.record_limits
         parts, raising = evaluate_rows(frame.height, lambda start, end: self._encoder.encode(frame[start:end], limits))
-        failures = [EncodeFailure(row, internal_reason(error)) for row, error in raising]
-        for start, encoded in parts:
+        for _, encoded in parts:
             self.records += len(encoded.records)
             self.bytes += encoded.size_bytes
             self._sink.write(encoded)
-            failures += [EncodeFailure(start + one.row, one.reason) for one in encoded.failures]
-        return sorted(failures, key=lambda failure: failure.row)
+        return gather_failures(
+            starmap(internal_failure, raising), ((start, encoded.failures) for start, encoded in parts)
+        )
 
     def turn(self) -> bool:
         """See ports.Sink."""

@@ -62,12 +62,12 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     """
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.expression_check import plan_file
-    from tidegate.daemon.findings import StartRefused, derive_exit_code
     from tidegate.daemon.http import HttpServer
     from tidegate.daemon.limits import raise_descriptor_limit
     from tidegate.daemon.logs import configure_logging, set_secrets
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.progress import ProgressDisplay, TerminalLogHandler, open_console
+    from tidegate.daemon.start_problems import StartRefused, derive_exit_code
 
     try:
         loaded, plan = plan_file(file, os.environ)
@@ -95,9 +95,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         display.start()
         asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
     except StartRefused as refused:
-        for finding in refused.findings:
-            logger.error("%s", finding.text, extra={"error": finding.cause or refused})  # noqa: TRY400 - as below
-        return derive_exit_code(refused.findings)
+        for refusing in refused.problems:
+            logger.error("%s", refusing.text, extra={"error": refusing.cause or refused})  # noqa: TRY400 - as below
+        return derive_exit_code(refused.problems)
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
         return error.exit_code

@@ -29,7 +29,6 @@ from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
-from tidegate.daemon.findings import StartRefused
 from tidegate.daemon.http import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.logs import LogContext
@@ -39,6 +38,7 @@ from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.start_check import check_start, open_checkpoints
+from tidegate.daemon.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
@@ -213,10 +213,10 @@ class Daemon:
         """Spark takes seconds, so whatever can refuse the start is asked before."""
         await self._server.start()
         found = await check_start(self._loaded, self._plan, self._services, self._options, BROKERS_S)
-        for finding in found:
-            if not finding.refuses:
-                logger.warning("%s", finding.problem)
-        if any(finding.refuses for finding in found):
+        for problem in found:
+            if not problem.refuses:
+                logger.warning("%s", problem.problem)
+        if any(problem.refuses for problem in found):
             raise StartRefused(found)
         await asyncio.to_thread(self._services.spark.start, self._plan.parallelism)
         if key := self._services.spark.channel_key:

@@ -16,11 +16,11 @@ from tidegate.config.values import Path
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.daemon.choosing import StartOptions
-from tidegate.daemon.findings import Finding, StartRefused
 from tidegate.daemon.recovery import look_first
+from tidegate.daemon.start_problems import StartProblem, StartRefused
 from tidegate.daemon.stores import Stores
 from tidegate.daemon.survey import Cluster, read_cluster
-from tidegate.daemon.survey_findings import derive_findings
+from tidegate.daemon.survey_problems import derive_problems
 from tidegate.daemon.unfit_state import refuse_unfit_state
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
@@ -46,39 +46,41 @@ def open_checkpoints(loaded: LoadedPipeline) -> Storage:
     try:
         return open_storage(str(loaded.settings.checkpoints.directory))
     except StorageError as error:
-        raise StartRefused([_storage_finding(loaded, error)]) from error
+        raise StartRefused([_storage_problem(loaded, error)]) from error
 
 
 async def check_start(
     loaded: LoadedPipeline, plan: Plan, stores: Stores | None, options: StartOptions, patience_s: float
-) -> list[Finding]:
+) -> list[StartProblem]:
     """Everything that stands against a start now, and warnings. `stores` is None where they cannot be opened.
 
     Brokers are waited for so long; a warning in the log says so. Opens `stores.kafka`, which the caller closes.
     """
-    findings: list[Finding] = []
+    problems: list[StartProblem] = []
     state = None
     if stores is not None:
         try:
             await stores.in_journal_thread(stores.storage.probe)
             state = await stores.in_journal_thread(stores.journal.read)
         except TidegateError as error:
-            findings.append(_journal_finding(loaded, error))
-    cluster = await _survey(loaded, plan, patience_s, findings)
+            problems.append(_journal_problem(loaded, error))
+    cluster = await _survey(loaded, plan, patience_s, problems)
     if cluster is None:
-        return findings
-    findings += derive_findings(loaded, plan, cluster, _placed(state))
-    findings += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
+        return problems
+    problems += derive_problems(loaded, plan, cluster, _placed(state))
+    problems += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
     known = all(seen.facts is not None for seen in cluster.topics.values())
     if stores is not None and state is not None and known:
-        findings += await _compare(loaded, plan, stores, options)
-    return findings
+        problems += await _compare(loaded, plan, stores, options)
+    return problems
 
 
 # -- the brokers -------------------------------------------------------------------------------------------------------
 
 
-async def _survey(loaded: LoadedPipeline, plan: Plan, patience_s: float, findings: list[Finding]) -> Cluster | None:
+async def _survey(
+    loaded: LoadedPipeline, plan: Plan, patience_s: float, problems: list[StartProblem]
+) -> Cluster | None:
     kafka = reveal(loaded.settings.kafka)
     asking = asyncio.create_task(asyncio.to_thread(read_cluster, kafka, plan, patience_s))
     done, _ = await asyncio.wait({asking}, timeout=QUIET_S)
@@ -87,7 +89,7 @@ async def _survey(loaded: LoadedPipeline, plan: Plan, patience_s: float, finding
     try:
         return await asking
     except (BrokerUnavailable, SinkRefused) as error:
-        findings.append(_broker_finding(loaded, error))
+        problems.append(_broker_problem(loaded, error))
         return None
 
 
@@ -101,9 +103,9 @@ async def _explain_silence(kafka: dict[str, str], patience_s: float) -> None:
         logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
 
 
-def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[Finding]:
+def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
     """Sources and sinks that go in another way than `kafka:` at the top says."""
-    top, findings = derive_login(reveal(loaded.settings.kafka)), []
+    top, problems = derive_login(reveal(loaded.settings.kafka)), []
     places = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
     places += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator)]
     for kind, name, kafka in places:
@@ -113,11 +115,11 @@ def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list
         try:
             connect(login, patience_s).close()
         except (BrokerUnavailable, SinkRefused) as error:
-            findings.append(_broker_finding(loaded, error, (kind, name)))
-    return findings
+            problems.append(_broker_problem(loaded, error, (kind, name)))
+    return problems
 
 
-def _broker_finding(loaded: LoadedPipeline, error: BrokerUnavailable | SinkRefused, owner: Path = ()) -> Finding:
+def _broker_problem(loaded: LoadedPipeline, error: BrokerUnavailable | SinkRefused, owner: Path = ()) -> StartProblem:
     name = str(error.fields.get("property", ""))
     if owner:
         path: Path = (*owner, "kafka", name)
@@ -125,7 +127,7 @@ def _broker_finding(loaded: LoadedPipeline, error: BrokerUnavailable | SinkRefus
         path = ("kafka", name) if name in loaded.settings.kafka else _server_path(loaded)
     message = str(error.fields.get("text", error.message))
     problem = loaded.problem(path, message, str(error.fields.get("remedy", "")))
-    return Finding(problem, error.exit_code, error)
+    return StartProblem(problem, error.exit_code, error)
 
 
 def _server_path(loaded: LoadedPipeline) -> Path:
@@ -136,7 +138,7 @@ def _server_path(loaded: LoadedPipeline) -> Path:
 # -- the journal -------------------------------------------------------------------------------------------------------
 
 
-async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: StartOptions) -> Sequence[Finding]:
+async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: StartOptions) -> Sequence[StartProblem]:
     """The pipeline as it is now against what its checkpoints hold."""
     try:
         await stores.kafka.open()
@@ -145,7 +147,7 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
         if newest is not None and options.restore is None:
             await stores.in_journal_thread(lambda: refuse_unfit_state(stores.storage, plan, newest))
     except TidegateError as error:
-        return [_journal_finding(loaded, error)]
+        return [_journal_problem(loaded, error)]
     return []
 
 
@@ -155,19 +157,19 @@ def _placed(state: JournalState | None) -> Collection[OperatorName]:
     return () if newest is None else merge_positions(newest.positions).keys()
 
 
-def _journal_finding(loaded: LoadedPipeline, error: TidegateError) -> Finding:
+def _journal_problem(loaded: LoadedPipeline, error: TidegateError) -> StartProblem:
     if isinstance(error, StorageError):
-        return _storage_finding(loaded, error)
+        return _storage_problem(loaded, error)
     if isinstance(error, BrokerUnavailable | SinkRefused):
-        return _broker_finding(loaded, error)
-    return Finding(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
+        return _broker_problem(loaded, error)
+    return StartProblem(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
 
 
-def _storage_finding(loaded: LoadedPipeline, error: StorageError) -> Finding:
+def _storage_problem(loaded: LoadedPipeline, error: StorageError) -> StartProblem:
     """Its exit code is 2 where starting again would meet the same."""
     lasting = error.exit_code == 1 and is_lasting(error)
     problem = loaded.problem(_place(loaded, error), error.message)
-    return Finding(problem, 2 if lasting else error.exit_code, error)
+    return StartProblem(problem, 2 if lasting else error.exit_code, error)
 
 
 def _place(loaded: LoadedPipeline, error: TidegateError) -> Path:

@@ -1,6 +1,6 @@
 """What the brokers say about everything that a pipeline takes for granted, collected before anything runs.
 
-Judged in `survey_findings.py` and `durability.py`. Nothing is changed by asking.
+Judged in `survey_problems.py` and `durability.py`. Nothing is changed by asking.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _read_offsets(
         first = client.list_partition_offsets(dict.fromkeys(wanted, -2))
         after = client.list_partition_offsets(dict.fromkeys(wanted, -1))
     except KafkaError:
-        return {}  # leaders are missing or reading is forbidden: both are findings of their own
+        return {}  # leaders are missing or reading is forbidden: both are problems of their own
     return {TopicPartition(*each): (first[each].offset, after[each].offset) for each in wanted}
 
 

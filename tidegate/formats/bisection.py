@@ -14,19 +14,19 @@ from typing import Final, TypeVar
 from polars.exceptions import PanicException
 
 from tidegate.errors import TidegateError
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-INTERNAL: Final = "INTERNAL_ERROR"
-"""The kind of bad record that nobody has thought of."""
+Raising = tuple[int, Exception | PanicException]
+"""A row, and what it raises."""
+
 REASON_CHARACTERS_MAX: Final = 300
 
 
-def evaluate_rows(
-    height: int, evaluate: Callable[[int, int], T]
-) -> tuple[list[tuple[int, T]], list[tuple[int, Exception | PanicException]]]:
+def evaluate_rows(height: int, evaluate: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], list[Raising]]:
     """`evaluate(start, end)` over all rows: results with the row they begin at, and the rows that raise by themselves.
 
     Parts are evaluated in order, each only once with success, so `evaluate` may move state as its last act. Raises what
@@ -44,9 +44,9 @@ def evaluate_rows(
 
 def _narrowed(
     height: int, evaluate: Callable[[int, int], T], first: Exception | PanicException
-) -> tuple[list[tuple[int, T]], list[tuple[int, Exception | PanicException]]]:
+) -> tuple[list[tuple[int, T]], list[Raising]]:
     results: list[tuple[int, T]] = []
-    raising: list[tuple[int, Exception | PanicException]] = []
+    raising: list[Raising] = []
     waiting: deque[tuple[int, int, Exception | PanicException | None]] = deque([(0, height, first)])
     while waiting:
         start, end, error = waiting.popleft()
@@ -70,9 +70,9 @@ def _may_be_of_a_row(error: BaseException) -> bool:
     return not isinstance(error, MemoryError | TidegateError)
 
 
-def internal_reason(error: BaseException) -> str:
-    """What a bad record says that has made the program raise."""
-    return f"{INTERNAL}: {type(error).__name__}: {first_line(error)}"
+def internal_failure(row: int, error: BaseException) -> RecordFailure:
+    """Of a record that has made the program raise."""
+    return RecordFailure(row, FailureKind.INTERNAL_ERROR, f"{type(error).__name__}: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:

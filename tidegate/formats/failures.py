@@ -1,19 +1,78 @@
-"""Values that could not be decoded, rows that could not be encoded: which row of the batch, and why."""
+"""A record that could not be decoded, computed or encoded: which row of the batch, what kind of failure, and why.
+
+One type from the decoder of a source through the operators to the encoder of a sink; `BadRecordPolicy` says what
+happens to such records. The kinds are labels of `tidegate_bad_records_total` and rows of a table in
+docs/operations.md: a new one is added here and there, and none is ever renamed.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from operator import attrgetter
 
 import msgspec
 
 
-class DecodeFailure(msgspec.Struct, frozen=True):
-    """`row` counts the values given to the decoder, the failing ones included."""
+class FailureKind(StrEnum):
+    """What a bad record is counted by; the kinds of expressions are Spark's error classes."""
+
+    MALFORMED_JSON = "MALFORMED_JSON"
+    EMPTY_VALUE = "EMPTY_VALUE"
+    NULL_VALUE = "NULL_VALUE"
+    NOT_UTF8 = "NOT_UTF8"
+    TOO_DEEP = "TOO_DEEP"
+    WRONG_TYPE = "WRONG_TYPE"
+    OUT_OF_RANGE = "OUT_OF_RANGE"
+    ARITHMETIC_OVERFLOW = "ARITHMETIC_OVERFLOW"
+    CANNOT_PARSE_TIMESTAMP = "CANNOT_PARSE_TIMESTAMP"
+    CAST_INVALID_INPUT = "CAST_INVALID_INPUT"
+    CAST_OVERFLOW = "CAST_OVERFLOW"
+    DATETIME_FIELD_OUT_OF_BOUNDS = "DATETIME_FIELD_OUT_OF_BOUNDS"
+    DATETIME_OVERFLOW = "DATETIME_OVERFLOW"
+    DIVIDE_BY_ZERO = "DIVIDE_BY_ZERO"
+    INVALID_ARRAY_INDEX = "INVALID_ARRAY_INDEX"
+    INVALID_ARRAY_INDEX_IN_ELEMENT_AT = "INVALID_ARRAY_INDEX_IN_ELEMENT_AT"
+    INVALID_INDEX_OF_ZERO = "INVALID_INDEX_OF_ZERO"
+    RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
+    TIMESTAMP_OUT_OF_RANGE = "TIMESTAMP_OUT_OF_RANGE"
+    TIMESTAMP_NOT_STORABLE = "TIMESTAMP_NOT_STORABLE"
+    NO_KEY = "NO_KEY"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    """Of a record that makes the program raise something unforeseen."""
+
+
+class RecordFailure(msgspec.Struct, frozen=True):
+    """`row` is the index in the batch given to whatever failed, the failing rows included."""
 
     row: int
-    reason: str
+    kind: FailureKind
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
 
 
-class EncodeFailure(msgspec.Struct, frozen=True):
-    """`row` is the index in the frame given to the encoder; `reason` begins with a word from a small set."""
+class BadRecordPolicy(StrEnum):
+    """What happens to a record that fails: the value of `bad_records` of its source."""
 
-    row: int
-    reason: str
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+def combine_policies(policies: Iterable[BadRecordPolicy]) -> BadRecordPolicy:
+    """Of records that come by several ways: they are skipped only if all of them say so. `FAIL` for none."""
+    return BadRecordPolicy.SKIP if set(policies) == {BadRecordPolicy.SKIP} else BadRecordPolicy.FAIL
+
+
+def gather_failures(
+    raising: Iterable[RecordFailure], parts: Iterable[tuple[int, Sequence[RecordFailure]]]
+) -> list[RecordFailure]:
+    """Failures of a batch that was processed in parts, in the order of its rows.
+
+    :param raising: rows of the batch that failed by themselves.
+    :param parts: the row at which each part begins, and its failures, whose rows count from there.
+    """
+    shifted = (msgspec.structs.replace(one, row=start + one.row) for start, found in parts for one in found)
+    return sorted([*raising, *shifted], key=attrgetter("row"))

@@ -22,7 +22,7 @@ import polars as pl
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType
 from tidegate.formats.columns import polars_type
-from tidegate.formats.failures import DecodeFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 Columns = Sequence[tuple[str, DataType]]
 _FLOAT_MAX = 3.4028234663852886e38
@@ -66,10 +66,10 @@ class JsonDecoder:
         self._moments = [one for one in fields if one.outside is not None]
         """Fields that hold timestamps."""
 
-    def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+    def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """Rows of the good records in order, and the bad ones. Never raises for what a record contains."""
         records: list[Any] = []
-        failures: list[DecodeFailure] = []
+        failures: list[RecordFailure] = []
         decoded = map(self._decode, values)
         while True:
             # `extend` keeps what it had before an exception and `map` goes on behind it: good records need no loop here
@@ -78,13 +78,13 @@ class JsonDecoder:
                 break
             except (ValueError, TypeError, RecursionError) as error:
                 row = len(records) + len(failures)
-                failures.append(DecodeFailure(row, _reason(values[row], error)))
+                failures.append(_failure(row, values[row], error))
         frame = self._frame(records)
         return self._within_calendar(frame, records, failures) if self._moments else (frame, failures)
 
     def _within_calendar(
-        self, frame: pl.DataFrame, records: list[Any], failures: list[DecodeFailure]
-    ) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+        self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]
+    ) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
         looked_at = [one for one in self._moments if one.name in frame.columns or one.may_be_outside(records)]
         if not looked_at:
@@ -98,8 +98,8 @@ class JsonDecoder:
         places = [row for row in range(frame.height + len(failures)) if row not in failed]
         for index in bad.arg_true():
             name = next(column for column in found.columns if found[column][index])
-            reason = f"OUT_OF_RANGE: a timestamp in UTC is before the year 1 or behind 9999 - at `$.{name}`"
-            failures.append(DecodeFailure(places[index], reason))
+            message = f"a timestamp in UTC is before the year 1 or after 9999 - at `$.{name}`"
+            failures.append(RecordFailure(places[index], FailureKind.OUT_OF_RANGE, message))
         return frame.filter(~bad), sorted(failures, key=attrgetter("row"))
 
     def _frame(self, records: list[Any]) -> pl.DataFrame:
@@ -168,19 +168,19 @@ def _reader(index: int, kind: DataType) -> Callable[[Any], Any]:
     return lambda record: msgspec.to_builtins(field(record), builtin_types=_KEPT_TYPES)
 
 
-def _reason(value: bytes | None, error: Exception) -> str:
-    """The kind in the manner of the expressions' errors, by which it is counted, and what was found."""
+def _failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
+    """What is wrong with a value that msgspec has refused."""
     if value is None:
-        return "NULL_VALUE: a tombstone holds no JSON"
+        return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no JSON")
     if not value:
-        return "EMPTY_VALUE: the value is empty"
+        return RecordFailure(row, FailureKind.EMPTY_VALUE, "the value is empty")
     if isinstance(error, RecursionError):
-        return "TOO_DEEP: the value is nested too deeply"
+        return RecordFailure(row, FailureKind.TOO_DEEP, "the value is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
-        return f"NOT_UTF8: a string is not UTF-8: {error.reason}"
+        return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
     text = str(error)
-    if isinstance(error, msgspec.ValidationError):
-        return f"{'OUT_OF_RANGE' if _BOUND.search(text) else 'WRONG_TYPE'}: {text}"
-    return f"MALFORMED_JSON: {text}"
+    if not isinstance(error, msgspec.ValidationError):
+        return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
+    return RecordFailure(row, FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE, text)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from tidegate.formats.failures import EncodeFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 BATCH_OVERHEAD_BYTES: Final = 61
 """Of a batch in format 2, without its records."""
@@ -40,7 +40,7 @@ class RecordLimits(msgspec.Struct, frozen=True):
     needs_key: bool = False
 
 
-def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None) -> Iterator[EncodeFailure]:
+def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None) -> Iterator[RecordFailure]:
     """Rows of `value` and maybe `key` and `timestamp` that would be refused; a row may be found more than once.
 
     :param timestamp: the column that the timestamps are of.
@@ -49,8 +49,8 @@ def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | N
         yield from _out_of_range(encoded["timestamp"], limits, timestamp)
     if limits.needs_key:
         keyless = encoded["key"].is_null() if "key" in encoded.columns else pl.repeat(True, encoded.height, eager=True)
-        reason = f"NO_KEY: topic {limits.topic} is compacted, and takes no record without a key"
-        yield from (EncodeFailure(row, reason) for row in keyless.arg_true())
+        message = f"topic {limits.topic} is compacted, and takes no record without a key"
+        yield from (RecordFailure(row, FailureKind.NO_KEY, message) for row in keyless.arg_true())
     yield from _too_large(encoded, limits)
 
 
@@ -62,7 +62,7 @@ def is_at_edge(timestamps_ms: pl.Series, limits: RecordLimits) -> bool:
     return False
 
 
-def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -> Iterator[EncodeFailure]:
+def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -> Iterator[RecordFailure]:
     for limit_ms, setting, later in (
         (limits.earliest_ms, "before", False),
         (limits.latest_ms, "after", True),
@@ -72,15 +72,16 @@ def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -
         rows = ((timestamps_ms > limit_ms) if later else (timestamps_ms < limit_ms)).arg_true()
         for row, at_ms in zip(rows, timestamps_ms.gather(rows), strict=True):
             distance_s = abs(at_ms - limits.now_ms) / 1000
-            yield EncodeFailure(
+            yield RecordFailure(
                 row,
-                f"TIMESTAMP_OUT_OF_RANGE: `{column}` is {_moment(at_ms)}, {distance_s:.0f} s "
+                FailureKind.TIMESTAMP_OUT_OF_RANGE,
+                f"`{column}` is {_moment(at_ms)}, {distance_s:.0f} s "
                 f"{'after' if later else 'before'} now; topic {limits.topic} takes at most "
                 f"{abs(limit_ms - limits.now_ms) / 1000:.0f} s (message.timestamp.{setting}.max.ms)",
             )
 
 
-def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[EncodeFailure]:
+def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[RecordFailure]:
     least = limits.record_bytes
     if limits.batch_bytes is not None:
         least = min(least, limits.batch_bytes - RECORD_OVERHEAD_BYTES_MAX)
@@ -93,9 +94,10 @@ def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[EncodeFa
         batch_bytes = batch_size(key, value)
         if sizes[row] > limits.record_bytes or _exceeds(batch_bytes, key, value, limits):
             topic = "not visible to this user" if limits.batch_bytes is None else limits.batch_bytes
-            yield EncodeFailure(
+            yield RecordFailure(
                 row,
-                f"RECORD_TOO_LARGE: key and value have {sizes[row]} bytes, {batch_bytes} in Kafka's format; "
+                FailureKind.RECORD_TOO_LARGE,
+                f"key and value have {sizes[row]} bytes, {batch_bytes} in Kafka's format; "
                 f"max.message.bytes of topic {limits.topic} is {topic}, and message.max.bytes of the producer (`kafka` "
                 f"of the sink) leaves {limits.record_bytes} for them",
             )

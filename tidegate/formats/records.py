@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.formats.failures import EncodeFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_writer import JsonEncoder
 from tidegate.formats.raw import raw_value
 from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
@@ -35,7 +35,7 @@ class Encoded(msgspec.Struct, frozen=True):
     timestamps_ms: list[int | None] | None = None
     """Milliseconds since 1970 for each record, from `LEAST_TIMESTAMP_MS` on (None: the time of sending); None when the
     sink sets no timestamps."""
-    failures: tuple[EncodeFailure, ...] = ()
+    failures: tuple[RecordFailure, ...] = ()
     """Rows that are not among the records, because Kafka would refuse them."""
     at_edge: bool = False
     """A timestamp is so near at the topic's limits that the broker may refuse it all the same."""
@@ -87,9 +87,9 @@ class RecordEncoder:
         at_edge = limits is not None and is_at_edge(encoded["timestamp"], limits)
         return Encoded(records, size_bytes, encoded["timestamp"].to_list(), failures, at_edge)
 
-    def _failures(self, encoded: pl.DataFrame, limits: RecordLimits | None) -> tuple[EncodeFailure, ...]:
+    def _failures(self, encoded: pl.DataFrame, limits: RecordLimits | None) -> tuple[RecordFailure, ...]:
         """Each row once, with the first reason."""
-        found: dict[int, EncodeFailure] = {}
+        found: dict[int, RecordFailure] = {}
         if self._timestamp is not None:
             found.update((failure.row, failure) for failure in _unstorable(self._timestamp, encoded["timestamp"]))
         if limits is not None:
@@ -107,12 +107,13 @@ class RecordEncoder:
         return parts
 
 
-def _unstorable(column: str, timestamps_ms: pl.Series) -> list[EncodeFailure]:
+def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
     rows = (timestamps_ms < LEAST_TIMESTAMP_MS).arg_true()
     return [
-        EncodeFailure(
+        RecordFailure(
             row,
-            f"TIMESTAMP_NOT_STORABLE `{column}` is {value} ms since 1970, and Kafka stores timestamps from "
+            FailureKind.TIMESTAMP_NOT_STORABLE,
+            f"`{column}` is {value} ms since 1970, and Kafka stores timestamps from "
             f"{LEAST_TIMESTAMP_MS} ms on (NULL stands for the time of sending)",
         )
         for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)

@@ -13,10 +13,10 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.formats.bisection import evaluate_rows, internal_reason
+from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.base import system_columns
-from tidegate.operators.failures import RecordFailure
 from tidegate.operators.running import Aggregate
 from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
 from tidegate.plan.graph import AggregateOperator
@@ -25,7 +25,7 @@ from tidegate.state.backends import OpenState
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.task.ports import BatchTooLarge, OperatorState
 
-OVERFLOW = "ARITHMETIC_OVERFLOW: a running sum leaves the range of bigint"
+OVERFLOW = "a running sum leaves the range of bigint"
 _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
@@ -57,7 +57,7 @@ class AggregateRuntime:
             frame.height, lambda start, end: self._run(frame if end - start == frame.height else frame[start:end])
         )
         if raising:
-            self._failures = [RecordFailure(row, _reason(error)) for row, error in raising]
+            self._failures = [_failure(row, error) for row, error in raising]
             frame = _without(frame, [row for row, _ in raising])
             if not frame.height:
                 return None
@@ -111,8 +111,10 @@ class AggregateRuntime:
         return pl.DataFrame([by_name[name] if name in by_name else frame[name] for name in names])
 
 
-def _reason(error: BaseException) -> str:
-    return OVERFLOW if isinstance(error, OverflowError) else internal_reason(error)
+def _failure(row: int, error: BaseException) -> RecordFailure:
+    if isinstance(error, OverflowError):
+        return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, OVERFLOW)
+    return internal_failure(row, error)
 
 
 def _numbered(keys: Sequence[Any]) -> tuple[dict[Any, int], list[int]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import starmap
 from typing import Protocol
 
 import polars as pl
 
-from tidegate.formats.bisection import evaluate_rows, internal_reason
-from tidegate.operators.failures import RecordFailure
+from tidegate.formats.bisection import evaluate_rows, internal_failure
+from tidegate.formats.failures import RecordFailure, gather_failures
 from tidegate.task.elements import SYSTEM_PREFIX
 from tidegate.task.ports import OperatorState
 
@@ -62,7 +63,6 @@ def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list
     )
     if not raising and len(parts) == 1:
         return parts[0][1]
-    failures = [RecordFailure(row, internal_reason(error)) for row, error in raising]
-    failures += [RecordFailure(start + one.row, one.reason) for start, (_, found) in parts for one in found]
+    failures = gather_failures(starmap(internal_failure, raising), ((start, found) for start, (_, found) in parts))
     kept = [result for _, (result, _) in parts] or [apply(frame.clear())[0]]
-    return pl.concat(kept), sorted(failures, key=lambda failure: failure.row)
+    return pl.concat(kept), failures

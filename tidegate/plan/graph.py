@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Expression
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, VertexId
 
 Columns = tuple[tuple[str, DataType], ...]
@@ -33,7 +34,7 @@ class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sou
     output: Columns  # what is decoded and emitted
     start: str | dict[int, int]  # "earliest" | "latest" | ISO-8601 timestamp | {partition: offset}
     until: str  # "never" | "latest" | ISO-8601 timestamp
-    bad_records: str  # "fail" | "skip"
+    bad_records: BadRecordPolicy
     kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
 
 
@@ -42,6 +43,7 @@ class UnionOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="unio
 
     name: OperatorName
     output: Columns
+    bad_records: BadRecordPolicy
 
 
 class FilterOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="filter"):
@@ -50,7 +52,7 @@ class FilterOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="fil
     name: OperatorName
     predicate: Expression
     output: Columns
-    bad_records: str
+    bad_records: BadRecordPolicy
 
 
 class SelectOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="select"):
@@ -59,7 +61,7 @@ class SelectOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sel
     name: OperatorName
     columns: tuple[tuple[str, Expression], ...]
     output: Columns
-    bad_records: str
+    bad_records: BadRecordPolicy
 
 
 class AggregateOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="aggregate"):
@@ -70,7 +72,7 @@ class AggregateOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="
     aggregates: tuple[tuple[str, AggregateCall], ...]  # argument is a Column or None
     emit: str  # "each" | "latest"
     output: Columns
-    bad_records: str
+    bad_records: BadRecordPolicy
 
 
 class SinkOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sink"):
@@ -82,7 +84,7 @@ class SinkOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sink"
     columns: Columns  # what is written, in order (json: the fields of the object)
     key: str | None  # column whose text is the record key
     timestamp: str | None  # column that becomes the record timestamp; rows whose value Kafka cannot store are bad
-    bad_records: str
+    bad_records: BadRecordPolicy
     kafka: dict[str, str]
 
 

@@ -15,6 +15,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
+from tidegate.formats.failures import BadRecordPolicy, combine_policies
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import (
     AggregateOperator,
@@ -53,8 +54,8 @@ class Builder:
     graph: LogicalGraph = field(default_factory=dict)
     schemas: dict[str, dict[str, DataType]] = field(default_factory=dict)
     """Columns of every usable source and step; a name without an entry is not usable."""
-    policies: dict[str, str] = field(default_factory=dict)
-    """What happens to bad records of a name: `skip` only if all its sources say so."""
+    policies: dict[str, BadRecordPolicy] = field(default_factory=dict)
+    """What happens to bad records of a name."""
     problems: list[Problem] = field(default_factory=list)
     expressions: list[PlacedExpression] = field(default_factory=list)
 
@@ -63,8 +64,7 @@ class Builder:
         if isinstance(one.settings, SourceSettings):
             self._source(OperatorName(one.name), one.settings)
             return
-        policies = {self.policies.get(name, "fail") for name in one.inputs}
-        self.policies[one.name] = "skip" if policies == {"skip"} else "fail"
+        self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
         columns = self._input_columns(one)
         if columns is None:
             self.look_alone(one)
@@ -93,7 +93,7 @@ class Builder:
     # -- sources and inputs --------------------------------------------------------------------------------------------
 
     def _source(self, name: OperatorName, source: SourceSettings) -> None:
-        self.policies[name] = source.bad_records
+        policy = self.policies[name] = BadRecordPolicy(source.bad_records)
         columns = source.schema_ or {}
         if source.format == "raw":
             columns = {word: kind for word, kind in RAW_COLUMNS.items() if not source.schema_ or word in source.schema_}
@@ -109,7 +109,7 @@ class Builder:
             output=tuple(columns.items()),
             start=source.start,
             until=source.until,
-            bad_records=source.bad_records,
+            bad_records=policy,
             kafka=reveal(properties),
         )
         self.graph[name] = LogicalNode(operator)
@@ -136,7 +136,7 @@ class Builder:
             return OperatorName(one.inputs[0])
         name = OperatorName(f"{one.name}.union")
         inputs = tuple(map(OperatorName, one.inputs))
-        self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items())), inputs)
+        self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items()), self.policies[one.name]), inputs)
         return name
 
     # -- steps ---------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Builder:
                 self._aggregate(one, step.key, step.aggregate, step.emit, columns)
         elif len(one.inputs) > 1:
             name, inputs = OperatorName(one.name), tuple(map(OperatorName, one.inputs))
-            self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items())), inputs)
+            self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items()), self.policies[one.name]), inputs)
             self.schemas[name] = columns
 
     def _filter(self, one: Declared, text: str, columns: dict[str, DataType]) -> None:
@@ -277,7 +277,7 @@ class Builder:
         return (*path, names.index(name))
 
 
-def _projection(name: OperatorName, columns: Mapping[str, Expression], policy: str) -> SelectOperator:
+def _projection(name: OperatorName, columns: Mapping[str, Expression], policy: BadRecordPolicy) -> SelectOperator:
     output = tuple((column, expression.type) for column, expression in columns.items())
     return SelectOperator(name, tuple(columns.items()), output, policy)
 

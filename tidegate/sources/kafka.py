@@ -7,6 +7,7 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import starmap
 from typing import Any
 
 import confluent_kafka as ck
@@ -15,9 +16,9 @@ import polars as pl
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
-from tidegate.formats.bisection import evaluate_rows, internal_reason
+from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.columns import polars_type
-from tidegate.formats.failures import DecodeFailure
+from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
 from tidegate.formats.json_reader import JsonDecoder
 from tidegate.formats.raw import RAW_SCHEMA
 from tidegate.ids import TopicPartition
@@ -34,11 +35,11 @@ _OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignm
 
 
 class UnreadableRecord(msgspec.Struct, frozen=True):
-    """A record that the format refused."""
+    """A record that the format refused, and where it is; the failure's `row` counts in what one poll returned."""
 
     partition: TopicPartition
     offset: int
-    reason: str
+    failure: RecordFailure
 
 
 class SourceBatch(msgspec.Struct, frozen=True):
@@ -156,7 +157,7 @@ class KafkaSource:
         frame, bad = _decode_each(self._decode, messages)
         numbers = origins if self._single else list(map(ck.Message.partition, messages))
         frame = _with_provenance(frame, numbers, offsets, bad)
-        failures = [UnreadableRecord(self._part(messages[f.row]), offsets[f.row], f.reason) for f in bad]
+        failures = [UnreadableRecord(self._part(messages[f.row]), offsets[f.row], f) for f in bad]
         return SourceBatch(frame, len(messages), size_bytes, failures)
 
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
@@ -172,18 +173,17 @@ class KafkaSource:
             reader.pause(sorted(reached))
 
 
-Decode = Callable[[list[ck.Message]], tuple[pl.DataFrame, list[DecodeFailure]]]
+Decode = Callable[[list[ck.Message]], tuple[pl.DataFrame, list[RecordFailure]]]
 
 
-def _decode_each(decode: Decode, messages: list[ck.Message]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+def _decode_each(decode: Decode, messages: list[ck.Message]) -> tuple[pl.DataFrame, list[RecordFailure]]:
     """The good rows; a record that makes the decoder raise is bad like the others."""
     parts, raising = evaluate_rows(len(messages), lambda start, end: decode(messages[start:end]))
     if not raising and len(parts) == 1:
         return parts[0][1]
-    failures = [DecodeFailure(row, internal_reason(error)) for row, error in raising]
-    failures += [DecodeFailure(start + one.row, one.reason) for start, (_, found) in parts for one in found]
+    failures = gather_failures(starmap(internal_failure, raising), ((start, found) for start, (_, found) in parts))
     frames = [frame for _, (frame, _) in parts] or [decode([])[0]]
-    return pl.concat(frames), sorted(failures, key=lambda failure: failure.row)
+    return pl.concat(frames), failures
 
 
 def _decoder_of(operator: SourceOperator) -> Decode:
@@ -200,12 +200,14 @@ def _topic_and_partition(message: ck.Message) -> Hashable:
     return message.topic(), message.partition()
 
 
-def _raw_rows(messages: list[ck.Message], names: Sequence[str]) -> tuple[pl.DataFrame, list[DecodeFailure]]:
+def _raw_rows(messages: list[ck.Message], names: Sequence[str]) -> tuple[pl.DataFrame, list[RecordFailure]]:
     """Kafka takes any timestamp, and producers that mean other units than milliseconds write years behind 9999."""
     if "timestamp" not in names:
         return _raw_frame(messages, names), []
     outside = [
-        DecodeFailure(row, f"OUT_OF_RANGE: the record's timestamp is {instant_us // 1000} ms, behind the year 9999")
+        RecordFailure(
+            row, FailureKind.OUT_OF_RANGE, f"the record's timestamp is {instant_us // 1000} ms, after the year 9999"
+        )
         for row, instant_us in enumerate(map(_instant_us, messages))
         if instant_us is not None and not FIRST_MOMENT <= instant_us <= LAST_MOMENT
     ]
@@ -230,7 +232,7 @@ def _instant_us(message: ck.Message) -> int | None:
 
 
 def _with_provenance(
-    frame: pl.DataFrame, partitions: list[Any], offsets: list[int], bad: list[DecodeFailure]
+    frame: pl.DataFrame, partitions: list[Any], offsets: list[int], bad: list[RecordFailure]
 ) -> pl.DataFrame:
     """Add `__partition` and `__offset` of the good records."""
     if bad:

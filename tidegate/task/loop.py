@@ -16,6 +16,7 @@ import msgspec
 
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
+from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 from tidegate.plan.graph import Operator as PlanOperator
 from tidegate.plan.graph import SinkOperator
@@ -31,7 +32,7 @@ from tidegate.task.messages import (
     SourceFinished,
     Trigger,
 )
-from tidegate.task.ports import Encode, Failure, StateCapture
+from tidegate.task.ports import Encode, StateCapture
 from tidegate.task.snapshot import PendingSnapshot
 from tidegate.task.vertex import VertexTask
 
@@ -84,7 +85,7 @@ class Counters:
     """Cumulative counts of this attempt, read by the control thread for reports."""
 
     def __init__(self) -> None:
-        self.bad_records: dict[tuple[str, str], int] = {}
+        self.bad_records: dict[tuple[OperatorName, FailureKind], int] = {}
         self.turns = 0
         self.busy_ms = 0.0
         self.backpressured_ms = 0.0
@@ -289,29 +290,27 @@ class SlotLoop:
             pending.give_up()
         self._decline(subtask, checkpoint, reason, "")
 
-    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build).
 
         But not those that were in flight in a checkpoint of an older definition, in which nothing here could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
-        policy = getattr(operator, "bad_records", "fail")
         for failure in failures:
             origin = " or ".join(self.origins.get(operator.name, ())) or "its source"
-            where = f"{place}: record of {origin}, {_place_of(frame, failure.row)}: {failure.reason}"
-            self.bad_record(operator.name, policy, where, failure.reason)
+            where = f"{place}: record of {origin}, {_place_of(frame, failure.row)}"
+            self.bad_record(operator.name, operator.bad_records, where, failure)
 
-    def bad_record(self, operator: OperatorName, policy: str, where: str, reason: str) -> None:
-        """Count a skipped record by reason, or stop the pipeline with its place and the remedy."""
-        if policy != "skip":
+    def bad_record(self, operator: OperatorName, policy: BadRecordPolicy, where: str, failure: RecordFailure) -> None:
+        """Count a skipped record by kind, or stop the pipeline with its place and the remedy."""
+        if policy is BadRecordPolicy.FAIL:
             raise BadRecord(
-                f"{where}; nothing was lost: correct the record's producer, the expression or the topic's settings, or "
-                f"set bad_records: skip to leave such records out (they are counted)"
+                f"{where}: {failure}; nothing was lost: correct the record's producer, the expression or the topic's "
+                f"settings, or set bad_records: skip to leave such records out (they are counted)"
             )
-        kind = reason.split(" ", 1)[0].rstrip(":")
-        key = (str(operator), kind)
-        self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
-        self._on_bad_records(where, self.counters.bad_records[key])
+        key = (operator, failure.kind)
+        count = self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
+        self._on_bad_records(f"{where}: {failure}", count)
 
     def _decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason, detail: str) -> None:
         self._send(Declined(Decline(self._attempt, checkpoint, subtask, reason, detail)))

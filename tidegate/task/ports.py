@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
 from tidegate.errors import AttemptFailed
+from tidegate.formats.failures import RecordFailure
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.state.base import KeyedState
 from tidegate.state.increments import Capture
@@ -25,18 +26,6 @@ Encode = Callable[[], Iterable[bytes]]
 
 StateCapture = Capture[StateHandle]
 OperatorState = KeyedState[StateHandle]
-
-
-class Failure(Protocol):
-    """A record that could not be processed."""
-
-    @property
-    def row(self) -> int:
-        """Index in the input frame."""
-
-    @property
-    def reason(self) -> str:
-        """Why, beginning with a word from a small set."""
 
 
 class BatchTooLarge(AttemptFailed):
@@ -54,7 +43,7 @@ class Operator(Protocol):
         Raises BatchTooLarge: only the head of a vertex, and never for one row.
         """
 
-    def take_failures(self) -> Sequence[Failure]:
+    def take_failures(self) -> Sequence[RecordFailure]:
         """Rows of the last frame that failed; empty almost always."""
 
     @property
@@ -97,7 +86,7 @@ class Sink(Protocol):
     def room(self) -> int:
         """Rows that it takes without having to keep them waiting itself; 0 while it is full."""
 
-    def write(self, frame: pl.DataFrame) -> Sequence[Failure]:
+    def write(self, frame: pl.DataFrame) -> Sequence[RecordFailure]:
         """Encode and queue rows; those that Kafka cannot store are left out and returned. Never blocks."""
 
     def turn(self) -> bool:

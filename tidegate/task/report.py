@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName
 
 
@@ -25,8 +26,8 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: records produced by each sink subtask, committed or not."""
     bytes_out: dict[OperatorName, int] = {}
     """Counter: bytes of the keys and values of those records."""
-    bad_records: dict[OperatorName, dict[str, int]] = {}
-    """Counter: records left out, by operator and kind of reason (a word from a small set, never the record's text)."""
+    bad_records: dict[OperatorName, dict[FailureKind, int]] = {}
+    """Counter: records left out, by operator and kind."""
     busy_seconds: float = 0.0
     """Counter: time the loop spent working."""
     backpressured_seconds: float = 0.0

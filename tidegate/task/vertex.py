@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.formats.failures import RecordFailure
 from tidegate.ids import CheckpointId, OperatorName, SubtaskId, TransactionalId
 from tidegate.plan.graph import Node, Vertex
 from tidegate.plan.graph import Operator as PlanOperator
@@ -30,7 +31,7 @@ from tidegate.task.channels import InputChannel
 from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import BatchTooLarge, Failure, Operator, OperatorState, Sink, Source, StateCapture
+from tidegate.task.ports import BatchTooLarge, Operator, OperatorState, Sink, Source, StateCapture
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,7 +71,7 @@ class Host(Protocol):
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         """Tell the coordinator that this subtask gives the checkpoint up (B09)."""
 
-    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         """Count them, or stop the pipeline, as the operator's policy says."""
 
 
@@ -252,7 +253,7 @@ class VertexTask:
         for edge in node.edges:
             self.outputs[edge].emit(result)
 
-    def _report(self, node: Node, frame: pl.DataFrame, failures: Sequence[Failure]) -> None:
+    def _report(self, node: Node, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         if failures:
             self._host.failed_records(node.operator, frame, failures)
 

@@ -18,7 +18,7 @@ from tidegate.expressions.parse import parse_expression
 from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, CastTo, Member, Syntax
 from tidegate.formats.columns import polars_type
-from tidegate.operators.failures import RecordFailure
+from tidegate.formats.failures import RecordFailure
 
 Row = tuple[object, ...]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -169,7 +169,7 @@ def same(ours: object, theirs: object, ulps: int) -> bool:
 def differences(spark: SparkSession, case: Case) -> list[str]:
     """Everything in which Tidegate and Spark differ; empty is what the tests want."""
     here = {text: evaluate_here(case, text) for text in case.expressions}
-    failed = {text: {failure.row: failure.reason for failure in failures} for text, (_, _, failures) in here.items()}
+    failed = {text: {failure.row: str(failure) for failure in failures} for text, (_, _, failures) in here.items()}
     every = set(range(len(case.rows)))
     found: list[str] = []
     types, rows = _spark_rows(spark, case, {text: every - set(failed[text]) for text in here})

@@ -17,7 +17,7 @@ from tidegate.expressions.expression import can_fail
 from tidegate.expressions.functions import REGISTRY
 from tidegate.expressions.parse import ExpressionError, parse_expression
 from tidegate.formats.columns import polars_type
-from tidegate.operators.failures import RecordFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 COLUMNS = {"a": BIGINT, "b": BIGINT, "s": STRING}
 FRAME = pl.DataFrame(
@@ -32,15 +32,15 @@ def project(**columns: str) -> tuple[pl.DataFrame, list[RecordFailure]]:
 
 def test_a_failing_row_leaves_and_is_reported_with_sparks_error_class() -> None:
     found, failures = project(q="a div b")
-    assert failures == [RecordFailure(1, "DIVIDE_BY_ZERO in `a div b`")]
+    assert failures == [RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero in `a div b`")]
     assert found.rows() == [(10, 0), (12, 2**60), (13, None)]
 
 
 def test_the_first_failure_of_a_row_is_the_one_reported() -> None:
     _, failures = project(p="a * b", q="a / b", n="s::int")
     assert [failure.row for failure in failures] == [1, 2]
-    assert failures[0].reason.startswith("DIVIDE_BY_ZERO")
-    assert failures[1].reason == "ARITHMETIC_OVERFLOW in `a * b`"
+    assert failures[0].kind is FailureKind.DIVIDE_BY_ZERO
+    assert str(failures[1]) == "ARITHMETIC_OVERFLOW: the result is out of range in `a * b`"
 
 
 def test_all_columns_see_the_old_values() -> None:
@@ -66,7 +66,9 @@ def test_a_predicate_drops_false_and_null() -> None:
 def test_a_predicate_reports_the_rows_that_it_cannot_judge() -> None:
     found, failures = compile_predicate(parse_expression("a / b > 0", COLUMNS)).apply(FRAME)
     assert found["__offset"].to_list() == [10, 12]
-    assert failures == [RecordFailure(1, "DIVIDE_BY_ZERO in `cast(a as double) / cast(b as double)`")]
+    assert failures == [
+        RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero in `cast(a as double) / cast(b as double)`")
+    ]
 
 
 def test_a_constant_predicate_judges_every_row() -> None:
@@ -85,7 +87,7 @@ def test_a_constant_of_a_python_function_fills_the_frame() -> None:
 
 def test_a_constant_that_fails_is_met_only_where_it_is_evaluated() -> None:
     _, failures = project(r="if(a = 1, 1 div 0, a)")
-    assert failures == [RecordFailure(0, "DIVIDE_BY_ZERO in `1 div 0`")]
+    assert failures == [RecordFailure(0, FailureKind.DIVIDE_BY_ZERO, "division by zero in `1 div 0`")]
 
 
 def test_an_empty_frame_stays_empty() -> None:

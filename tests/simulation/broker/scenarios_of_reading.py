@@ -11,6 +11,7 @@ from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import Stage
 from tidegate.coordinator.types import SourcePositions
 from tidegate.errors import TidegateError
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import SourceOperator
 from tidegate.sources.reader import Reader
@@ -62,7 +63,9 @@ def _read(
         tuple((TopicPartition(topic, number), offset) for number, offset in at.items()),
         tuple((TopicPartition(topic, number), offset) for number, offset in (ends or {}).items()),
     )
-    operator = SourceOperator(SOURCE, (topic,), "raw", (), (), "earliest", until, "fail", dict(stage.kafka))
+    operator = SourceOperator(
+        SOURCE, (topic,), "raw", (), (), "earliest", until, BadRecordPolicy.FAIL, dict(stage.kafka)
+    )
     reader = Reader(operator, parts, positions, f"{stage.prefix}-reader", lambda: None, stage.source_tools)
     reader.start()
     try:

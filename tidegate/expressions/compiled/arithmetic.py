@@ -13,9 +13,8 @@ from tidegate.expressions.compiled.calendar import outside_calendar
 from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
 from tidegate.expressions.expression import Call, divides_safely
 from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind
 
-OVERFLOW = "ARITHMETIC_OVERFLOW"
-BY_ZERO = "DIVIDE_BY_ZERO"
 NARROW = ("tinyint", "smallint", "int")
 FRACTIONAL = ("float", "double")
 LIMITS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
@@ -34,10 +33,10 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         return _time(call, arguments)
     if kind.kind in NARROW:
         wide = apply(left.cast(pl.Int64), right.cast(pl.Int64))
-        return strict(call, arguments, narrowed(wide, kind), (OVERFLOW, outside(wide, kind)))
+        return strict(call, arguments, narrowed(wide, kind), (FailureKind.ARITHMETIC_OVERFLOW, outside(wide, kind)))
     value = apply(left, right)
     overflow = bigint_overflow(call.function, left, right, value)
-    return strict(call, arguments, value, (OVERFLOW, overflow))
+    return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, overflow))
 
 
 def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr) -> pl.Expr:
@@ -56,7 +55,7 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     overflow = bigint_overflow(call.function, left, right, value)
     if call.type.kind == "timestamp":
         overflow = overflow | outside_calendar(value, call.type)
-    return strict(call, arguments, value.cast(polars_type(call.type)), (OVERFLOW, overflow))
+    return strict(call, arguments, value.cast(polars_type(call.type)), (FailureKind.ARITHMETIC_OVERFLOW, overflow))
 
 
 def narrowed(wide: pl.Expr, kind: DataType) -> pl.Expr:
@@ -90,12 +89,12 @@ def exact_quotient(left: pl.Expr, right: pl.Expr, constant: object = None) -> pl
     return left / (zeros + right)
 
 
-def dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[str, pl.Expr]) -> Compiled:
+def dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[FailureKind, pl.Expr]) -> Compiled:
     """A division: the divisor is evaluated first, as in Spark, and zero fails unless the dividend is NULL."""
     dividend, divisor = arguments
     checks = list(own)
     if not divisor.constant:
-        checks.insert(0, (BY_ZERO, (divisor.value == 0) & dividend.value.is_not_null()))
+        checks.insert(0, (FailureKind.DIVIDE_BY_ZERO, (divisor.value == 0) & dividend.value.is_not_null()))
     return strict(call, [divisor, dividend], value, *checks)
 
 
@@ -140,7 +139,7 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     inexact_negative = (left % right != 0) & ((left < 0) != (right < 0))
     value = floored + inexact_negative.cast(pl.Int64)
     overflow = (left == -(1 << 63)) & (right == -1)
-    checks = [] if divides_safely("div", arguments[1].source) else [(OVERFLOW, overflow)]
+    checks = [] if divides_safely("div", arguments[1].source) else [(FailureKind.ARITHMETIC_OVERFLOW, overflow)]
     return dividing(call, arguments, value, *checks)
 
 
@@ -153,7 +152,7 @@ def _signed(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         value = -operand if call.type.kind in FRACTIONAL else 0 - operand
     if call.type.kind in FRACTIONAL:
         return strict(call, arguments, value)
-    return strict(call, arguments, value, (OVERFLOW, operand == -LIMITS[call.type.kind]))
+    return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, operand == -LIMITS[call.type.kind]))
 
 
 @compiles(*_BITS)

@@ -9,11 +9,12 @@ import polars as pl
 from tidegate.datatypes import DATE, FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.expressions.compiled.arithmetic import FRACTIONAL, LIMITS, exact_quotient
 from tidegate.expressions.compiled.calendar import within_calendar
-from tidegate.expressions.compiled.compiled import Compiled, Failure, reason
+from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.compiled.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.expressions.expression import Cast, cast_can_fail
 from tidegate.expressions.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, TRUE
 from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.failures import FailureKind
 
 _SECOND = 1_000_000
 
@@ -26,9 +27,9 @@ def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
     value = converted(operand.value, source, target)
     if cast.attempt or not cast_can_fail(source, target):
         return Compiled(value, cast, operand.failures)
-    error = "CAST_INVALID_INPUT" if source.kind in ("string", "binary") else "CAST_OVERFLOW"
+    kind = FailureKind.CAST_INVALID_INPUT if source.kind in ("string", "binary") else FailureKind.CAST_OVERFLOW
     lost = value.is_null() & operand.value.is_not_null()
-    return Compiled(value, cast, (*operand.failures, Failure(lost, reason(error, cast))))
+    return Compiled(value, cast, (*operand.failures, FailingRows.of(kind, cast, lost)))
 
 
 def converted(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:

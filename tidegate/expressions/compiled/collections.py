@@ -9,6 +9,7 @@ import polars as pl
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
 from tidegate.expressions.compiled.sizes import fitting, total_bytes
 from tidegate.expressions.expression import Call, can_be_too_large
+from tidegate.formats.failures import FailureKind
 
 
 @compiles("size")
@@ -23,7 +24,7 @@ def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if call.function == "get":
         return strict(call, arguments, value)
     outside = (index < 0) | (index >= array.list.len().cast(pl.Int64))
-    return strict(call, arguments, value, ("INVALID_ARRAY_INDEX", outside))
+    return strict(call, arguments, value, (FailureKind.INVALID_ARRAY_INDEX, outside))
 
 
 @compiles("element_at", "try_element_at")
@@ -31,11 +32,11 @@ def _element_at(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     array, index = arguments[0].value, arguments[1].value
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
     value = array.list.get(place, null_on_oob=True)
-    zero = ("INVALID_INDEX_OF_ZERO", (index == 0) & array.is_not_null())
+    zero = (FailureKind.INVALID_INDEX_OF_ZERO, (index == 0) & array.is_not_null())
     if call.function == "try_element_at":
         return strict(call, arguments, value, zero)
     outside = index.abs() > array.list.len().cast(pl.Int64)
-    return strict(call, arguments, value, zero, ("INVALID_ARRAY_INDEX_IN_ELEMENT_AT", outside))
+    return strict(call, arguments, value, zero, (FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT, outside))
 
 
 @compiles("array_contains")

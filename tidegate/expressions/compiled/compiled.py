@@ -8,25 +8,51 @@ whatever keeps Spark from evaluating that part: NULL in an earlier argument, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.plan.growth import MAX_VALUE_BYTES
+
+_MEANINGS = {
+    FailureKind.ARITHMETIC_OVERFLOW: "the result is out of range",
+    FailureKind.CANNOT_PARSE_TIMESTAMP: "the text does not match the pattern",
+    FailureKind.CAST_INVALID_INPUT: "the text cannot be converted",
+    FailureKind.CAST_OVERFLOW: "the value is out of range",
+    FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS: "there is no such date or time",
+    FailureKind.DATETIME_OVERFLOW: "the result is before the year 1 or after 9999",
+    FailureKind.DIVIDE_BY_ZERO: "division by zero",
+    FailureKind.INVALID_ARRAY_INDEX: "the array has no element with this index",
+    FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT: "the array has no element with this index",
+    FailureKind.INVALID_INDEX_OF_ZERO: "the index is 0, and the first one is 1",
+    FailureKind.RESULT_TOO_LARGE: f"the result has more than {MAX_VALUE_BYTES >> 20} MiB",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """`condition` is true in the records that fail; false or NULL in the others."""
+class FailingRows:
+    """`condition` is true in the records that fail; false or NULL in the others. Kind and message are those of all."""
 
     condition: pl.Expr
-    reason: str
+    kind: FailureKind
+    message: str
 
-    def guarded(self, guard: pl.Expr) -> Failure:
+    @classmethod
+    def of(cls, kind: FailureKind, source: Expression, condition: pl.Expr) -> FailingRows:
+        """Where evaluating `source` fails."""
+        return cls(condition, kind, f"{_MEANINGS[kind]} in `{text_of(source)}`")
+
+    def guarded(self, guard: pl.Expr) -> FailingRows:
         """The same failure, only where `guard` is true."""
-        return Failure(guard & self.condition, self.reason)
+        return replace(self, condition=guard & self.condition)
+
+    def failure(self, row: int) -> RecordFailure:
+        """Of one of these rows."""
+        return RecordFailure(row, self.kind, self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +61,7 @@ class Compiled:
 
     value: pl.Expr
     source: Expression
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailingRows, ...] = ()
 
     @property
     def type(self) -> DataType:
@@ -77,19 +103,19 @@ def compiles(*names: str) -> Callable[[CompileCall], CompileCall]:
     return register
 
 
-def strict(source: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[str, pl.Expr]) -> Compiled:
+def strict(source: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tuple[FailureKind, pl.Expr]) -> Compiled:
     """A call that is NULL when an argument is NULL and evaluates its arguments from the left until one is.
 
-    :param own: Spark's error class and the condition of each failure of the call itself; NULL counts as false.
+    :param own: kind and condition of each failure of the call itself; NULL counts as false.
     """
     failures = list(sequence(arguments))
-    failures += [Failure(condition, reason(error, source)) for error, condition in own]
+    failures += [FailingRows.of(kind, source, condition) for kind, condition in own]
     return Compiled(value, source, tuple(failures))
 
 
-def sequence(arguments: Sequence[Compiled]) -> list[Failure]:
+def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
     """The failures of arguments that are evaluated from the left until one is NULL."""
-    failures: list[Failure] = []
+    failures: list[FailingRows] = []
     for index, argument in enumerate(arguments):
         if not argument.failures:
             continue
@@ -102,8 +128,3 @@ def sequence(arguments: Sequence[Compiled]) -> list[Failure]:
 def eager(source: Call, arguments: Sequence[Compiled], value: pl.Expr) -> Compiled:
     """A call that evaluates all its arguments, NULL or not."""
     return Compiled(value, source, tuple(failure for argument in arguments for failure in argument.failures))
-
-
-def reason(error: str, source: Expression) -> str:
-    """What a failed record is reported with."""
-    return f"{error} in `{text_of(source)}`"

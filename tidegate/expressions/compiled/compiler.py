@@ -14,7 +14,7 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled import arithmetic, collections, comparisons, numbers, patterns, texts, times
 from tidegate.expressions.compiled.casts import compile_cast
-from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, Failure, compiles
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows, compiles
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal, columns_of
 from tidegate.formats.columns import polars_type
 
@@ -93,7 +93,7 @@ def _folded(compiled: Compiled) -> Compiled:
     conditions = [failure.condition.alias(str(index)) for index, failure in enumerate(compiled.failures)]
     row = pl.select(compiled.value.alias("value"), *conditions)
     met = [failure for index, failure in enumerate(compiled.failures) if row[str(index)].item()]
-    failures = tuple(Failure(pl.lit(True), failure.reason) for failure in met[:1])
+    failures = tuple(replace(failure, condition=pl.lit(True)) for failure in met[:1])
     value = pl.lit(row["value"].to_physical().item(), row["value"].to_physical().dtype).cast(row["value"].dtype)
     return replace(compiled, value=value, failures=failures)
 
@@ -147,7 +147,7 @@ def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Condition, value, ..., default: only the taken branch is evaluated, and no condition behind it."""
     conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
-    failures: list[Failure] = []
+    failures: list[FailingRows] = []
     open_yet: pl.Expr | None = None
     value = values[-1].value
     for condition, branch in zip(conditions, values, strict=False):
@@ -161,13 +161,13 @@ def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return Compiled(value, call, tuple(failures))
 
 
-def _guard_all(failures: Sequence[Failure], guard: pl.Expr | None) -> Sequence[Failure]:
+def _guard_all(failures: Sequence[FailingRows], guard: pl.Expr | None) -> Sequence[FailingRows]:
     return failures if guard is None else [failure.guarded(guard) for failure in failures]
 
 
 @compiles("coalesce")
 def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    failures: list[Failure] = []
+    failures: list[FailingRows] = []
     open_yet: pl.Expr | None = None
     for argument in arguments:
         failures += _guard_all(argument.failures, open_yet)

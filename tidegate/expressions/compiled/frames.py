@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tidegate.expressions.compiled.compiled import Compiled, Failure
+from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.compiled.compiler import Compiler
 from tidegate.expressions.expression import Expression, columns_of
-from tidegate.operators.failures import RecordFailure
+from tidegate.formats.failures import RecordFailure
 
 _FAILED = "__failed"
 _VALUE = "__value"
@@ -90,21 +90,21 @@ def staged(frame: pl.DataFrame, stages: Sequence[Sequence[pl.Expr]]) -> pl.DataF
     return frame
 
 
-def _any_failed(failures: Sequence[Failure]) -> list[pl.Expr]:
+def _any_failed(failures: Sequence[FailingRows]) -> list[pl.Expr]:
     """No expression when nothing can fail, so that nothing is paid for."""
     if not failures:
         return []
     return [pl.any_horizontal([failure.condition for failure in failures]).alias(_FAILED)]
 
 
-def locate(frame: pl.DataFrame, failures: Sequence[Failure]) -> list[RecordFailure]:
+def locate(frame: pl.DataFrame, failures: Sequence[FailingRows]) -> list[RecordFailure]:
     """The failing rows in order, each with the first failure that Spark would meet."""
-    rows: dict[int, str] = {}
+    rows: dict[int, RecordFailure] = {}
     masks = frame.select(
         *(failure.condition.alias(str(index)) for index, failure in enumerate(failures)),
         pl.int_range(pl.len()).alias("__row"),
     )
     for index, failure in enumerate(failures):
         for row in masks[str(index)].fill_null(False).arg_true():
-            rows.setdefault(row, failure.reason)
-    return [RecordFailure(row, rows[row]) for row in sorted(rows)]
+            rows.setdefault(row, failure.failure(row))
+    return [rows[row] for row in sorted(rows)]

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from tidegate.expressions.compiled.arithmetic import OVERFLOW, dividing, integer_remainder
+from tidegate.expressions.compiled.arithmetic import dividing, integer_remainder
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind
 
 BIGINT_LIMIT = float(1 << 63)
 _EXACT = float(1 << 52)  # beyond it a double has no digits behind the point
@@ -58,7 +59,7 @@ def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     whole = double.floor() if call.function == "floor" else double.ceil()
     outside = (whole >= BIGINT_LIMIT) | (whole < -BIGINT_LIMIT)
     number = pl.when(whole.is_nan()).then(pl.lit(0, pl.Int64)).otherwise(whole.cast(pl.Int64, strict=False))
-    return strict(call, arguments, number, (OVERFLOW, outside & ~whole.is_nan()))
+    return strict(call, arguments, number, (FailureKind.ARITHMETIC_OVERFLOW, outside & ~whole.is_nan()))
 
 
 def _positive(value: pl.Expr) -> pl.Expr:

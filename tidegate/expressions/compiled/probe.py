@@ -63,7 +63,7 @@ def _constants(expression: Expression) -> Iterator[Expression]:
 
 def _failure(constant: Expression) -> str:
     _, failures = compile_projection([("value", constant)]).apply(pl.DataFrame({"__offset": [0]}))
-    return f"fails for every record: {failures[0].reason}" if failures else ""
+    return f"fails for every record: {failures[0]}" if failures else ""
 
 
 def main() -> None:

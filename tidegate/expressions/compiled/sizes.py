@@ -9,13 +9,12 @@ from operator import add
 
 import polars as pl
 
-from tidegate.expressions.compiled.compiled import Compiled, Failure, reason
+from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind
 from tidegate.formats.sizes import size_of
 from tidegate.plan.growth import MAX_VALUE_BYTES
-
-TOO_LARGE = f"RESULT_TOO_LARGE: more than {MAX_VALUE_BYTES >> 20} MiB"
 
 
 def fitting(
@@ -35,7 +34,7 @@ def fitting(
     for index in masked:
         inputs[index] = replace(arguments[index], value=pl.when(fits).then(arguments[index].value))
     built = build(inputs)
-    failures = (*built.failures, Failure(~fits, reason(TOO_LARGE, source)))
+    failures = (*built.failures, FailingRows.of(FailureKind.RESULT_TOO_LARGE, source, ~fits))
     return replace(built, failures=failures)
 
 

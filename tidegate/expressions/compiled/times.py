@@ -13,8 +13,8 @@ from tidegate.expressions.compiled.time_text import text_by_pattern, timestamp_b
 from tidegate.expressions.date_patterns import derive_date_pattern
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.failures import FailureKind
 
-OVERFLOW = "DATETIME_OVERFLOW"
 _FIELDS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "year": lambda value: value.dt.year(),
     "quarter": lambda value: value.dt.quarter(),
@@ -44,27 +44,40 @@ def _field(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("date_trunc")
 def _date_trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[1].value, call.type)
-    return strict(call, arguments[1:], value.dt.truncate(_UNITS[str(arguments[0].constant)]), (OVERFLOW, outside))
+    return strict(
+        call,
+        arguments[1:],
+        value.dt.truncate(_UNITS[str(arguments[0].constant)]),
+        (FailureKind.DATETIME_OVERFLOW, outside),
+    )
 
 
 @compiles("trunc")
 def _trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[0].value, call.type)
-    return strict(call, arguments[:1], value.dt.truncate(_UNITS[str(arguments[1].constant)]), (OVERFLOW, outside))
+    return strict(
+        call,
+        arguments[:1],
+        value.dt.truncate(_UNITS[str(arguments[1].constant)]),
+        (FailureKind.DATETIME_OVERFLOW, outside),
+    )
 
 
 @compiles("to_timestamp", "to_date")
 def _parse(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     text = arguments[0].value
     parsed = timestamp_by_pattern(text, derive_date_pattern(str(arguments[1].constant))).cast(polars_type(call.type))
-    return strict(call, arguments, parsed, ("CANNOT_PARSE_TIMESTAMP", text.is_not_null() & parsed.is_null()))
+    return strict(call, arguments, parsed, (FailureKind.CANNOT_PARSE_TIMESTAMP, text.is_not_null() & parsed.is_null()))
 
 
 @compiles("date_format")
 def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[0].value, arguments[0].type)
     return strict(
-        call, arguments, text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))), (OVERFLOW, outside)
+        call,
+        arguments,
+        text_by_pattern(value, derive_date_pattern(str(arguments[1].constant))),
+        (FailureKind.DATETIME_OVERFLOW, outside),
     )
 
 
@@ -78,7 +91,7 @@ def _from_number(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     number, factor = arguments[0].value, _MICROS[call.function]
     outside = (number < -(-FIRST_MOMENT // factor)) | (number > LAST_MOMENT // factor)
     value = pl.when(~outside).then(number * factor).cast(TIMESTAMP)
-    return strict(call, arguments, value, (OVERFLOW, outside))
+    return strict(call, arguments, value, (FailureKind.DATETIME_OVERFLOW, outside))
 
 
 @compiles("unix_date")
@@ -89,7 +102,9 @@ def _unix_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("date_from_unix_date")
 def _from_unix_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     days = arguments[0].value.cast(pl.Int32)
-    return strict(call, arguments, days.cast(pl.Date), (OVERFLOW, outside_calendar(days, call.type)))
+    return strict(
+        call, arguments, days.cast(pl.Date), (FailureKind.DATETIME_OVERFLOW, outside_calendar(days, call.type))
+    )
 
 
 @compiles("date_add", "date_sub")
@@ -97,7 +112,12 @@ def _date_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     days, more = (argument.value.cast(pl.Int32).cast(pl.Int64) for argument in arguments)
     moved = days + more if call.function == "date_add" else days - more
     outside = outside_calendar(moved, call.type)
-    return strict(call, arguments, pl.when(~outside).then(moved).cast(pl.Int32).cast(pl.Date), (OVERFLOW, outside))
+    return strict(
+        call,
+        arguments,
+        pl.when(~outside).then(moved).cast(pl.Int32).cast(pl.Date),
+        (FailureKind.DATETIME_OVERFLOW, outside),
+    )
 
 
 @compiles("datediff")
@@ -111,13 +131,13 @@ def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[0].value, arguments[0].type)
     moved = value.dt.offset_by(f"{int(arguments[1].constant or 0)}mo")
     left = outside | outside_calendar(moved.to_physical(), call.type)
-    return strict(call, arguments[:1], moved, (OVERFLOW, left))
+    return strict(call, arguments[:1], moved, (FailureKind.DATETIME_OVERFLOW, left))
 
 
 @compiles("last_day")
 def _last_day(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value, outside = within_calendar(arguments[0].value, call.type)
-    return strict(call, arguments, value.dt.month_end(), (OVERFLOW, outside))
+    return strict(call, arguments, value.dt.month_end(), (FailureKind.DATETIME_OVERFLOW, outside))
 
 
 @compiles("make_date")
@@ -125,4 +145,4 @@ def _make_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     year, month, day = (argument.value.cast(pl.Int64) for argument in arguments)
     valid = is_date(year, month, day)
     value = pl.when(valid).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
-    return strict(call, arguments, value, ("DATETIME_FIELD_OUT_OF_BOUNDS", ~valid))
+    return strict(call, arguments, value, (FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, ~valid))

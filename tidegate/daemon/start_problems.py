@@ -1,4 +1,4 @@
-"""What stands against a start, as values: findings with their places, and the exit code that they make together."""
+"""What stands against a start, as values: problems with their places, and the exit code that they make together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANKS: Final = (2, 4, 5, 1)
 """Exit codes of a start that is refused for several reasons: what a person has to mend before what may pass."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class StartProblem(msgspec.Struct, frozen=True):
     """One thing that is wrong, or worth a warning."""
 
     problem: Problem
@@ -34,17 +34,17 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class StartRefused(TidegateError):
-    """Nothing was started. `findings` are errors only; the start ends with `derive_exit_code` of them."""
+    """Nothing was started. `problems` are errors only; the start ends with `derive_exit_code` of them."""
 
     code = "start-refused"
     exit_code = 2
 
-    def __init__(self, findings: Collection[Finding]) -> None:
-        self.findings = tuple(finding for finding in findings if finding.refuses)
-        super().__init__("\n".join(finding.text for finding in self.findings))
+    def __init__(self, problems: Collection[StartProblem]) -> None:
+        self.problems = tuple(problem for problem in problems if problem.refuses)
+        super().__init__("\n".join(problem.text for problem in self.problems))
 
 
-def derive_exit_code(findings: Collection[Finding]) -> int:
-    """Of a start with these findings; 0: nothing stands against it."""
-    codes = {finding.exit_code for finding in findings if finding.refuses}
+def derive_exit_code(problems: Collection[StartProblem]) -> int:
+    """Of a start with these problems; 0: nothing stands against it."""
+    codes = {problem.exit_code for problem in problems if problem.refuses}
     return next((code for code in _RANKS if code in codes), max(codes, default=0))

@@ -1,4 +1,4 @@
-"""What is judged of a cluster: every finding with its place; what may pass by itself is a warning."""
+"""What is judged of a cluster: every problem with its place; what may pass by itself is a warning."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import pytest
 from tests.daemon.small_pipeline import TEXT, pipeline
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.findings import derive_exit_code
+from tidegate.daemon.start_problems import derive_exit_code
 from tidegate.daemon.survey import Cluster, SeenTopic
-from tidegate.daemon.survey_findings import derive_findings
+from tidegate.daemon.survey_problems import derive_problems
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.sinks.facts import TopicFacts
 
 
 def judged(loaded: LoadedPipeline, cluster: Cluster) -> list[Problem]:
-    return [finding.problem for finding in derive_findings(loaded, build_plan(loaded), cluster)]
+    return [problem.problem for problem in derive_problems(loaded, build_plan(loaded), cluster)]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def judged(loaded: LoadedPipeline, cluster: Cluster) -> list[Problem]:
 def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str, code: int) -> None:
     loaded = pipeline()
     good = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ", "WRITE"]))
-    found = derive_findings(loaded, build_plan(loaded), Cluster("c", {"in": seen, "out": good}, None, brokers=3))
+    found = derive_problems(loaded, build_plan(loaded), Cluster("c", {"in": seen, "out": good}, None, brokers=3))
     (problem,) = [each.problem for each in found]
     assert words in problem.message
     assert problem.path == "sources.orders.topic"
@@ -43,8 +43,8 @@ def test_X17_the_start_of_a_source_whose_positions_are_fixed_says_nothing_any_mo
     loaded = pipeline(start="{0: 9}")
     seen = SeenTopic("", TopicFacts("id", 1), frozenset())
     cluster = Cluster("c", {"in": seen, "out": seen}, None, {TopicPartition("in", 0): (3, 8)}, brokers=3)
-    assert len(derive_findings(loaded, build_plan(loaded), cluster)) == 1
-    assert derive_findings(loaded, build_plan(loaded), cluster, [OperatorName("orders")]) == []
+    assert len(derive_problems(loaded, build_plan(loaded), cluster)) == 1
+    assert derive_problems(loaded, build_plan(loaded), cluster, [OperatorName("orders")]) == []
 
 
 def test_more_slots_than_partitions_are_warned_of() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline on the cluster that it names: findings with their places, from a survey. Pure."""
+"""What is wrong with a pipeline on the cluster that it names: problems with their places, from a survey. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.values import Path
-from tidegate.daemon.durability import derive_durability_findings
-from tidegate.daemon.findings import Finding
+from tidegate.daemon.durability import derive_durability_problems
+from tidegate.daemon.start_problems import StartProblem
 from tidegate.daemon.survey import MAX_TIMEOUT, Cluster, SeenTopic
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
@@ -20,26 +20,26 @@ from tidegate.settings.units import render_duration
 _USER: Final = "the user of `kafka:`"
 
 
-def derive_findings(
+def derive_problems(
     loaded: LoadedPipeline, plan: Plan, cluster: Cluster, placed: Collection[OperatorName] = ()
-) -> list[Finding]:
+) -> list[StartProblem]:
     """What is wrong with a pipeline on this cluster; an error that may pass by itself has the exit code 1.
 
     Of `placed` sources the newest checkpoint has the positions, so their `start` says nothing any more.
     """
-    findings: list[Finding] = []
+    found: list[StartProblem] = []
     problems: list[Problem] = []
     for source in plan.operators(SourceOperator):
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             path = ("sources", source.name, *words)
-            findings += _topic_findings(loaded, path, topic, cluster.topics[topic], ("READ",))
+            found += _topic_problems(loaded, path, topic, cluster.topics[topic], ("READ",))
         if source.name not in placed:
             problems += _start_problems(loaded, source, cluster)
     for sink in plan.operators(SinkOperator):
         path = ("sinks", sink.name, "topic")
         needed = ("WRITE", "READ") if plan.exactly_once else ("WRITE",)
-        findings += _topic_findings(loaded, path, sink.topic, cluster.topics[sink.topic], needed)
+        found += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], needed)
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
     if plan.exactly_once and limit is not None and wanted > limit:
         message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
@@ -47,8 +47,8 @@ def derive_findings(
         problems.append(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy))
     problems += _name_problems(loaded, plan, cluster)
     problems += _idle_slots(loaded, plan, cluster)
-    problems += derive_durability_findings(loaded, plan, cluster)
-    return [*findings, *map(Finding, problems)]
+    problems += derive_durability_problems(loaded, plan, cluster)
+    return [*found, *map(StartProblem, problems)]
 
 
 def _name_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
@@ -74,17 +74,17 @@ def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Pr
     return [_warning(problem)]
 
 
-def _topic_findings(
+def _topic_problems(
     loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operations: tuple[str, ...]
-) -> list[Finding]:
+) -> list[StartProblem]:
     if seen.error == "UnknownTopicOrPartition":
         message, remedy = f"the topic `{topic}` does not exist", "create it, or correct the name"
-        return [Finding(loaded.problem(path, message, remedy))]
+        return [StartProblem(loaded.problem(path, message, remedy))]
     if seen.error == "TopicAuthorizationFailed" or (seen.operations and "DESCRIBE" not in seen.operations):
-        return [Finding(loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it"))]
+        return [StartProblem(loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it"))]
     if seen.error:
         message, remedy = f"the broker says {seen.error} about the topic `{topic}`", "see the broker's log"
-        return [Finding(loaded.problem(path, message, remedy), exit_code=1)]
+        return [StartProblem(loaded.problem(path, message, remedy), exit_code=1)]
     problems: list[Problem] = []
     for operation in operations if seen.operations else ():
         if operation not in seen.operations:
@@ -94,7 +94,7 @@ def _topic_findings(
         numbers = ", ".join(map(str, seen.leaderless[:10]))
         problem = loaded.problem(path, f"no leader for partition {numbers} of `{topic}`", "start its broker")
         problems.append(_warning(problem))
-    return list(map(Finding, problems))
+    return list(map(StartProblem, problems))
 
 
 def _warning(problem: Problem) -> Problem:
