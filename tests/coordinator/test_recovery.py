@@ -16,7 +16,7 @@ from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.meaning import Meaning
+from tidegate.operators.meaning import Meaning
 from tidegate.storage.checksum import seal, unseal
 
 ORDERS = OperatorName("orders")

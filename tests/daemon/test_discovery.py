@@ -21,7 +21,8 @@ from tidegate.datatypes import BIGINT
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
-from tidegate.plan.graph import Node, Plan, SourceOperator, Vertex
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.task.messages import AddPartitions
 
 pytestmark = pytest.mark.slow

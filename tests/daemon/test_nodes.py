@@ -7,13 +7,14 @@ from typing import Any, cast
 import polars as pl
 import pytest
 
+from tests.operators.driven import Collected
 from tidegate.daemon.nodes import SinkNode
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_limits import RecordLimits, find_refused
 from tidegate.formats.records import Encoded
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
 
 OPERATOR = SinkOperator(OperatorName("out"), "out", "raw", (("value", BINARY),), None, None, BadRecordPolicy.SKIP, {})
 
@@ -33,8 +34,9 @@ class Kept:
 def test_X12_records_that_are_too_large_are_left_out_and_told_by_their_row() -> None:
     kept = Kept()
     node = SinkNode(OPERATOR, cast("Any", kept))
-    failures = node.write(pl.DataFrame({"value": [b"a", b"x" * 5_000, b"b"], "__offset": [7, 8, 9]}))
-    assert [(failure.row, failure.kind) for failure in failures] == [(1, "RECORD_TOO_LARGE")]
+    out = Collected()
+    node.process(0, pl.DataFrame({"value": [b"a", b"x" * 5_000, b"b"], "__offset": [7, 8, 9]}), out)
+    assert [(failure.row, failure.kind) for failure in out.failures] == [(1, "RECORD_TOO_LARGE")]
     assert (kept.values, node.records, node.bytes) == ([b"a", b"b"], 2, 2)
 
 
@@ -47,8 +49,9 @@ def test_X13_a_row_that_makes_the_encoder_raise_is_bad_alone(monkeypatch: pytest
     monkeypatch.setattr("tidegate.formats.records.find_refused", broken)
     kept = Kept()
     node = SinkNode(OPERATOR, cast("Any", kept))
-    failures = node.write(pl.DataFrame({"value": [b"a", b"b", b"poison", b"c", b"x" * 5_000]}))
-    assert [(failure.row, failure.kind) for failure in failures] == [
+    out = Collected()
+    node.process(0, pl.DataFrame({"value": [b"a", b"b", b"poison", b"c", b"x" * 5_000]}), out)
+    assert [(failure.row, failure.kind) for failure in out.failures] == [
         (2, "INTERNAL_ERROR"),
         (4, "RECORD_TOO_LARGE"),
     ]

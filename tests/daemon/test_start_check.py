@@ -38,9 +38,9 @@ from tidegate.daemon.run import run_pipeline
 from tidegate.daemon.spark_master import SparkUnavailable
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
-from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
+from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
-from tidegate.plan.graph import AggregateOperator, SourceOperator
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.checksum import seal
@@ -119,7 +119,7 @@ class Shop:
         number = journal.take_over(msgspec.structs.replace(facts.identity, **identity), 0).reserved_to
         states = []
         for operator in plan.operators(AggregateOperator):
-            shape = derive_state_shape(operator, plan.max_parallelism)
+            shape = operator.states(plan.max_parallelism)["totals"]
             data = seal(encode_snapshot(operator.name, STATE_NAME, shape, {}))
             name = state_name(CheckpointId(number), operator.name, SlotIndex(0))
             storage.put(name, data)

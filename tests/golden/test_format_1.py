@@ -19,10 +19,10 @@ from tidegate.coordinator.savepoint import check_whole, read_savepoint
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.ids import SlotIndex
-from tidegate.operators.aggregate import AggregateRuntime
-from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
+from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.spec import Slot
 from tidegate.plan.assignment import key_group_range
-from tidegate.plan.graph import AggregateOperator, Plan
+from tidegate.plan.graph import Plan
 from tidegate.simulation.workload import plan_of
 from tidegate.state.backends import choose_backend
 from tidegate.state.snapshot import read_entries
@@ -47,14 +47,14 @@ def restored_state(folder: Path, handles: Sequence[StateHandle], plan: Plan, bac
         own = [one for one in handles if (one.operator, one.kind) == (spec.name, StateKind.OPERATOR)]
         data, shape = (
             [unseal(one.path, read_state(storage, one)) for one in own],
-            derive_state_shape(spec, plan.max_parallelism),
+            spec.states(plan.max_parallelism)[STATE_NAME],
         )
         values: dict[str, Any] = {}
         for slot in range(plan.parallelism):
             groups = key_group_range(SlotIndex(slot), plan.parallelism, plan.max_parallelism)
             parts = [part for each in data for part in read_entries(each, groups, spec.name, STATE_NAME, shape)]
             keys = sorted({key[0] for part in parts for key, _ in part})
-            state = AggregateRuntime(spec, plan.max_parallelism, choose_backend(backend, 1)).state
+            (state,) = spec.open(Slot(plan.max_parallelism, choose_backend(backend, 1))).states.values()
             state.restore(data, groups)
             assert len(state) == len(keys)
             values |= zip(keys, state.get_many(keys), strict=True)

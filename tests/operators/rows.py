@@ -7,14 +7,13 @@ from typing import Any
 
 import polars as pl
 
+from tests.operators.driven import Driven, drive
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.aggregate import AggregateRuntime
-from tidegate.plan.graph import AggregateOperator
-from tidegate.state.backends import choose_backend
+from tidegate.operators.kinds.aggregate import AggregateOperator
 
 FUNCTIONS = ("count(*)", "count", "sum", "min", "max", "avg", "first", "last")
 
@@ -36,7 +35,7 @@ def make_aggregate(
     keys: Mapping[str, DataType] | None = None,
     emit: str = "each",
     backend: str = "memory",
-) -> AggregateRuntime:
+) -> Driven:
     """Keys are `k: bigint` unless given; each function of column `x` gives a column named after it."""
     keys = {"k": BIGINT} if keys is None else keys
     column = Column("x", argument)
@@ -52,7 +51,7 @@ def make_aggregate(
         output=(*keys.items(), *((name, call.type) for name, call in calls)),
         bad_records=BadRecordPolicy.SKIP,
     )
-    return AggregateRuntime(operator, 128, choose_backend(backend, retained=1))
+    return drive(operator, backend)
 
 
 def make_frame(schema: Mapping[str, DataType], rows: Sequence[Sequence[Any]]) -> pl.DataFrame:

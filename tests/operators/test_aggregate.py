@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.operators.driven import Driven
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import CheckpointId
-from tidegate.operators.aggregate import OVERFLOW, AggregateRuntime
-from tidegate.operators.running import Aggregate
+from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.operators.kinds.aggregate.runtime import OVERFLOW
+from tidegate.operators.runtime import BatchTooLarge
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
-from tidegate.task.ports import BatchTooLarge
 
 MAX = 2**63 - 1
 
@@ -26,13 +27,13 @@ def frame_of(rows: list[tuple[Any, Any]], kind: DataType = BIGINT) -> pl.DataFra
     return make_frame({"k": BIGINT, "x": kind}, rows)
 
 
-def snapshot(operator: AggregateRuntime) -> list[bytes]:
+def snapshot(operator: Driven) -> list[bytes]:
     capture = operator.state.capture(CheckpointId(1), full=True)
     assert capture.encode is not None
     return list(capture.encode())
 
 
-def process(operator: AggregateRuntime, frame: pl.DataFrame) -> pl.DataFrame:
+def process(operator: Driven, frame: pl.DataFrame) -> pl.DataFrame:
     result = operator.process(frame)
     assert result is not None
     return result
@@ -128,7 +129,7 @@ def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
 def test_X15_texts_of_the_state_that_have_no_room_in_one_batch_are_refused_before_anything_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidegate.operators.aggregate.BATCH_BYTES_MAX", 1000)
+    monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
     operator = make_aggregate(["first", "count(*)"], STRING)
     operator.process(frame_of([(1, "x" * 600)], STRING))
     with pytest.raises(BatchTooLarge):

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
+from tests.operators.driven import drive
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, strict
 from tidegate.expressions.expression import Call, Column, can_fail
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
-from tidegate.operators.filter import FilterRuntime
-from tidegate.operators.select import SelectRuntime
-from tidegate.operators.union import UnionRuntime
-from tidegate.plan.graph import FilterOperator, SelectOperator, UnionOperator
+from tidegate.operators.kinds.filter import FilterOperator
+from tidegate.operators.kinds.select import SelectOperator
+from tidegate.operators.kinds.union import UnionOperator
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
 FRAME = pl.DataFrame({"a": [1, 2, None, 4], "b": [1, 0, 1, 2], "__partition": [0] * 4, "__offset": [10, 11, 12, 13]})
@@ -34,18 +34,18 @@ def make_select(**columns: str) -> SelectOperator:
 
 
 def test_filter_keeps_true_rows_with_their_system_columns() -> None:
-    result = FilterRuntime(make_filter("a > 1")).process(FRAME)
+    result = drive(make_filter("a > 1")).process(FRAME)
     assert result is not None
     assert result["a"].to_list() == [2, 4]
     assert result["__offset"].to_list() == [11, 13]
 
 
 def test_filter_that_keeps_nothing_gives_nothing() -> None:
-    assert FilterRuntime(make_filter("a > 100")).process(FRAME) is None
+    assert drive(make_filter("a > 100")).process(FRAME) is None
 
 
 def test_a_failing_predicate_fails_its_row_only() -> None:
-    operator = FilterRuntime(make_filter("a / b > 0"))
+    operator = drive(make_filter("a / b > 0"))
     result = operator.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [10, 13]
@@ -56,14 +56,14 @@ def test_a_failing_predicate_fails_its_row_only() -> None:
 
 
 def test_select_computes_columns_and_passes_system_columns() -> None:
-    result = SelectRuntime(make_select(sum="a + b", a="b")).process(FRAME)
+    result = drive(make_select(sum="a + b", a="b")).process(FRAME)
     assert result is not None
     assert set(result.columns) == {"sum", "a", "__partition", "__offset"}
     assert result.select("sum", "a", "__offset").rows() == [(2, 1, 10), (2, 0, 11), (None, 1, 12), (6, 2, 13)]
 
 
 def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
-    operator = SelectRuntime(make_select(q="a / b"))
+    operator = drive(make_select(q="a / b"))
     result = operator.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [10, 12, 13]
@@ -71,7 +71,7 @@ def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
 
 
 def test_union_brings_columns_into_order() -> None:
-    operator = UnionRuntime(UnionOperator(OperatorName("u"), tuple(SCHEMA.items()), SKIP))
+    operator = drive(UnionOperator(OperatorName("u"), tuple(SCHEMA.items()), SKIP))
     result = operator.process(FRAME.select("__offset", "b", "a"))
     assert result is not None
     assert result.columns == ["a", "b", "__offset"]
@@ -80,12 +80,12 @@ def test_union_brings_columns_into_order() -> None:
 
 def test_F26_operators_without_state_have_no_snapshot() -> None:
     operators = (
-        FilterRuntime(make_filter("a > 1")),
-        SelectRuntime(make_select(a="a")),
-        UnionRuntime(UnionOperator(OperatorName("u"), (), SKIP)),
+        drive(make_filter("a > 1")),
+        drive(make_select(a="a")),
+        drive(UnionOperator(OperatorName("u"), (), SKIP)),
     )
     for operator in operators:
-        assert operator.state is None
+        assert operator.runtime.states == {}
 
 
 RAW = {"v": BINARY}
@@ -105,7 +105,7 @@ RAW_FRAME = pl.DataFrame({"v": [b"abc ", b"\xff", None, "ä".encode()], "__offse
 )
 def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: list[object]) -> None:
     expression = parse_expression(text, RAW)
-    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", expression.type),), SKIP))
+    operator = drive(SelectOperator(OperatorName("s"), (("r", expression),), (("r", expression.type),), SKIP))
     result = operator.process(RAW_FRAME)
     assert result is not None
     assert result["r"].to_list() == expected
@@ -117,7 +117,7 @@ def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: lis
 def test_X13_try_cast_of_bytes_that_are_no_utf8_is_null() -> None:
     expression = parse_expression("try_cast(v as string)", RAW)
     assert not can_fail(expression)
-    operator = SelectRuntime(SelectOperator(OperatorName("s"), (("r", expression),), (("r", STRING),), SKIP))
+    operator = drive(SelectOperator(OperatorName("s"), (("r", expression),), (("r", STRING),), SKIP))
     result = operator.process(RAW_FRAME)
     assert result is not None
     assert result["r"].to_list() == ["abc ", None, None, "ä"]
@@ -139,13 +139,13 @@ def raises_for_four(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
     call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
-    select = SelectRuntime(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), SKIP))
+    select = drive(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), SKIP))
     result = select.process(FRAME)
     assert result is not None
     assert result.rows() == [(0, 10, False), (0, 11, True), (0, 12, None)]
     [failure] = select.take_failures()
     assert (failure.row, str(failure)) == (3, "INTERNAL_ERROR: ZeroDivisionError: four")
-    keep = FilterRuntime(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), SKIP))
+    keep = drive(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), SKIP))
     result = keep.process(FRAME)
     assert result is not None
     assert result["__offset"].to_list() == [11]
@@ -158,7 +158,7 @@ def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch:
     call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
     quotient = parse_expression("a div b", SCHEMA)
     columns = (("r", call), ("q", quotient))
-    select = SelectRuntime(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), SKIP))
+    select = drive(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), SKIP))
     result = select.process(pl.concat([FRAME, FRAME]))
     assert result is not None
     assert result["__offset"].to_list() == [10, 12, 10, 12]
@@ -172,4 +172,4 @@ def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch:
 
 def test_X13_a_mistake_without_rows_raises_and_skips_nothing() -> None:
     with pytest.raises(pl.exceptions.ColumnNotFoundError):
-        FilterRuntime(make_filter("a > 1")).process(FRAME.drop("a"))
+        drive(make_filter("a > 1")).process(FRAME.drop("a"))

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from tidegate.config.load import parse_pipeline
+from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Vertex
-from tidegate.plan.growth import BATCH_BYTES_MAX, BatchLimits, derive_batch_limits
+from tidegate.plan.growth import BatchLimits, derive_batch_limits
 
 MIB = 1 << 20
 HEAD = """\

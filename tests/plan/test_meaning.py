@@ -8,8 +8,9 @@ import json
 import pytest
 
 from tidegate.config.load import parse_pipeline
+from tidegate.operators.meaning import VERSION, Meaning
 from tidegate.plan.build import build_plan
-from tidegate.plan.meaning import VERSION, Meaning, derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings, find_changes
 
 PIPELINE = """\
 version: 1

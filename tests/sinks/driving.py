@@ -19,7 +19,7 @@ from tidegate.daemon.broker.server import create_topics
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.plan.graph import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.kafka import KafkaSink

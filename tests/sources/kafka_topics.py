@@ -17,7 +17,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sinks.transactions import TransactionClient
 from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch

@@ -29,7 +29,9 @@ from tidegate.daemon.recovery import recover
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
-from tidegate.plan.graph import Node, Plan, SinkOperator, SourceOperator, Vertex
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.naming import TransactionalName

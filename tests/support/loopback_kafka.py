@@ -11,7 +11,9 @@ from tidegate.coordinator.owner import Known
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.outcome import Outcome

@@ -6,6 +6,8 @@ import queue
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
+import polars as pl
+
 from tests.support.loopback_kafka import LoopKafka
 from tests.task.fakes import FakeSink, Row
 from tests.task.restarts import PartitionedSource
@@ -16,7 +18,9 @@ from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
 from tidegate.daemon.worker import SlotProcess
 from tidegate.ids import SlotIndex
-from tidegate.plan.graph import SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import Out
 from tidegate.plan.growth import BatchLimits
 from tidegate.storage.base import Storage
 from tidegate.task.channels import InputChannel, RemoteOutput
@@ -65,9 +69,8 @@ class DirectSink(FakeSink):
         super().__init__(name, slot, kafka.trace)
         self._kafka = kafka
 
-    def write(self, frame: Any) -> Sequence[Any]:
-        self._kafka.output += frame.select("k", "n").rows()
-        return ()
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self._kafka.output += batch.select("k", "n").rows()
 
     def unconfirmed(self) -> Sequence[Any]:
         return ()

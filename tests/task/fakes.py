@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -20,9 +20,10 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
+from tidegate.operators.runtime import OperatorState, Out, Runtime
 from tidegate.state.increments import Capture
 from tidegate.task.elements import ROWS_MAX
-from tidegate.task.ports import OperatorState, Prepared, StateCapture
+from tidegate.task.ports import Prepared, StateCapture
 
 ATTEMPT = Attempt(5)
 
@@ -62,7 +63,7 @@ class Trace:
         self.events.append(event)
 
 
-class FakeSource:
+class FakeSource(Runtime):
     """Returns the given batches; its position is the number of rows returned."""
 
     def __init__(self, name: str, slot: int, batches: Iterable[Sequence[Row]] = (), *, bounded: bool = False) -> None:
@@ -74,8 +75,18 @@ class FakeSource:
         self.polls = 0
         self.bounded = bounded
 
-    def poll(self, rows_max: int) -> pl.DataFrame | None:
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        raise AssertionError("nothing arrives at a source")
+
+    def poll(self, rows_max: int, out: Out) -> bool:
         self.polls += 1
+        frame = self.take(rows_max)
+        if frame is None:
+            return False
+        out.emit(frame)
+        return True
+
+    def take(self, rows_max: int) -> pl.DataFrame | None:
         if not self.batches:
             return None
         rows = self.batches.popleft()
@@ -99,37 +110,27 @@ class FakeSource:
     def finished(self) -> bool:
         return self.bounded and not self.batches
 
-    def close(self) -> None:
-        return
-
 
 def overflow(row: int, number: int) -> RecordFailure:
     return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, f"of {number}")
 
 
-class FakeFilter:
+class FakeFilter(Runtime):
     """Passes everything on except numbers that are told to be bad or unwanted."""
 
     def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
         self.bad = set(bad)
         self.unwanted = set(unwanted)
-        self._failures: list[RecordFailure] = []
 
-    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        numbers = frame["n"].to_list()
-        self._failures = [overflow(row, n) for row, n in enumerate(numbers) if n in self.bad]
-        return frame.filter(~pl.col("n").is_in(list(self.bad | self.unwanted)))
-
-    def take_failures(self) -> Sequence[RecordFailure]:
-        failures, self._failures = self._failures, []
-        return failures
-
-    @property
-    def state(self) -> None:
-        return None
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        numbers = batch["n"].to_list()
+        failures = [overflow(row, n) for row, n in enumerate(numbers) if n in self.bad]
+        if failures:
+            out.fail(batch, failures)
+        out.emit(batch.filter(~pl.col("n").is_in(list(self.bad | self.unwanted))))
 
 
-class FakeTotals:
+class FakeTotals(Runtime):
     """Keyed state: the numbers seen, per key. The capture sees the state as it was at the barrier (F23)."""
 
     def __init__(self, trace: Trace) -> None:
@@ -142,16 +143,13 @@ class FakeTotals:
     def restore(self, rows: Iterable[Row]) -> None:
         self.seen += rows
 
-    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
-        self.seen += frame.select("k", "n").rows()
-        return frame
-
-    def take_failures(self) -> Sequence[RecordFailure]:
-        return ()
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.seen += batch.select("k", "n").rows()
+        out.emit(batch)
 
     @property
-    def state(self) -> OperatorState:
-        return cast("OperatorState", self)
+    def states(self) -> Mapping[str, OperatorState]:
+        return {"totals": cast("OperatorState", self)}
 
     def capture(self, _checkpoint: CheckpointId, *, full: bool) -> StateCapture:
         self._trace.add("capture")
@@ -169,7 +167,7 @@ class FakeTotals:
         self.told.append(("abandoned", checkpoint))
 
 
-class FakeSink:
+class FakeSink(Runtime):
     """Keeps the promises of a transactional sink: one transaction per interval, repeated until confirmed."""
 
     def __init__(self, name: str, slot: int, trace: Trace, attempt: Attempt = ATTEMPT) -> None:
@@ -179,7 +177,7 @@ class FakeSink:
         self.open: list[Row] = []
         self.transactions: dict[int, list[Row]] = {}
         """Rows by producer id, for every transaction ever prepared."""
-        self.room = ROWS_MAX
+        self.free = ROWS_MAX
         self.holds_prepares = False
         self.completed_with: list[tuple[int, frozenset[TransactionalId]]] = []
         self.aborted_with: list[int] = []
@@ -187,9 +185,12 @@ class FakeSink:
         self._finished: list[Prepared] = []
         self._trace = trace
 
-    def write(self, frame: pl.DataFrame) -> Sequence[RecordFailure]:
-        self.open += frame.select("k", "n").rows()
-        return ()
+    @property
+    def room(self) -> int:
+        return self.free
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.open += batch.select("k", "n").rows()
 
     def turn(self) -> bool:
         return False
@@ -232,6 +233,3 @@ class FakeSink:
     @property
     def oldest_age_ms(self) -> int | None:
         return None
-
-    def close(self) -> None:
-        return

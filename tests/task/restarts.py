@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 import msgspec
+import polars as pl
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.task.fakes import ATTEMPT, FakeSource, Row, frame_of
@@ -24,7 +25,8 @@ from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.uploads import Uploads
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, TopicPartition, VertexId
-from tidegate.plan.graph import AggregateOperator, Plan
+from tidegate.operators.kinds.aggregate import AggregateOperator
+from tidegate.plan.graph import Plan
 from tidegate.state.keygroups import key_group_of
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import seal
@@ -56,8 +58,7 @@ class PartitionedSource(FakeSource):
         self._size = size
         self._order = deque(sorted(rows))
 
-    def poll(self, rows_max: int) -> object:  # type: ignore[override]  # a frame, as in FakeSource
-        self.polls += 1
+    def take(self, rows_max: int) -> pl.DataFrame | None:
         for _ in range(len(self._order)):
             partition = self._order[0]
             self._order.rotate(-1)

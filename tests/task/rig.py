@@ -24,15 +24,11 @@ from tidegate.ids import (
     TransactionalId,
     VertexId,
 )
-from tidegate.plan.graph import (
-    AggregateOperator,
-    Edge,
-    Node,
-    Plan,
-    SinkOperator,
-    SourceOperator,
-    Vertex,
-)
+from tidegate.operators.kinds.aggregate import AggregateOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.task.barriers.handler import BarrierHandler, choose_handler
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch
@@ -40,7 +36,7 @@ from tidegate.task.inflight import derive_shapes
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
 from tidegate.task.messages import Abandoned, Acknowledged, Completed, Declined, SlotMessage, SourceFinished, Trigger
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Operator, Sink
+from tidegate.task.ports import Sink
 from tidegate.task.vertex import VertexTask
 from tidegate.task.wire import FrameReader, SequenceCheck, decode_element, write_frame
 
@@ -88,7 +84,7 @@ class RigSlot:
     jobs: list[UploadJob] = field(default_factory=list)
     bad: list[tuple[str, int]] = field(default_factory=list)
     sources: dict[str, FakeSource] = field(default_factory=dict)
-    operators: dict[str, Operator] = field(default_factory=dict)
+    operators: dict[str, OperatorRuntime] = field(default_factory=dict)
     sinks: dict[str, FakeSink] = field(default_factory=dict)
     inputs: dict[tuple[int, int], InputChannel] = field(default_factory=dict)
     """By sender and edge."""
@@ -148,7 +144,7 @@ class Rig:
         plan: Plan,
         *,
         batches: Callable[[str, int], Sequence[Sequence[Row]]] = lambda name, slot: (),
-        operators: Mapping[str, Callable[[], Operator]] | None = None,
+        operators: Mapping[str, Callable[[], OperatorRuntime]] | None = None,
         bounded: bool = False,
         unaligned: bool = False,
         restored: Restored | None = None,
@@ -198,7 +194,7 @@ class Rig:
 
     def _task(self, slot: RigSlot, vertex: Vertex) -> VertexTask:
         source: FakeSource | None = None
-        operators: dict[int, Operator] = {}
+        operators: dict[int, OperatorRuntime] = {}
         sinks: dict[int, Sink] = {}
         for index, node in enumerate(vertex.nodes):
             name = node.operator.name
@@ -237,7 +233,7 @@ class Rig:
             return self._restored.source(name, slot)
         return FakeSource(name, slot, self._batches(name, slot), bounded=self._bounded)
 
-    def _operator(self, slot: RigSlot, node: Node) -> Operator:
+    def _operator(self, slot: RigSlot, node: Node) -> OperatorRuntime:
         if node.operator.name in self._operators:
             return self._operators[node.operator.name]()
         if not isinstance(node.operator, AggregateOperator):

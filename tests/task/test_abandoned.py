@@ -205,21 +205,21 @@ def test_C39_of_two_alignments_the_running_one_is_given_up_and_the_next_one_comp
 
 def test_C39_a_recording_is_dropped_and_the_rows_are_processed_all_the_same() -> None:
     receiver = Receiver(unaligned=True)
-    receiver.slot.sinks["write"].room = 0
+    receiver.slot.sinks["write"].free = 0
     receiver.row(0, 10)
     receiver.barrier(0, 1, UNALIGNED)
     receiver.row(1, 20)
     receiver.abandon(1)
     receiver.row(1, 21)
     receiver.barrier(1, 1, UNALIGNED)
-    receiver.slot.sinks["write"].room = ROWS_MAX
+    receiver.slot.sinks["write"].free = ROWS_MAX
     assert receiver.acknowledged(1) is None
     assert (sorted(receiver.seen), receiver.rig.files) == ([10, 20, 21], {})
 
 
 def test_C39_of_two_recordings_the_other_one_loses_nothing() -> None:
     receiver = Receiver(unaligned=True)
-    receiver.slot.sinks["write"].room = 0
+    receiver.slot.sinks["write"].free = 0
     receiver.barrier(0, 1, UNALIGNED)
     receiver.barrier(0, 2, UNALIGNED)
     receiver.row(1, 20)

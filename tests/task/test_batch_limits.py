@@ -11,10 +11,10 @@ from tests.task.small_rigs import barrier, batch, receiver, totals, turn
 from tests.task.test_unaligned_steps import inflight, overtaking, uploaded
 from tests.task.test_unaligned_steps import receiver as unaligned_receiver
 from tidegate.coordinator.types import StateKind
+from tidegate.operators.runtime import BatchTooLarge, Out
 from tidegate.plan.growth import BatchLimits
 from tidegate.task.channels import InputChannel
 from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Batch
-from tidegate.task.ports import BatchTooLarge
 
 ROWS = [(1, 10), (2, 20), (1, 30), (2, 40), (1, 50)]
 
@@ -69,11 +69,11 @@ class TooMuch:
         self.asked: list[int] = []
         plain = FakeTotals.process
 
-        def process(operator: FakeTotals, frame: pl.DataFrame) -> pl.DataFrame | None:
-            self.asked.append(frame.height)
-            if frame.height > rows_max:
+        def process(operator: FakeTotals, port: int, batch: pl.DataFrame, out: Out) -> None:
+            self.asked.append(batch.height)
+            if batch.height > rows_max:
                 raise BatchTooLarge("too much")
-            return plain(operator, frame)
+            plain(operator, port, batch, out)
 
         monkeypatch.setattr(FakeTotals, "process", process)
 
@@ -97,16 +97,16 @@ def test_X15_the_rest_of_a_batch_is_in_flight_for_an_unaligned_barrier(monkeypat
     rig = unaligned_receiver()
     slot = rig.slots[0]
     TooMuch(rig, 2, monkeypatch)
-    slot.sinks["write"].room = ROWS_MAX
+    slot.sinks["write"].free = ROWS_MAX
     slot.inputs[0, 0].push(batch(*ROWS))
     turn(rig, 1)
     assert totals(rig).seen == ROWS[:2]
-    slot.sinks["write"].room = 0
+    slot.sinks["write"].free = 0
     for sender in (0, 1):
         slot.inputs[sender, 0].push(overtaking(1))
     turn(rig, 1)
     uploaded(rig)
     assert inflight(rig, 1)[StateKind.INPUT] == [number for _, number in ROWS[2:]]
-    slot.sinks["write"].room = ROWS_MAX
+    slot.sinks["write"].free = ROWS_MAX
     turn(rig, 8)
     assert totals(rig).seen == ROWS

@@ -82,7 +82,7 @@ class Attempt:
             if randomness.random() < 0.1:
                 slot = randomness.choice(self.rig.slots)
                 for sink in slot.sinks.values():
-                    sink.room = randomness.choice([0, 0, 0, 1, 2, ROWS_MAX])
+                    sink.free = randomness.choice([0, 0, 0, 1, 2, ROWS_MAX])
             if randomness.random() < 0.2:
                 self.rig.clock.ms += randomness.randint(1, 40)
 
@@ -110,7 +110,7 @@ class Attempt:
     def open_sinks(self) -> None:
         for slot in self.rig.slots:
             for sink in slot.sinks.values():
-                sink.room = ROWS_MAX
+                sink.free = ROWS_MAX
 
 
 def run(make_plan: MakePlan, seed: int, credit: int, tamper: Callable[[Start], None] = lambda start: None) -> Story:

@@ -35,7 +35,7 @@ def overtaking(checkpoint: int, after_ms: int = UNALIGNED) -> Barrier:
 def receiver() -> Rig:
     """Tests push what they like into the two input channels of slot 0's `total` subtask, whose sink takes nothing."""
     rig = Rig(shuffle_plan(2), unaligned=True)
-    rig.slots[0].sinks["write"].room = 0
+    rig.slots[0].sinks["write"].free = 0
     return rig
 
 
@@ -70,7 +70,7 @@ def test_B43_B45_B47_a_barrier_is_passed_on_at_once_and_the_rows_ahead_of_it_are
     uploaded(rig)
     assert inflight(rig, 1) == {StateKind.INPUT: [1, 2, 4]}
     assert not rig.rows_in_state(1)
-    slot.sinks["write"].room = ROWS_MAX
+    slot.sinks["write"].free = ROWS_MAX
     rig.settle()
     assert sorted(n for _, n in totals(rig).seen) == [1, 2, 3, 4, 5]
 
@@ -79,7 +79,7 @@ def test_B45_what_a_nearly_full_sink_has_no_room_for_stays_where_the_barrier_ove
     rig = receiver()
     slot = rig.slots[0]
     slot.inputs[0, 0].push(batch((1, 1), (1, 2), (1, 3), (1, 4), (1, 5)))
-    slot.sinks["write"].room = 2
+    slot.sinks["write"].free = 2
     slot.loop.turn()
     slot.inputs[0, 0].push(overtaking(1))
     slot.inputs[1, 0].push(overtaking(1))
@@ -132,7 +132,7 @@ def test_B49_an_alignment_that_takes_too_long_becomes_a_recording() -> None:
     slot.inputs[1, 0].push(overtaking(1))
     uploaded(rig)
     assert inflight(rig, 1) == {StateKind.INPUT: [1]}
-    slot.sinks["write"].room = ROWS_MAX
+    slot.sinks["write"].free = ROWS_MAX
     rig.settle()
     assert sorted(n for _, n in totals(rig).seen) == [1, 2]
 

@@ -333,6 +333,6 @@ def test_F25_a_snapshot_is_a_job_whose_synchronous_part_is_done() -> None:
 def test_tiny_batches_cannot_fill_a_local_channel_without_bound() -> None:
     rig = Rig(parallel_plan(1), batches=lambda name, slot: [[(1, n)] for n in range(5000)])
     slot = rig.slots[0]
-    slot.sinks["write"].room = 0
+    slot.sinks["write"].free = 0
     rig.settle()
     assert 1000 < len(slot.inputs[0, 0]) < 2100

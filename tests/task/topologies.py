@@ -11,17 +11,12 @@ from tidegate.ids import (
     OperatorName,
     VertexId,
 )
-from tidegate.plan.graph import (
-    AggregateOperator,
-    Columns,
-    Edge,
-    FilterOperator,
-    Node,
-    Plan,
-    SinkOperator,
-    SourceOperator,
-    Vertex,
-)
+from tidegate.operators.kinds.aggregate import AggregateOperator
+from tidegate.operators.kinds.filter import FilterOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.spec import Columns, Operator
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
 
 KEYED: Columns = (("k", BIGINT), ("n", BIGINT))
 MAX_PARALLELISM = 128
@@ -39,15 +34,19 @@ def source_node(name: str, **ways: tuple[int, ...]) -> Node:
         bad_records=BadRecordPolicy.FAIL,
         kafka={},
     )
-    return Node(spec, **ways)
+    return _node(spec, **ways)
+
+
+def _node(operator: Operator, children: tuple[int, ...] = (), edges: tuple[int, ...] = ()) -> Node:
+    return Node(operator, children, edges)
 
 
 def filter_node(name: str, bad_records: BadRecordPolicy = BadRecordPolicy.FAIL, **ways: tuple[int, ...]) -> Node:
-    return Node(FilterOperator(OperatorName(name), Literal(True, BOOLEAN), KEYED, bad_records), **ways)
+    return _node(FilterOperator(OperatorName(name), Literal(True, BOOLEAN), KEYED, bad_records), **ways)
 
 
 def totals_node(name: str, **ways: tuple[int, ...]) -> Node:
-    return Node(AggregateOperator(OperatorName(name), ("k",), (), "each", KEYED, BadRecordPolicy.FAIL), **ways)
+    return _node(AggregateOperator(OperatorName(name), ("k",), (), "each", KEYED, BadRecordPolicy.FAIL), **ways)
 
 
 def sink_node(name: str) -> Node:

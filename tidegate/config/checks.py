@@ -12,8 +12,10 @@ from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
-from tidegate.config.values import Path, Value
+from tidegate.config.values import Value
 from tidegate.datatypes import DataType
+from tidegate.operators.registry import step_kinds
+from tidegate.settings.base import Path
 from tidegate.settings.columns import derive_type
 from tidegate.settings.secrets import Text
 from tidegate.settings.suggest import derive_suggestion
@@ -169,20 +171,27 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
 
 
 def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
-    given = [word for word in ("where", "select", "aggregate") if getattr(step, word) is not None]
+    kinds = step_kinds()
+    given = [kind for kind in kinds if kind.word and getattr(step, kind.word) is not None]
+    words = [kind.word for kind in given]
     if len(given) > 1:
-        message = f"a step does one thing, this one has `{'` and `'.join(given)}`"
-        yield PathProblem((*path, given[1]), message, "make it two steps", at_key=True)
-    if not given and len(step.from_) == 1 and step.key is None:
-        yield PathProblem(
-            path,
-            "does nothing",
-            "add `where`, `select` or `key` with `aggregate`; a union lists several in `from`",
-            at_key=True,
-        )
-    if step.aggregate is not None and step.key is None:
-        yield PathProblem(path, "`key` is missing", "add it: the column or columns to group by", at_key=True)
-    if step.key is not None and step.aggregate is None:
-        yield PathProblem((*path, "key"), "`key` without `aggregate`", "add `aggregate`, or remove `key`", at_key=True)
-    if step.emit != "each" and step.aggregate is None:
-        yield PathProblem((*path, "emit"), "`emit` without `aggregate`", "remove `emit`", at_key=True)
+        message = f"a step does one thing, this one has `{'` and `'.join(words)}`"
+        yield PathProblem((*path, words[1]), message, "make it two steps", at_key=True)
+    for kind in given:
+        for key, remedy in kind.needs.items():
+            if getattr(step, key) is None:
+                yield PathProblem(path, f"`{key}` is missing", remedy, at_key=True)
+    orphans = [key for key in _keys_given(step) if not any(key in kind.keys for kind in given)]
+    for key in orphans:
+        owners = " or ".join(f"`{kind.word}`" for kind in kinds if key in kind.keys)
+        yield PathProblem((*path, key), f"`{key}` without {owners}", f"add {owners}, or remove `{key}`", at_key=True)
+    if not given and not orphans and len(step.from_) == 1:
+        choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
+        remedy = f"add one of {choices}; a union lists several in `from`"
+        yield PathProblem(path, "does nothing", remedy, at_key=True)
+
+
+def _keys_given(step: StepSettings) -> list[str]:
+    """The keys of kinds that a step has besides their words."""
+    keys = dict.fromkeys(key for kind in step_kinds() for key in kind.keys)
+    return [key for key in keys if getattr(step, key) != type(step).model_fields[key].default]

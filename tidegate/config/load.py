@@ -23,7 +23,8 @@ from tidegate.config.errors import ConfigErrors, PathProblem, Problem
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.translate import derive_settings
-from tidegate.config.values import Path, Place, Reader, Value, derive_place_inside
+from tidegate.config.values import Place, Reader, Value, derive_place_inside
+from tidegate.settings.base import Path
 from tidegate.settings.secrets import Redactor
 
 

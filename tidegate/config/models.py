@@ -5,21 +5,21 @@ Attributes carry their unit last (`interval_ms`); the file's own word is the ali
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr, create_model
 
+from tidegate.operators.registry import step_kinds
+from tidegate.settings.base import Settings
 from tidegate.settings.fields import (
     Column,
     ColumnType,
     Directories,
     Directory,
-    ExpressionText,
     File,
     GiveUp,
     GiveUpAfter,
     Host,
-    Keys,
     Names,
     PipelineName,
     Properties,
@@ -36,13 +36,6 @@ from tidegate.settings.fields import (
 )
 
 _USE_JSON = "use json or raw"
-
-
-class Settings(BaseModel):
-    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
-    LATER: ClassVar[dict[str, str]] = {}
 
 
 class CheckpointSettings(Settings):
@@ -225,8 +218,8 @@ class SourceSettings(Settings):
         return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
 
 
-class StepSettings(Settings):
-    """One step: exactly one of `where`, `select`, `aggregate`; with none and several inputs it is a union."""
+class BaseStepSettings(Settings):
+    """What every step has, whatever its kind."""
 
     LATER: ClassVar[dict[str, str]] = {
         "window": "without it aggregates are running totals",
@@ -248,23 +241,22 @@ class StepSettings(Settings):
     from_: Annotated[
         Names, Field(alias="from", description="Source or step to read; a list reads all of them (same columns).")
     ]
-    where: Annotated[
-        ExpressionText | None, Field(description="Keeps the records for which this Spark SQL expression is true.")
-    ] = None
-    select: Annotated[
-        dict[Column, ExpressionText] | None,
-        Field(min_length=1, description="New columns by Spark SQL expressions; all others are dropped."),
-    ] = None
-    key: Annotated[Keys | None, Field(description="Column or columns to group by; needs `aggregate`.")] = None
-    aggregate: Annotated[
-        dict[Column, ExpressionText] | None,
-        Field(min_length=1, description="Running totals per key: count, sum, min, max, avg, first, last."),
-    ] = None
-    emit: Annotated[
-        str,
-        choice("each", "latest"),
-        Field(description="`each`: a total per input record; `latest`: the last one per key and batch."),
-    ] = "each"
+
+
+if TYPE_CHECKING:
+    StepSettings = BaseStepSettings
+else:
+    StepSettings = create_model(
+        "StepSettings",
+        __base__=(
+            *(kind.settings for kind in reversed(step_kinds()) if kind.settings is not Settings),
+            BaseStepSettings,
+        ),
+        __doc__="One step: exactly one of "
+        + ", ".join(f"`{kind.word}`" for kind in step_kinds() if kind.word)
+        + "; with none and several inputs it is a union.",
+    )
+    """A step with the keys of every kind of operator that there is: each kind reads its own."""
 
 
 class SinkSettings(Settings):

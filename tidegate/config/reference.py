@@ -18,13 +18,13 @@ from tidegate.config.models import (
     RestartSettings,
     RuntimeSettings,
     SavepointSettings,
-    Settings,
     SinkSettings,
     SourceSettings,
     StateSettings,
     StepSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
+from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.units import render_duration
 

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tidegate.config.errors import PathProblem
-from tidegate.config.models import PipelineSettings, Settings, model_at
-from tidegate.config.values import Path, Value
+from tidegate.config.models import PipelineSettings, model_at
+from tidegate.config.values import Value
+from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import CONFIG, describe_value
 from tidegate.settings.suggest import derive_suggestion
 

@@ -22,9 +22,7 @@ from tidegate.config.document import (
     TextProblem,
 )
 from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
-
-Path = tuple[str | int, ...]
-"""Keys and list indices from the root of the file."""
+from tidegate.settings.base import Path
 
 Value = bool | int | float | str | SecretStr | list["Value"] | dict[str, "Value"] | None
 

@@ -13,7 +13,7 @@ import msgspec
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
-from tidegate.plan.meaning import Meaning
+from tidegate.operators.meaning import Meaning
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name

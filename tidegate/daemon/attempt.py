@@ -42,7 +42,8 @@ from tidegate.daemon.spark import (
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
-from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.messages import (

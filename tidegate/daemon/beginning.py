@@ -15,7 +15,8 @@ from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.decisions import Services
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
 

@@ -15,24 +15,12 @@ from tidegate.daemon.nodes import SinkNode, SourceNode
 from tidegate.daemon.uploads import Uploads
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
-from tidegate.operators.aggregate import AggregateRuntime
-from tidegate.operators.base import OperatorRuntime
-from tidegate.operators.filter import FilterRuntime
-from tidegate.operators.select import SelectRuntime
-from tidegate.operators.union import UnionRuntime
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range
-from tidegate.plan.graph import (
-    AggregateOperator,
-    Edge,
-    FilterOperator,
-    Node,
-    SelectOperator,
-    SinkOperator,
-    SourceOperator,
-    UnionOperator,
-    Vertex,
-)
-from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.plan.graph import Edge, Node, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.kafka import KafkaSink
@@ -49,7 +37,7 @@ from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import Operator, OperatorState, Sink
+from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.report import SlotReport
 from tidegate.task.vertex import VertexTask
 
@@ -219,7 +207,7 @@ class Deployment:
 
     def _build_task(self, vertex: Vertex) -> VertexTask:
         plan = self._deploy.plan
-        operators: dict[int, Operator] = {}
+        operators: dict[int, OperatorRuntime] = {}
         sinks: dict[int, Sink] = {}
         source: SourceNode | None = None
         limits = derive_batch_limits(vertex)
@@ -248,9 +236,10 @@ class Deployment:
             source=source,
             operators=operators,
             sinks=sinks,
-            outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+            outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges},
             replay=self._replay(vertex),
             limits=limits,
+            ports={edge.index: edge.port for edge in plan.inputs_of(vertex.id)},
         )
 
     def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
@@ -290,17 +279,19 @@ class Deployment:
     def _build_operator(self, node: Node) -> OperatorRuntime:
         """The operator with its part of the restored state: the key groups of this subtask."""
         deploy = self._deploy
-        operator = _make_operator(node.operator, deploy.plan.max_parallelism, self._open_state)
+        if not isinstance(node.operator, StepOperator):
+            raise TypeError(f"{node.operator.kind} {node.operator.name} is no operator of a slot's chain")
+        operator = node.operator.open(Slot(deploy.plan.max_parallelism, self._open_state))
         handles = [
             handle
             for handle in deploy.states
             if handle.operator == node.operator.name and handle.kind is StateKind.OPERATOR
         ]
-        state = operator.state
-        if state is None:
+        if not operator.states:
             if handles:
                 raise ValueError(f"state files were given to {node.operator.name}, an operator without state")
             return operator
+        (state,) = operator.states.values()
         self._states[node.operator.name] = state
         if handles:
             refuse_broken_chains(handles)
@@ -324,19 +315,6 @@ class Deployment:
 
     def _read_state(self, handle: StateHandle) -> bytes:
         return unseal(handle.path, read_state(self._storage, handle))
-
-
-def _make_operator(spec: PlanOperator, max_parallelism: int, open_state: OpenState) -> OperatorRuntime:
-    match spec:
-        case FilterOperator():
-            return FilterRuntime(spec)
-        case SelectOperator():
-            return SelectRuntime(spec)
-        case AggregateOperator():
-            return AggregateRuntime(spec, max_parallelism, open_state)
-        case UnionOperator():
-            return UnionRuntime(spec)
-    raise TypeError(f"{type(spec).__name__} is no operator of a slot's chain")
 
 
 def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:

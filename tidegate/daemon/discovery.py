@@ -23,7 +23,8 @@ from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.decisions import Services
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex
-from tidegate.plan.graph import Plan, SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.task.messages import AddPartitions
 
 logger = logging.getLogger(__name__)

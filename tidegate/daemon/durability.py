@@ -13,9 +13,11 @@ import msgspec
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.values import Path
 from tidegate.daemon.survey import MIN_IN_SYNC, UNCLEAN, Cluster, SeenTopic
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.settings.base import Path
 from tidegate.sinks.facts import TRANSACTION_LOG
 
 NAMES_MAX: Final = 5

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.daemon.decisions import Services
-from tidegate.plan.graph import Plan, SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.plan.graph import Plan
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
 from tidegate.sinks.facts import OpenTransaction
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict, tell_left, tell_mended

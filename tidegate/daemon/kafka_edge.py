@@ -21,7 +21,7 @@ from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.errors import BrokerUnavailable
 from tidegate.sinks.facts import TopicFacts

@@ -11,7 +11,9 @@ from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_failures
 from tidegate.formats.records import RecordEncoder
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition, TransactionalId
-from tidegate.plan.graph import SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import Out, Runtime
 from tidegate.task.ports import Prepared
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ BadRecord = Callable[[OperatorName, BadRecordPolicy, str, RecordFailure], None]
 """(operator, policy, where, failure)."""
 
 
-class SourceNode:
+class SourceNode(Runtime):
     """A Kafka source: frames for the loop, unreadable records to the policy."""
 
     def __init__(self, operator: SourceOperator, source: KafkaSource, bad_record: BadRecord) -> None:
@@ -34,17 +36,22 @@ class SourceNode:
         self._source = source
         self._bad_record = bad_record
 
-    def poll(self, rows_max: int) -> pl.DataFrame | None:
-        """See ports.Source. Raises when a record is unreadable and the policy is to fail."""
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # the contract's signature
+        """Nothing arrives at a source."""
+        raise TypeError(f"source {self.operator.name} has no input")
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """See OperatorRuntime. Raises when a record is unreadable and the policy is to fail."""
         batch = self._source.poll(rows_max)
         if batch is None:
-            return None
+            return False
         self.records += batch.records
         self.bytes += batch.size_bytes
         for bad in batch.failures:
             where = f"source {self.operator.name}: {bad.partition} offset {bad.offset}"
             self._bad_record(self.operator.name, self.operator.bad_records, where, bad.failure)
-        return batch.frame
+        out.emit(batch.frame)
+        return True
 
     def wait_ready(self, seconds: float) -> None:
         """Until the positions are known: a barrier may come at once."""
@@ -68,7 +75,7 @@ class SourceNode:
         self._source.close()
 
 
-class SinkNode:
+class SinkNode(Runtime):
     """A Kafka sink: encodes frames, counts them."""
 
     def __init__(self, operator: SinkOperator, sink: KafkaSink) -> None:
@@ -83,17 +90,17 @@ class SinkNode:
         """See ports.Sink."""
         return self._sink.room
 
-    def write(self, frame: pl.DataFrame) -> Sequence[RecordFailure]:
-        """See ports.Sink."""
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime. Rows that Kafka cannot store are left out."""
         limits = self._sink.record_limits
-        parts, raising = evaluate_rows(frame.height, lambda start, end: self._encoder.encode(frame[start:end], limits))
+        parts, raising = evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
         for _, encoded in parts:
             self.records += len(encoded.records)
             self.bytes += encoded.size_bytes
             self._sink.write(encoded)
-        return gather_failures(
-            starmap(internal_failure, raising), ((start, encoded.failures) for start, encoded in parts)
-        )
+        found = ((start, encoded.failures) for start, encoded in parts)
+        if failures := gather_failures(starmap(internal_failure, raising), found):
+            out.fail(batch, failures)
 
     def turn(self) -> bool:
         """See ports.Sink."""

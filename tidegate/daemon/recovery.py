@@ -28,7 +28,9 @@ from tidegate.daemon.owning import Ownership
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex, SubtaskId
-from tidegate.plan.graph import AggregateOperator, Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.storage.base import StorageError
 from tidegate.task.inflight import derive_shapes
@@ -175,7 +177,7 @@ async def read_facts(plan: Plan, services: Stores) -> RestoreFacts:
         fingerprint=fingerprint,
         meanings=derive_meanings(plan),
     )
-    stateful = frozenset(operator.name for operator in plan.operators(AggregateOperator))
+    stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source.name: {topic: topics[topic].partitions for topic in source.topics} for source in sources}
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
     return RestoreFacts(identity, partitions, stateful, edges)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.values import Path
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.daemon.choosing import StartOptions
@@ -24,7 +23,10 @@ from tidegate.daemon.survey_problems import derive_problems
 from tidegate.daemon.unfit_state import refuse_unfit_state
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 from tidegate.sinks.client_properties import derive_login
 from tidegate.sinks.connecting import STEP_S, connect

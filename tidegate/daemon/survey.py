@@ -12,7 +12,9 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.settings.units import render_duration
 from tidegate.sinks.connecting import connect
 from tidegate.sinks.errors import BrokerUnavailable, SinkRefused

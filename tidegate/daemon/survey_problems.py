@@ -9,12 +9,14 @@ import msgspec
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.values import Path
 from tidegate.daemon.durability import derive_durability_problems
 from tidegate.daemon.start_problems import StartProblem
 from tidegate.daemon.survey import MAX_TIMEOUT, Cluster, SeenTopic
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.settings.base import Path
 from tidegate.settings.units import render_duration
 
 _USER: Final = "the user of `kafka:`"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
-from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
-from tidegate.plan.graph import AggregateOperator, Plan
+from tidegate.plan.graph import Plan
 from tidegate.state.snapshot import read_header, refuse_other_shape
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 from tidegate.storage.checksum import unseal
@@ -28,10 +27,10 @@ def refuse_unfit_state(storage: Storage, plan: Plan, checkpoint: CompletedCheckp
         if handle.kind is not StateKind.OPERATOR:
             refuse_other_edges(handle.path, data, edges)
             continue
-        for operator in plan.operators(AggregateOperator):
-            if operator.name == handle.operator:
-                shape = derive_state_shape(operator, plan.max_parallelism)
-                refuse_other_shape(read_header(data)[0], operator.name, STATE_NAME, shape)
+        for node in plan.nodes:
+            if node.operator.name == handle.operator:
+                for name, shape in node.operator.states(plan.max_parallelism).items():
+                    refuse_other_shape(read_header(data)[0], node.operator.name, name, shape)
 
 
 def _samples(handles: Iterable[StateHandle]) -> list[StateHandle]:

@@ -1,1 +1,1 @@
-"""Filter, select, aggregate, union and the compiled expressions they use."""
+"""What runs between sources and sinks: the contract of an operator, and a module for each kind."""

@@ -12,8 +12,10 @@ import msgspec
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.chain import derive_vertices
-from tidegate.plan.graph import Plan, SinkOperator, SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_pruned, derive_reachable
 from tidegate.plan.scope import Scope, derive_scope
@@ -102,7 +104,7 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
     """Totals without a record key are spread over partitions, where nobody can tell which is the newest."""
     totals: set[str] = set()
     for name, node in reachable.items():
-        if node.keys or not totals.isdisjoint(node.inputs):
+        if any(one.keys or one.upstream in totals for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"
     return [

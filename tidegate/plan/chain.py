@@ -1,70 +1,62 @@
 """Where the graph is cut: operators that can call each other directly become one vertex.
 
-A vertex begins at a source, behind an exchange by key, and at a union of several inputs; fan-out stays inside the
-vertex as a tree, so that every operator of a vertex sees a record in one step.
+A vertex begins at a source, after an exchange by key, and where several inputs meet; fan-out stays inside the vertex as
+a tree, so that every operator of a vertex sees a record in one step.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.graph import Columns, Edge, Node, UnionOperator, Vertex
-from tidegate.plan.logical import LogicalGraph, LogicalNode, consumers_of
-from tidegate.plan.prune import reads_of
+from tidegate.plan.graph import Edge, Node, Vertex, Way
+from tidegate.plan.logical import LogicalGraph, derive_crossing
+
+Leaving = dict[tuple[OperatorName, str], list[int]]
+"""Edges by the output that they leave from."""
 
 
 def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge, ...]]:
     """Vertices in topological order and the edges between them, by index."""
-    consumers = consumers_of(graph)
     head_of: dict[OperatorName, OperatorName] = {}
     for name, node in graph.items():
-        head_of[name] = name if starts_vertex(node) else head_of[node.inputs[0]]
+        head_of[name] = name if node.starts_vertex else head_of[node.inputs[0].upstream]
     edges: list[Edge] = []
-    leaving: dict[OperatorName, list[int]] = {name: [] for name in graph}
+    leaving: Leaving = defaultdict(list)
     for name, node in graph.items():
-        if not starts_vertex(node):
+        if not node.starts_vertex:
             continue
-        for upstream in node.inputs:
-            leaving[upstream].append(len(edges))
-            ends = (VertexId(head_of[upstream]), VertexId(name))
-            edges.append(Edge(len(edges), *ends, node.keys, _crossing(graph[upstream], node)))
-    vertices = tuple(
-        Vertex(VertexId(head), _nodes(head, graph, consumers, leaving))
-        for head, node in graph.items()
-        if starts_vertex(node)
-    )
-    return vertices, tuple(edges)
+        for one in node.inputs:
+            leaving[one.upstream, one.output].append(len(edges))
+            ends = (VertexId(head_of[one.upstream]), VertexId(name))
+            edges.append(Edge(len(edges), *ends, one.keys, derive_crossing(graph, one, node.operator), one.port))
+    heads = [name for name, node in graph.items() if node.starts_vertex]
+    return tuple(Vertex(VertexId(head), _nodes(head, graph, leaving)) for head in heads), tuple(edges)
 
 
-def starts_vertex(node: LogicalNode) -> bool:
-    """Whether an operator is the head of a vertex."""
-    return not node.inputs or bool(node.keys) or (isinstance(node.operator, UnionOperator) and len(node.inputs) > 1)
-
-
-def _nodes(
-    head: OperatorName,
-    graph: LogicalGraph,
-    consumers: dict[OperatorName, list[OperatorName]],
-    leaving: dict[OperatorName, list[int]],
-) -> tuple[Node, ...]:
+def _nodes(head: OperatorName, graph: LogicalGraph, leaving: Leaving) -> tuple[Node, ...]:
     """The tree below a head, depth first: a child's index is greater than its parent's."""
+    below: defaultdict[OperatorName, list[tuple[str, OperatorName]]] = defaultdict(list)
+    for name, node in graph.items():
+        if not node.starts_vertex:
+            below[node.inputs[0].upstream].append((node.inputs[0].output, name))
     order: list[OperatorName] = []
     waiting = [head]
-    below: dict[OperatorName, list[OperatorName]] = {}
     while waiting:
         name = waiting.pop()
         order.append(name)
-        below[name] = [child for child in consumers[name] if not starts_vertex(graph[child])]
-        waiting += reversed(below[name])
+        waiting += [child for _, child in reversed(below[name])]
     index = {name: place for place, name in enumerate(order)}
-    return tuple(
-        Node(graph[name].operator, tuple(index[child] for child in below[name]), tuple(leaving[name])) for name in order
-    )
 
+    def way(name: OperatorName, output: str) -> Way:
+        children = tuple(index[child] for of, child in below[name] if of == output)
+        return Way(children, tuple(leaving.get((name, output), ())))
 
-def _crossing(upstream: LogicalNode, downstream: LogicalNode) -> Columns:
-    """What goes over an edge: what the reader needs; a union's inputs all in the order of its output."""
-    if isinstance(downstream.operator, UnionOperator):
-        return downstream.operator.output
-    wanted = reads_of(downstream.operator)
-    output: Columns = getattr(upstream.operator, "output", ())
-    return tuple(column for column in output if column[0] in wanted)
+    nodes = []
+    for name in order:
+        operator, main = graph[name].operator, way(name, "")
+        sides = {side: way(name, side) for side in operator.side_outputs()}
+        nodes.append(
+            Node(operator, main.children, main.edges, {side: one for side, one in sides.items() if one != Way()})
+        )
+    return tuple(nodes)

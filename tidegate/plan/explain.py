@@ -8,23 +8,11 @@ from typing import Any
 from pydantic import SecretStr
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.models import PipelineSettings, Settings
-from tidegate.config.values import Path
+from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import text_of
-from tidegate.plan.graph import (
-    AggregateOperator,
-    Columns,
-    Edge,
-    FilterOperator,
-    Node,
-    Operator,
-    Plan,
-    SelectOperator,
-    SinkOperator,
-    SourceOperator,
-    Vertex,
-)
+from tidegate.operators.spec import Operator, texts_of
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
+from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import GiveUp, Unaligned
 from tidegate.settings.secrets import REDACTED
 from tidegate.settings.units import render_duration
@@ -53,71 +41,27 @@ def _vertex(vertex: Vertex, plan: Plan) -> Explanation:
     return {
         "name": vertex.id,
         "subtasks": [f"{vertex.id}[{index}]" for index in range(plan.parallelism)],
-        "operators": [_node(node) for node in vertex.nodes],
+        "operators": [_node(node, plan.max_parallelism) for node in vertex.nodes],
     }
 
 
-def _node(node: Node) -> Explanation:
+def _node(node: Node, max_parallelism: int) -> Explanation:
     operator = node.operator
     return {
         "name": operator.name,
-        "kind": type(operator).__name__.removesuffix("Operator").lower(),
-        **_details(operator),
-        "state": _state(operator),
-        "children": list(node.children),
-        "exchanges": list(node.edges),
+        "kind": operator.kind,
+        **operator.explains(),
+        "state": _state(operator, max_parallelism),
+        "children": list(node.all_children),
+        "exchanges": list(node.all_edges),
+        "text": operator.describes(),
     }
 
 
-def _details(operator: Operator) -> Explanation:
-    """What an operator does; its Kafka properties are left out, they may hold secrets."""
-    match operator:
-        case SourceOperator():
-            start = (
-                operator.start if isinstance(operator.start, str) else {str(k): v for k, v in operator.start.items()}
-            )
-            return {
-                "topics": list(operator.topics),
-                "format": operator.format,
-                "start": start,
-                "until": operator.until,
-                "bad_records": operator.bad_records,
-                "reads": _columns(operator.output),
-            }
-        case FilterOperator():
-            return {"where": text_of(operator.predicate), "bad_records": operator.bad_records}
-        case SelectOperator():
-            texts = {name: text_of(expression) for name, expression in operator.columns}
-            return {"select": texts, "output": _columns(operator.output), "bad_records": operator.bad_records}
-        case AggregateOperator():
-            calls = {
-                name: f"{call.function}({'*' if call.argument is None else text_of(call.argument)})"
-                for name, call in operator.aggregates
-            }
-            output = _columns(operator.output)
-            return {"key": list(operator.keys), "aggregate": calls, "emit": operator.emit, "output": output}
-        case SinkOperator():
-            written = {"columns": _columns(operator.columns), "key": operator.key, "timestamp": operator.timestamp}
-            return {
-                "topic": operator.topic,
-                "format": operator.format,
-                **written,
-                "bad_records": operator.bad_records,
-            }
-    return {"output": _columns(operator.output)}
-
-
-def _columns(columns: Columns) -> dict[str, str]:
-    return {name: str(kind) for name, kind in columns}
-
-
-def _state(operator: Operator) -> str:
-    match operator:
-        case SourceOperator():
-            return "positions"
-        case AggregateOperator():
-            return "keyed"
-    return "none"
+def _state(operator: Operator, max_parallelism: int) -> str:
+    if operator.origins():
+        return "positions"
+    return "keyed" if operator.states(max_parallelism) else "none"
 
 
 def _edge(edge: Edge, plan: Plan) -> Explanation:
@@ -126,7 +70,7 @@ def _edge(edge: Edge, plan: Plan) -> Explanation:
         "from": edge.upstream,
         "to": edge.downstream,
         "by": list(edge.keys) or "same slot",
-        "columns": _columns(edge.columns),
+        "columns": texts_of(edge.columns),
         "channels": plan.parallelism**2 if edge.keys else plan.parallelism,
     }
 
@@ -212,29 +156,9 @@ def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
         here, margin = waiting.pop()
         operator = operators[here]
         lines.append(f"{margin}{operator['kind']} {operator['name']}")
-        lines += [f"{margin}    {line}" for line in _detail_lines(operator)]
+        lines += [f"{margin}    {line}" for line in operator["text"]]
         waiting += [(child, margin + "  ") for child in reversed(operator["children"])]
     return lines
-
-
-def _detail_lines(operator: Explanation) -> Iterator[str]:
-    if "topics" in operator:
-        topics = ", ".join(operator["topics"])
-        yield f"topics {topics}; {operator['format']}; from {operator['start']} until {operator['until']}"
-        yield f"reads {_list_text(operator['reads'])}; bad records: {operator['bad_records']}"
-    if "where" in operator:
-        yield f"where {operator['where']}"
-    for name, text in operator.get("select", {}).items():
-        yield f"{name} = {text}"
-    for name, text in operator.get("aggregate", {}).items():
-        yield f"{name} = {text}"
-    if "aggregate" in operator:
-        yield f"keyed state by {', '.join(operator['key'])}; emit {operator['emit']}"
-    if "topic" in operator:
-        key = f"; key {operator['key']}" if operator["key"] else ""
-        timestamp = f"; timestamp {operator['timestamp']}" if operator["timestamp"] else ""
-        yield f"topic {operator['topic']}; {operator['format']}{key}{timestamp}"
-        yield f"writes {_list_text(operator['columns'])}"
 
 
 def _list_text(columns: Mapping[str, str]) -> str:

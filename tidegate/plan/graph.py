@@ -7,96 +7,47 @@ with several input channels aligns barriers (F21); everything inside a vertex is
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from tidegate.datatypes import DataType
-from tidegate.expressions.expression import AggregateCall, Expression
-from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName, VertexId
-
-Columns = tuple[tuple[str, DataType], ...]
+from tidegate.ids import VertexId
+from tidegate.operators.registry import operator_union
+from tidegate.operators.spec import Columns
 
 T = TypeVar("T")
 
-
-class SourceOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="source"):
-    """Reads Kafka partitions, decodes `schema`, emits `output` (only the columns that anything downstream reads).
-
-    Its rows carry `__partition` and `__offset`: wherever one fails further down, it is reported by them.
-    """
-
-    name: OperatorName
-    topics: tuple[str, ...]
-    format: str  # "json" | "raw"
-    schema: Columns  # as declared
-    output: Columns  # what is decoded and emitted
-    start: str | dict[int, int]  # "earliest" | "latest" | ISO-8601 timestamp | {partition: offset}
-    until: str  # "never" | "latest" | ISO-8601 timestamp
-    bad_records: BadRecordPolicy
-    kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
+if TYPE_CHECKING:
+    from tidegate.operators.spec import Operator as AnyOperator
+else:
+    AnyOperator = operator_union()  # what a plan is decoded as: the kinds that there are, told apart by their tags
 
 
-class UnionOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="union"):
-    """Passes on whatever arrives on any input; the schemas are equal."""
+class Way(msgspec.Struct, frozen=True):
+    """Where the rows of one output go: other nodes of the same vertex, then edges that leave it."""
 
-    name: OperatorName
-    output: Columns
-    bad_records: BadRecordPolicy
-
-
-class FilterOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="filter"):
-    """Keeps the rows for which the predicate is true (NULL drops, as in SQL)."""
-
-    name: OperatorName
-    predicate: Expression
-    output: Columns
-    bad_records: BadRecordPolicy
-
-
-class SelectOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="select"):
-    """Computes new columns from old ones, all at once."""
-
-    name: OperatorName
-    columns: tuple[tuple[str, Expression], ...]
-    output: Columns
-    bad_records: BadRecordPolicy
-
-
-class AggregateOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="aggregate"):
-    """Running totals per key. Inputs of the aggregates are plain columns: `build.py` puts a select in front."""
-
-    name: OperatorName
-    keys: tuple[str, ...]
-    aggregates: tuple[tuple[str, AggregateCall], ...]  # argument is a Column or None
-    emit: str  # "each" | "latest"
-    output: Columns
-    bad_records: BadRecordPolicy
-
-
-class SinkOperator(msgspec.Struct, frozen=True, tag_field="operator", tag="sink"):
-    """Writes Kafka records inside the transaction of the current checkpoint interval."""
-
-    name: OperatorName
-    topic: str
-    format: str  # "json" | "raw"
-    columns: Columns  # what is written, in order (json: the fields of the object)
-    key: str | None  # column whose text is the record key
-    timestamp: str | None  # column that becomes the record timestamp; rows whose value Kafka cannot store are bad
-    bad_records: BadRecordPolicy
-    kafka: dict[str, str]
-
-
-Operator = SourceOperator | UnionOperator | FilterOperator | SelectOperator | AggregateOperator | SinkOperator
+    children: tuple[int, ...] = ()
+    edges: tuple[int, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True):
     """An operator and where its rows go: other nodes of the same vertex, then edges that leave it."""
 
-    operator: Operator
+    operator: AnyOperator
     children: tuple[int, ...] = ()  # indices into Vertex.nodes; always greater than the own index
     edges: tuple[int, ...] = ()  # indices into Plan.edges
+    sides: dict[str, Way] = {}  # of its side outputs that are read
+
+    @property
+    def all_children(self) -> tuple[int, ...]:
+        """Those of side outputs included."""
+        return (*self.children, *(child for way in self.sides.values() for child in way.children))
+
+    @property
+    def all_edges(self) -> tuple[int, ...]:
+        """Those of side outputs included."""
+        return (*self.edges, *(edge for way in self.sides.values() for edge in way.edges))
 
 
 class Vertex(msgspec.Struct, frozen=True):
@@ -114,6 +65,7 @@ class Edge(msgspec.Struct, frozen=True):
     downstream: VertexId
     keys: tuple[str, ...]
     columns: Columns
+    port: int = 0  # which input of the head it feeds
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -133,3 +85,8 @@ class Plan(msgspec.Struct, frozen=True):
     def operators(self, kind: type[T]) -> list[T]:
         """All operators of a kind, in the order of the vertices."""
         return [node.operator for vertex in self.vertices for node in vertex.nodes if isinstance(node.operator, kind)]
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, in the order of the vertices."""
+        return (node for vertex in self.vertices for node in vertex.nodes)

@@ -1,30 +1,40 @@
-"""The graph before it is cut into vertices: one node per operator, with the names of those it reads."""
+"""The graph before it is cut into vertices: one node per operator, with what it reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import Operator
+from tidegate.operators.spec import Columns, Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What an operator reads: an output of another (empty: its main one). With `keys` it is re-partitioned by them."""
+
+    upstream: OperatorName
+    output: str = ""
+    port: int = 0
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalNode:
-    """An operator and its inputs. With `keys` the input is re-partitioned by them."""
+    """An operator and its inputs."""
 
     operator: Operator
-    inputs: tuple[OperatorName, ...] = ()
-    keys: tuple[str, ...] = ()
+    inputs: tuple[Input, ...] = ()
+
+    @property
+    def starts_vertex(self) -> bool:
+        """Whether it is the head of a vertex: a source, behind an exchange, or with several inputs."""
+        return len(self.inputs) != 1 or bool(self.inputs[0].keys)
 
 
 LogicalGraph = dict[OperatorName, LogicalNode]
 """Nodes in topological order."""
 
 
-def consumers_of(graph: LogicalGraph) -> dict[OperatorName, list[OperatorName]]:
-    """Who reads each operator, in topological order."""
-    consumers: dict[OperatorName, list[OperatorName]] = {name: [] for name in graph}
-    for name, node in graph.items():
-        for upstream in node.inputs:
-            consumers[upstream].append(name)
-    return consumers
+def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:
+    """What goes from an operator to one that reads it over an exchange."""
+    return reader.accepts(graph[one.upstream].operator.produces())

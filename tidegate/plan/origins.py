@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.graph import Plan, SourceOperator, Vertex
+from tidegate.plan.graph import Plan, Vertex
 
 
 def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
@@ -13,7 +13,7 @@ def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
     for vertex in plan.vertices:  # topological, so that what an edge brings is known here
         for node, topics in zip(vertex.nodes, _node_topics(vertex, heads.get(vertex.id, set())), strict=True):
             found[node.operator.name] = tuple(sorted(topics))
-            for index in node.edges:
+            for index in node.all_edges:
                 heads.setdefault(plan.edges[index].downstream, set()).update(topics)
     return found
 
@@ -21,9 +21,8 @@ def derive_origins(plan: Plan) -> dict[OperatorName, tuple[str, ...]]:
 def _node_topics(vertex: Vertex, incoming: set[str]) -> list[set[str]]:
     topics: list[set[str]] = [set() for _ in vertex.nodes]
     topics[0] |= incoming
-    for index, node in enumerate(vertex.nodes):  # children come behind their parent
-        if isinstance(node.operator, SourceOperator):
-            topics[index] |= set(node.operator.topics)
-        for child in node.children:
+    for index, node in enumerate(vertex.nodes):  # children come after their parent
+        topics[index].update(node.operator.origins())
+        for child in node.all_children:
             topics[child] |= topics[index]
     return topics

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
-from tidegate.config.values import Path
+from tidegate.settings.base import Path
 from tidegate.settings.suggest import derive_suggestion
 
 

@@ -10,31 +10,25 @@ from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
-from tidegate.config.values import Path
 from tidegate.datatypes import DataType
 from tidegate.expressions.errors import ExpressionError
-from tidegate.expressions.expression import AggregateCall, Column, Expression
+from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import (
-    AggregateOperator,
-    FilterOperator,
-    SelectOperator,
-    SinkOperator,
-    SourceOperator,
-    UnionOperator,
-)
-from tidegate.plan.logical import LogicalGraph, LogicalNode
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.union import UnionOperator
+from tidegate.operators.registry import choose_step_kind, step_kinds
+from tidegate.operators.spec import Operator
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.scope import Declared
+from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 from tidegate.settings.suggest import derive_suggestion
 
 KEY_KINDS = frozenset(["boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"])
 """Types whose equality is exact: the same on every machine, in every format."""
-
-UNWRITABLE = frozenset(["void", "interval"])
-"""Types that exist inside expressions only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +72,17 @@ class Builder:
         step = one.settings
         if not isinstance(step, StepSettings):
             return
-        texts: dict[Path, str] = {("where",): step.where} if step.where is not None else {}
-        texts |= {("select", column): text for column, text in (step.select or {}).items()}
-        texts |= {("aggregate", column): text for column, text in (step.aggregate or {}).items()}
-        for path, text in texts.items():
-            try:
-                check_alone(text, aggregate=path[0] == "aggregate")
-            except ExpressionError as error:
-                self._inside((*one.path, *path), text, error)
+        for kind in step_kinds():
+            texts = [(path, text, False) for path, text in kind.expressions(step).items()]
+            texts += [(path, text, True) for path, text in kind.aggregates(step).items()]
+            for path, text, aggregate in texts:
+                try:
+                    check_alone(text, aggregate=aggregate)
+                except ExpressionError as error:
+                    self._inside((*one.path, *path), text, error)
 
-    def _problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        """Report what is wrong at a path of the file."""
         self.problems.append(self.loaded.problem(path, message, remedy, at_key=at_key))
 
     # -- sources and inputs --------------------------------------------------------------------------------------------
@@ -127,92 +122,25 @@ class Builder:
             elif message := _disagreement(one.inputs[0], first, name, columns):
                 agreed = False
                 remedy = "bring the inputs to the same columns with `select`"
-                self._problem(one.input_path(index), message, remedy)
+                self.problem(one.input_path(index), message, remedy)
         return first if agreed else None
 
-    def _upstream(self, one: Declared, columns: Mapping[str, DataType]) -> OperatorName:
+    def upstream(self, one: Declared, columns: Mapping[str, DataType]) -> OperatorName:
         """The one operator to read: a generated union when there are several inputs."""
         if len(one.inputs) == 1:
             return OperatorName(one.inputs[0])
         name = OperatorName(f"{one.name}.union")
-        inputs = tuple(map(OperatorName, one.inputs))
-        self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items()), self.policies[one.name]), inputs)
+        self.graph[name] = LogicalNode(
+            UnionOperator(name, tuple(columns.items()), self.policies[one.name]), _inputs_of(one)
+        )
         return name
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _step(self, one: Declared, step: StepSettings, columns: dict[str, DataType]) -> None:
-        if step.where is not None:
-            self._filter(one, step.where, columns)
-        elif step.select is not None:
-            self._select(one, step.select, columns)
-        elif step.aggregate is not None:
-            if step.key is not None:
-                self._aggregate(one, step.key, step.aggregate, step.emit, columns)
-        elif len(one.inputs) > 1:
-            name, inputs = OperatorName(one.name), tuple(map(OperatorName, one.inputs))
-            self.graph[name] = LogicalNode(UnionOperator(name, tuple(columns.items()), self.policies[one.name]), inputs)
-            self.schemas[name] = columns
-
-    def _filter(self, one: Declared, text: str, columns: dict[str, DataType]) -> None:
-        path = (*one.path, "where")
-        self.schemas[one.name] = columns
-        predicate = self._expression(path, text, columns)
-        if predicate is None:
-            return
-        if predicate.type.kind != "boolean":
-            self._problem(path, f"is {predicate.type}, not boolean", "compare it with something, for instance `x > 0`")
-            return
-        name = OperatorName(one.name)
-        operator = FilterOperator(name, predicate, tuple(columns.items()), self.policies[one.name])
-        self.graph[name] = LogicalNode(operator, (self._upstream(one, columns),))
-
-    def _select(self, one: Declared, texts: Mapping[str, str], columns: dict[str, DataType]) -> None:
-        made: dict[str, Expression] = {}
-        for column, text in texts.items():
-            path = (*one.path, "select", column)
-            expression = self._expression(path, text, columns)
-            if expression is not None and expression.type.kind in UNWRITABLE:
-                self._problem(path, f"is {expression.type}: no column has that type", "cast it, for instance as string")
-            elif expression is not None:
-                made[column] = expression
-        if len(made) < len(texts):
-            return  # which columns there are is unknown: what reads this step is not looked at
-        self.schemas[one.name] = {column: expression.type for column, expression in made.items()}
-        name = OperatorName(one.name)
-        self.graph[name] = LogicalNode(
-            _projection(name, made, self.policies[one.name]), (self._upstream(one, columns),)
-        )
-
-    def _aggregate(
-        self, one: Declared, keys: tuple[str, ...], texts: Mapping[str, str], emit: str, columns: dict[str, DataType]
-    ) -> None:
-        usable = True
-        for key in keys:
-            usable = self._key(self._list_path((*one.path, "key"), keys, key), key, columns) and usable
-        calls: dict[str, AggregateCall] = {}
-        for column, text in texts.items():
-            path = (*one.path, "aggregate", column)
-            if column in keys:
-                self._problem(path, f"`{column}` is a key already", "give the total another name", at_key=True)
-                continue
-            try:
-                call = calls[column] = parse_aggregate(text, columns)
-            except ExpressionError as error:
-                self._inside(path, text, error)
-            else:
-                if call.argument is not None:
-                    self.expressions.append(PlacedExpression(path, text, call.argument))
-        if not usable or len(calls) < len(texts):
-            return
-        types = {key: columns[key] for key in keys} | {column: call.type for column, call in calls.items()}
-        self.schemas[one.name] = types
-        inputs, plain = _aggregate_inputs(keys, calls, columns)
-        name, upstream, policy = OperatorName(one.name), self._upstream(one, columns), self.policies[one.name]
-        front = OperatorName(f"{one.name}.input")
-        self.graph[front] = LogicalNode(_projection(front, inputs, policy), (upstream,))
-        operator = AggregateOperator(name, keys, tuple(plain.items()), emit, tuple(types.items()), policy)
-        self.graph[name] = LogicalNode(operator, (front,), keys)
+        kind = choose_step_kind(step)
+        if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
+            kind.build(step, _Context(self, one, columns))
 
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
@@ -220,12 +148,12 @@ class Builder:
         key = sink.key
         if key is None and sink.format == "raw" and "key" in columns:
             key = "key"  # as it was read: a copy of a topic keeps its keys, and with them the order per key
-        usable = key is None or self._key((*one.path, "key"), key, columns)
+        usable = key is None or self.key((*one.path, "key"), key, columns)
         if sink.timestamp is not None:
             path = (*one.path, "timestamp")
-            kind = self._column(path, sink.timestamp, columns)
+            kind = self.column(path, sink.timestamp, columns)
             if kind is not None and kind.kind not in ("timestamp", "bigint"):
-                self._problem(path, f"`{sink.timestamp}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
+                self.problem(path, f"`{sink.timestamp}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
         written = tuple(columns.items())
         if sink.format == "raw":
             value = columns.get("value")
@@ -233,7 +161,7 @@ class Builder:
                 message = "a raw sink writes the column `value`, " + (
                     f"which is {value}" if value else "which is not there"
                 )
-                self._problem((*one.path, "format"), message, "select a string or binary column `value`, or use json")
+                self.problem((*one.path, "format"), message, "select a string or binary column `value`, or use json")
                 return
             written = (("value", value),)
         if not usable:
@@ -244,11 +172,12 @@ class Builder:
         operator = SinkOperator(
             name, sink.topic, sink.format, written, key, sink.timestamp, policy, kafka=reveal(properties)
         )
-        self.graph[name] = LogicalNode(operator, (self._upstream(one, columns),))
+        self.graph[name] = LogicalNode(operator, (Input(self.upstream(one, columns)),))
 
     # -- expressions and columns ---------------------------------------------------------------------------------------
 
-    def _expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
+    def expression(self, path: Path, text: str, columns: Mapping[str, DataType]) -> Expression | None:
+        """A typed expression; None when it is none, which is reported."""
         try:
             found = parse_expression(text, columns)
         except ExpressionError as error:
@@ -257,49 +186,79 @@ class Builder:
         self.expressions.append(PlacedExpression(path, text, found))
         return found
 
+    def aggregate(self, path: Path, text: str, columns: Mapping[str, DataType]) -> AggregateCall | None:
+        """A typed aggregate; None when it is none, which is reported."""
+        try:
+            call = parse_aggregate(text, columns)
+        except ExpressionError as error:
+            self._inside(path, text, error)
+            return None
+        if call.argument is not None:
+            self.expressions.append(PlacedExpression(path, text, call.argument))
+        return call
+
     def _inside(self, path: Path, text: str, error: ExpressionError) -> None:
         found = self.loaded.problem_inside(path, text, error.line, error.column, error.problem, error.remedy)
         self.problems.append(found)
 
-    def _column(self, path: Path, name: str, columns: Mapping[str, DataType]) -> DataType | None:
+    def column(self, path: Path, name: str, columns: Mapping[str, DataType]) -> DataType | None:
+        """The type of a column; None when there is none of that name, which is reported."""
         if name not in columns:
-            self._problem(path, f"there is no column `{name}`", derive_suggestion(name, columns))
+            self.problem(path, f"there is no column `{name}`", derive_suggestion(name, columns))
         return columns.get(name)
 
-    def _key(self, path: Path, name: str, columns: Mapping[str, DataType]) -> bool:
-        kind = self._column(path, name, columns)
+    def key(self, path: Path, name: str, columns: Mapping[str, DataType]) -> bool:
+        """Whether rows can be partitioned by a column; if not, that is reported."""
+        kind = self.column(path, name, columns)
         if kind is not None and kind.kind not in KEY_KINDS:
             remedy = "cast it in a `select`, for instance to bigint or string"
-            self._problem(path, f"`{name}` is {kind}, whose values cannot be compared exactly", remedy)
+            self.problem(path, f"`{name}` is {kind}, whose values cannot be compared exactly", remedy)
         return kind is not None and kind.kind in KEY_KINDS
 
-    def _list_path(self, path: Path, names: tuple[str, ...], name: str) -> Path:
-        return (*path, names.index(name))
+
+class _Context:
+    """See StepContext. One step while it is built."""
+
+    def __init__(self, builder: Builder, one: Declared, columns: Mapping[str, DataType]) -> None:
+        self.name = OperatorName(one.name)
+        self.columns = columns
+        self.policy = builder.policies[one.name]
+        self.several = len(one.inputs) > 1
+        self._builder = builder
+        self._one = one
+        self._last: OperatorName | None = None
+
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)
+
+    def expression(self, path: Path, text: str) -> Expression | None:
+        return self._builder.expression((*self._one.path, *path), text, self.columns)
+
+    def aggregate(self, path: Path, text: str) -> AggregateCall | None:
+        return self._builder.aggregate((*self._one.path, *path), text, self.columns)
+
+    def column(self, path: Path, name: str) -> DataType | None:
+        return self._builder.column((*self._one.path, *path), name, self.columns)
+
+    def key(self, path: Path, name: str) -> bool:
+        return self._builder.key((*self._one.path, *path), name, self.columns)
+
+    def gives(self, columns: Mapping[str, DataType]) -> None:
+        self._builder.schemas[self.name] = dict(columns)
+
+    def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
+        if self._last is not None:
+            inputs: tuple[Input, ...] = (Input(self._last, keys=keys),)
+        elif operator.JOINS:
+            inputs = _inputs_of(self._one)
+        else:
+            inputs = (Input(self._builder.upstream(self._one, self.columns), keys=keys),)
+        self._builder.graph[operator.name] = LogicalNode(operator, inputs)
+        self._last = operator.name
 
 
-def _projection(name: OperatorName, columns: Mapping[str, Expression], policy: BadRecordPolicy) -> SelectOperator:
-    output = tuple((column, expression.type) for column, expression in columns.items())
-    return SelectOperator(name, tuple(columns.items()), output, policy)
-
-
-def _aggregate_inputs(
-    keys: tuple[str, ...], calls: Mapping[str, AggregateCall], columns: Mapping[str, DataType]
-) -> tuple[dict[str, Expression], dict[str, AggregateCall]]:
-    """What crosses the exchange, and the aggregates over plain columns of it. Equal arguments are sent once."""
-    inputs: dict[str, Expression] = {key: Column(key, columns[key]) for key in keys}
-    plain: dict[str, AggregateCall] = {}
-    for column, call in calls.items():
-        if call.argument is None:
-            plain[column] = call
-            continue
-        name = next((known for known, one in inputs.items() if one == call.argument), None)
-        if name is None:
-            name = call.argument.name if isinstance(call.argument, Column) else f"{column}.argument"
-            while name in inputs:
-                name += "_"
-            inputs[name] = call.argument
-        plain[column] = AggregateCall(call.function, Column(name, call.argument.type), call.type)
-    return inputs, plain
+def _inputs_of(one: Declared) -> tuple[Input, ...]:
+    return tuple(Input(OperatorName(name)) for name in one.inputs)
 
 
 def _disagreement(first_name: str, first: Mapping[str, DataType], name: str, columns: Mapping[str, DataType]) -> str:

@@ -14,7 +14,7 @@ from tidegate.daemon.deployment import Deployment, SlotParts
 from tidegate.daemon.transport import DataTransport
 from tidegate.daemon.worker import SlotProcess
 from tidegate.ids import Attempt, TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer

@@ -19,7 +19,7 @@ from tidegate.errors import TidegateError
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import Encoded
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
-from tidegate.plan.graph import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.facts import TopicLimits

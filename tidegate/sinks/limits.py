@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.formats.record_limits import RecordLimits
-from tidegate.plan.graph import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.errors import SinkRefused
 from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.producer_properties import largest_record

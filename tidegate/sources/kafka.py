@@ -22,7 +22,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure, gather_failure
 from tidegate.formats.json_reader import JsonDecoder
 from tidegate.formats.raw import RAW_SCHEMA
 from tidegate.ids import TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools

@@ -19,7 +19,7 @@ from tidegate.clock import Clock
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools

@@ -18,8 +18,8 @@ from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
-from tidegate.plan.graph import Operator as PlanOperator
-from tidegate.plan.graph import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.messages import (

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.ids import CheckpointId, SlotIndex
+from tidegate.operators.runtime import SYSTEM_PREFIX
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
-from tidegate.task.elements import SYSTEM_PREFIX, Batch, Control
+from tidegate.task.elements import Batch, Control
 
 if TYPE_CHECKING:
     import polars as pl

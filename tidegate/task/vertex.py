@@ -1,7 +1,7 @@
 """One subtask of one vertex: input channels, barrier handler, a tree of operators, outputs.
 
-Rows in flight of the restored checkpoint are processed before anything comes out of a channel (B50). A frame enters at
-the head and is pushed through the tree by direct calls. A barrier does three things in one step that no record can
+Rows in flight of the restored checkpoint are processed before anything comes out of a channel (B50). A batch enters at
+the head and goes through the tree by direct calls. A barrier does three things in one step that no record can
 enter (C33): barrier to all outputs, synchronous snapshot of every operator, `prepare` of every sink. Whoever drives the
 subtask supplies the time and carries the messages (see loop.py).
 """
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.formats.failures import RecordFailure
 from tidegate.ids import CheckpointId, OperatorName, SubtaskId, TransactionalId
-from tidegate.plan.graph import Node, Vertex
-from tidegate.plan.graph import Operator as PlanOperator
+from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime
+from tidegate.operators.spec import Operator as PlanOperator
+from tidegate.plan.graph import Node, Vertex, Way
 from tidegate.plan.growth import BatchLimits
 from tidegate.task.barriers.handler import (
     Abort,
@@ -31,7 +32,8 @@ from tidegate.task.channels import InputChannel
 from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element
 from tidegate.task.inflight import Recording
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.ports import BatchTooLarge, Operator, OperatorState, Sink, Source, StateCapture
+from tidegate.task.pace import Pace
+from tidegate.task.ports import OperatorState, Sink, Source, StateCapture
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,15 +89,17 @@ class VertexTask:
         inputs: Sequence[InputChannel],
         handler: BarrierHandler | None,
         source: Source | None,
-        operators: Mapping[int, Operator],
+        operators: Mapping[int, OperatorRuntime],
         sinks: Mapping[int, Sink],
         outputs: Mapping[int, EdgeOutput],
         replay: Iterable[tuple[int, Batch]] = (),
         limits: BatchLimits = NO_LIMITS,
+        ports: Mapping[int, int] | None = None,
     ) -> None:
         """`replay`: rows in flight of the restored checkpoint with the edges they were on, oldest first.
 
-        `limits`: what is processed at a time; a source keeps to the bytes by itself.
+        `operators` and `sinks` by the index of their node. `limits`: what is processed at a time; a source keeps to the
+        bytes by itself. `ports`: which input of the head each edge feeds, where it is not the only one.
         """
         self.vertex = vertex
         self.subtask = subtask
@@ -105,9 +109,9 @@ class VertexTask:
         self.operators = operators
         self.outputs = outputs
         self.states: Mapping[OperatorName, OperatorState] = {
-            vertex.nodes[index].operator.name: operator.state
+            vertex.nodes[index].operator.name: state
             for index, operator in operators.items()
-            if operator.state is not None
+            for state in operator.states.values()
         }
         self.source_stopped = False
         self._host = host
@@ -115,6 +119,11 @@ class VertexTask:
         self._turn_of = 0
         self._replay = deque(replay)
         self._limits = limits
+        self._pace = Pace()
+        self._ports = {} if ports is None else ports
+        heads = {} if source is None else {0: source}
+        self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **operators, **sinks}
+        self._outs = [_NodeOut(self, host, node) for node in vertex.nodes]
         self._recordings: dict[CheckpointId, Recording] = {}
         if handler is not None and handler.watches_arrivals:
             for index, channel in enumerate(inputs):
@@ -129,7 +138,7 @@ class VertexTask:
         """
         if not all(output.writable for output in self.outputs.values()):
             return 0
-        return min((sink.room for sink in self.sinks.values()), default=self._limits.rows)
+        return min(self._limits.rows, *(runtime.room for runtime in self._runtimes.values()), ROWS_MAX)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -137,7 +146,9 @@ class VertexTask:
 
         A barrier that may still overtake on its way out has a recording that waits for it.
         """
-        deadlines = [output.next_deadline_ms for output in self.outputs.values()] if self._recordings else []
+        deadlines = [runtime.next_deadline_ms for runtime in self._runtimes.values()]
+        if self._recordings:
+            deadlines += [output.next_deadline_ms for output in self.outputs.values()]
         if self.handler is not None:
             deadlines.append(self.handler.next_deadline_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -149,12 +160,13 @@ class VertexTask:
 
     def turn(self) -> bool:
         """Process one batch or one control element; False when there is nothing to do or no room for it."""
-        self._look_at_time()
+        moved = self._look_at_time()
         self._settle()
         if self.source is not None:
-            return self._poll_source(self.source)
+            return self._poll_source(self.source) or moved
+        moved |= self._poll_operators()
         if self._replay:
-            return self._replay_next()
+            return self._replay_next() or moved
         assert self.handler is not None
         count = len(self.inputs)
         for step in range(count):
@@ -166,13 +178,13 @@ class VertexTask:
             if not rows:
                 continue
             self._turn_of = (index + 1) % count
-            element = channel.pop(min(rows, self._limits.rows), self._limits.size_bytes)
+            element = channel.pop(min(rows, self._rows_max), self._limits.size_bytes)
             if isinstance(element, Batch):
                 self._process(channel.edge, element)
             else:
                 self._on_control(index, element)
             return True
-        return False
+        return moved
 
     def trigger(self, barrier: Barrier) -> None:
         """Inject a barrier at a source (F05); behind a final one no rows follow, but a repeated final one may."""
@@ -204,12 +216,25 @@ class VertexTask:
         rows = 0 if self.source_stopped else self.room
         if not rows:
             return False
-        frame = source.poll(min(rows, self._limits.rows))
-        if frame is None:
-            return False
-        if frame.height:
-            self._push(0, frame)
-        return True
+        started = self._host.elapsed_ms()
+        moved = source.poll(min(rows, self._rows_max), self._outs[0])
+        if moved:
+            self._pace.observe(rows, self._host.elapsed_ms() - started)
+        return moved
+
+    def _poll_operators(self) -> bool:
+        """What has come to operators from outside, and what they have still to do."""
+        moved = False
+        for index, runtime in self.operators.items():
+            rows = self.room
+            if rows:
+                moved |= runtime.poll(min(rows, self._rows_max), self._outs[index])
+        return moved
+
+    @property
+    def _rows_max(self) -> int:
+        """What is processed at a time: so little that it has room, and that no barrier waits long for it."""
+        return min(self._limits.rows, self._pace.rows)
 
     def _replay_next(self) -> bool:
         """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
@@ -217,7 +242,7 @@ class VertexTask:
         if not rows:
             return False
         edge, batch = self._replay.popleft()
-        rows = batch.rows_within(min(rows, self._limits.rows), self._limits.size_bytes)
+        rows = batch.rows_within(min(rows, self._rows_max), self._limits.size_bytes)
         if rows < batch.frame.height:
             batch, rest = batch.split(rows)
             self._replay.appendleft((edge, rest))
@@ -226,36 +251,23 @@ class VertexTask:
 
     def _process(self, edge: int, batch: Batch) -> None:
         """A batch that came over an edge; when what is made of it has no room, half of it, and the rest next time."""
+        started, port = self._host.elapsed_ms(), self._ports.get(edge, 0)
         while True:
             try:
-                self._push(0, batch.frame)
+                self._runtimes[0].process(port, batch.frame, self._outs[0])
             except BatchTooLarge:
                 batch, rest = batch.split(batch.frame.height // 2)
                 self._replay.appendleft((edge, rest))
             else:
+                self._pace.observe(batch.frame.height, self._host.elapsed_ms() - started)
                 return
 
-    def _push(self, index: int, frame: pl.DataFrame) -> None:
+    def deliver(self, way: Way, batch: pl.DataFrame) -> None:
         """Depth first through the tree: the order of rows is the order of arrival on every way out."""
-        node = self.vertex.nodes[index]
-        if index in self.sinks:
-            self._report(node, frame, self.sinks[index].write(frame))
-            return
-        result: pl.DataFrame | None = frame
-        if index in self.operators:
-            operator = self.operators[index]
-            result = operator.process(frame)
-            self._report(node, frame, operator.take_failures())
-        if result is None or not result.height:
-            return
-        for child in node.children:
-            self._push(child, result)
-        for edge in node.edges:
-            self.outputs[edge].emit(result)
-
-    def _report(self, node: Node, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        if failures:
-            self._host.failed_records(node.operator, frame, failures)
+        for child in way.children:
+            self._runtimes[child].process(0, batch, self._outs[child])
+        for edge in way.edges:
+            self.outputs[edge].emit(batch)
 
     def _on_control(self, channel: int, control: Control) -> None:
         """B02: barriers are passed on with their snapshot, cancellations sent anew."""
@@ -276,17 +288,24 @@ class VertexTask:
         else:
             self._carry_out(self.handler.on_arrival(channel, element, self._host.now_ms()))
 
-    def _look_at_time(self) -> None:
+    def _look_at_time(self) -> bool:
+        """Whatever is due; True when an operator has more to do at once."""
         deadline_ms = self.next_deadline_ms
         if deadline_ms is None:
-            return
+            return False
         now_ms = self._host.now_ms()
         if now_ms < deadline_ms:
-            return
+            return False
         if self.handler is not None:
             self._carry_out(self.handler.on_time(now_ms))
         for output in self.outputs.values():
             output.on_time(now_ms)
+        more = False
+        for index, runtime in self._runtimes.items():
+            due_ms = runtime.next_deadline_ms
+            if due_ms is not None and due_ms <= now_ms and self.room:
+                more |= runtime.on_time(now_ms, self._outs[index])
+        return more
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:
@@ -360,3 +379,26 @@ class VertexTask:
             if recording.complete:
                 del self._recordings[checkpoint]
                 self._host.end_recording(self, checkpoint, recording)
+
+
+class _NodeOut:
+    """See Out. Where the results of one node go."""
+
+    def __init__(self, task: VertexTask, host: Host, node: Node) -> None:
+        self._task = task
+        self._host = host
+        self._operator = node.operator
+        self._main = Way(node.children, node.edges)
+        self._sides = node.sides
+
+    def emit(self, batch: pl.DataFrame) -> None:
+        if batch.height:
+            self._task.deliver(self._main, batch)
+
+    def side(self, name: str, batch: pl.DataFrame) -> None:
+        way = self._sides.get(name)
+        if way is not None and batch.height:
+            self._task.deliver(way, batch)
+
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
+        self._host.failed_records(self._operator, batch, failures)

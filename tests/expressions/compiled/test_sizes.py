@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.waiting import PATIENCE_S
 from tidegate.datatypes import BINARY, INT, STRING, DataType
+from tidegate.expressions.bounds import Bound, derive_bound
 from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.expression import can_fail
 from tidegate.expressions.parse import parse_expression
-from tidegate.plan.growth import Bound, derive_bound
 
 COLUMNS = {"s": STRING, "t": STRING, "b": BINARY, "n": INT, "l": DataType("array", element=STRING)}
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.plan.graph import SourceOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sources.reader import Reader
 from tidegate.task.elements import ROWS_MAX
 

@@ -14,9 +14,9 @@ from typing import Protocol
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.expressions.bounds import MAX_VALUE_BYTES
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.plan.growth import MAX_VALUE_BYTES
 
 _MEANINGS = {
     FailureKind.ARITHMETIC_OVERFLOW: "the result is out of range",

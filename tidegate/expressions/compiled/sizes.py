@@ -9,12 +9,12 @@ from operator import add
 
 import polars as pl
 
+from tidegate.expressions.bounds import MAX_VALUE_BYTES
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.sizes import size_of
-from tidegate.plan.growth import MAX_VALUE_BYTES
 
 
 def fitting(

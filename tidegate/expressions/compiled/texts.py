@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
+from tidegate.expressions.bounds import MAX_VALUE_BYTES
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
 from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
 from tidegate.expressions.expression import Call
-from tidegate.plan.growth import MAX_VALUE_BYTES
 
 _ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "upper": lambda value: value.str.to_uppercase(),

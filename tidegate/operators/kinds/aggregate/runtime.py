@@ -6,30 +6,29 @@ The rows of a batch are numbered by key; the accumulators of these keys are fetc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.operators.base import system_columns
-from tidegate.operators.running import Aggregate
-from tidegate.operators.state_shape import STATE_NAME, derive_state_shape
-from tidegate.plan.graph import AggregateOperator
-from tidegate.plan.growth import BATCH_BYTES_MAX
+from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.operators.rowwise import system_columns
+from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime
 from tidegate.state.backends import OpenState
 from tidegate.state.keygroups import key_groups_of_keys
-from tidegate.task.ports import BatchTooLarge, OperatorState
 
 OVERFLOW = "a running sum leaves the range of bigint"
 _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
-class AggregateRuntime:
+class AggregateRuntime(Runtime):
     """`max_parallelism` is the plan's: keys are grouped by it in snapshots."""
 
     def __init__(self, operator: AggregateOperator, max_parallelism: int, open_state: OpenState) -> None:
@@ -40,38 +39,36 @@ class AggregateRuntime:
         self._aggregates = [Aggregate(name, call) for name, call in operator.aggregates]
         self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
         self._parts = [itemgetter(part) for part in range(len(self._initial))]
-        self._failures: list[RecordFailure] = []
         key_types = [kinds[key] for key in self._keys]
-        shape = derive_state_shape(operator, max_parallelism)
+        shape = operator.states(max_parallelism)[STATE_NAME]
 
         def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
             return key_groups_of_keys(keys, key_types, max_parallelism)
 
         self.state: OperatorState = open_state(operator.name, STATE_NAME, shape, groups_of)
 
-    def process(self, frame: pl.DataFrame) -> pl.DataFrame | None:
+    @property
+    def states(self) -> Mapping[str, OperatorState]:
+        """See OperatorRuntime."""
+        return {STATE_NAME: self.state}
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
-        if not frame.height:
-            return None
         parts, raising = evaluate_rows(
-            frame.height, lambda start, end: self._run(frame if end - start == frame.height else frame[start:end])
+            batch.height, lambda start, end: self._run(batch if end - start == batch.height else batch[start:end])
         )
+        frame = batch
         if raising:
-            self._failures = [_failure(row, error) for row, error in raising]
-            frame = _without(frame, [row for row, _ in raising])
+            out.fail(batch, [_failure(row, error) for row, error in raising])
+            frame = _without(batch, [row for row, _ in raising])
             if not frame.height:
-                return None
+                return
         columns = zip(*(results for _, (results, _) in parts), strict=True)
         output = self._with_results(frame, [pl.concat(pieces) if len(pieces) > 1 else pieces[0] for pieces in columns])
-        if self._each:
-            return output
-        numbers = parts[0][1][1] if len(parts) == 1 else _numbered(self._key_values(frame))[1]
-        return output[_last_rows(numbers)]
-
-    def take_failures(self) -> list[RecordFailure]:
-        """See OperatorRuntime."""
-        taken, self._failures = self._failures, []
-        return taken
+        if not self._each:
+            numbers = parts[0][1][1] if len(parts) == 1 else _numbered(self._key_values(frame))[1]
+            output = output[_last_rows(numbers)]
+        out.emit(output)
 
     def _key_values(self, frame: pl.DataFrame) -> list[Any]:
         columns = [_plain(frame[key]) for key in self._keys]

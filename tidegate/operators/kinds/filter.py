@@ -1,0 +1,107 @@
+"""`where`: keeps the rows for which a predicate is true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
+from tidegate.expressions.expression import Expression, columns_of, text_of
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.meaning import Branches, derive_conjuncts, digest_expression
+from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Path, Settings
+from tidegate.settings.fields import ExpressionText
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+
+class FilterSettings(Settings):
+    """The keys of a filter."""
+
+    where: Annotated[
+        ExpressionText | None, Field(description="Keeps the records for which this Spark SQL expression is true.")
+    ] = None
+
+
+class FilterOperator(StepOperator, frozen=True, tag="filter"):
+    """Keeps the rows for which the predicate is true (NULL drops, as in SQL); one that cannot be evaluated fails."""
+
+    predicate: Expression
+    output: Columns
+    bad_records: BadRecordPolicy
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {name for name, _ in self.output} | columns_of(self.predicate)
+
+    def narrowed(self, needed: set[str]) -> FilterOperator:
+        """See Operator."""
+        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                conditions=branch.conditions
+                | {digest_expression(one, branch.columns) for one in derive_conjuncts(self.predicate)},
+            )
+            for branch in branches
+        )
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator."""
+        kept = {name: columns[name] for name, _ in self.output}
+        return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"where": text_of(self.predicate), "bad_records": self.bad_records}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        return [f"where {text_of(self.predicate)}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
+        """See StepOperator."""
+        from tidegate.expressions.compiled import compile_predicate
+        from tidegate.operators.rowwise import RowWise
+
+        return RowWise(compile_predicate(self.predicate).apply)
+
+
+class FilterKind(StepKind):
+    """See StepKind."""
+
+    word = "where"
+    settings = FilterSettings
+
+    def expressions(self, step: FilterSettings) -> Mapping[Path, str]:
+        """See StepKind."""
+        return {} if step.where is None else {("where",): step.where}
+
+    def build(self, step: FilterSettings, context: StepContext) -> None:
+        """See StepKind."""
+        assert step.where is not None
+        context.gives(context.columns)
+        predicate = context.expression(("where",), step.where)
+        if predicate is None:
+            return
+        if predicate.type.kind != "boolean":
+            remedy = "compare it with something, for instance `x > 0`"
+            context.problem(("where",), f"is {predicate.type}, not boolean", remedy)
+            return
+        context.add(FilterOperator(context.name, predicate, tuple(context.columns.items()), context.policy))
+
+
+KIND = FilterKind()

@@ -1,0 +1,127 @@
+"""`select`: computes new columns from old ones, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from pydantic import Field
+
+from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
+from tidegate.expressions.expression import Expression, can_fail, columns_of, text_of
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.meaning import Branches, digest_expression
+from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Path, Settings
+from tidegate.settings.fields import Column, ExpressionText
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+UNWRITABLE = frozenset(["void", "interval"])
+"""Types that exist inside expressions only."""
+
+
+class SelectSettings(Settings):
+    """The keys of a select."""
+
+    select: Annotated[
+        dict[Column, ExpressionText] | None,
+        Field(min_length=1, description="New columns by Spark SQL expressions; all others are dropped."),
+    ] = None
+
+
+class SelectOperator(StepOperator, frozen=True, tag="select"):
+    """A row of which one expression cannot be evaluated fails as a whole."""
+
+    columns: tuple[tuple[str, Expression], ...]
+    output: Columns
+    bad_records: BadRecordPolicy
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {name for _, expression in self.columns for name in columns_of(expression)}
+
+    def narrowed(self, needed: set[str]) -> SelectOperator:
+        """See Operator."""
+        fallible = {name for name, expression in self.columns if can_fail(expression)}
+        output = keep_columns(self.output, needed | fallible)
+        kept = {name for name, _ in output}
+        columns = tuple(column for column in self.columns if column[0] in kept)
+        return msgspec.structs.replace(self, columns=columns, output=output)
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return tuple(
+            msgspec.structs.replace(
+                branch, columns={name: digest_expression(one, branch.columns) for name, one in self.columns}
+            )
+            for branch in branches
+        )
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator."""
+        made = {name: derive_value_bound(expression, columns) for name, expression in self.columns}
+        return {name: value for name, (value, _) in made.items()}, sum_bounds(whole for _, whole in made.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        texts = {name: text_of(expression) for name, expression in self.columns}
+        return {"select": texts, "output": texts_of(self.output), "bad_records": self.bad_records}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        return [f"{name} = {text_of(expression)}" for name, expression in self.columns]
+
+    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
+        """See StepOperator."""
+        from tidegate.expressions.compiled import compile_projection
+        from tidegate.operators.rowwise import RowWise, system_columns
+
+        projection = compile_projection(self.columns)
+        return RowWise(lambda part: projection.apply(part, system_columns(part)))
+
+
+class SelectKind(StepKind):
+    """See StepKind."""
+
+    word = "select"
+    settings = SelectSettings
+
+    def expressions(self, step: SelectSettings) -> Mapping[Path, str]:
+        """See StepKind."""
+        return {("select", column): text for column, text in (step.select or {}).items()}
+
+    def build(self, step: SelectSettings, context: StepContext) -> None:
+        """See StepKind."""
+        made: dict[str, Expression] = {}
+        texts = step.select or {}
+        for column, text in texts.items():
+            path = ("select", column)
+            expression = context.expression(path, text)
+            if expression is not None and expression.type.kind in UNWRITABLE:
+                context.problem(
+                    path, f"is {expression.type}: no column has that type", "cast it, for instance as string"
+                )
+            elif expression is not None:
+                made[column] = expression
+        if len(made) < len(texts):
+            return  # which columns there are is unknown: what reads this step is not looked at
+        context.gives({column: expression.type for column, expression in made.items()})
+        context.add(make_projection(context.name, made, context.policy))
+
+
+def make_projection(name: OperatorName, columns: Mapping[str, Expression], policy: BadRecordPolicy) -> SelectOperator:
+    """A select of typed expressions."""
+    output = tuple((column, expression.type) for column, expression in columns.items())
+    return SelectOperator(name, tuple(columns.items()), output, policy)
+
+
+KIND = SelectKind()

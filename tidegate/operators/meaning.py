@@ -1,0 +1,74 @@
+"""What a state means, in digests: which records reach it and how its parts are computed from them. Pure.
+
+A total of `sum(net)` that goes on as `sum(net * 2)` is neither. Digests are of the typed expressions with columns
+resolved down to the source: formatting, names of steps in between, the order of filters and of columns, and wider
+integers do not matter. `plan/meaning.py` follows the graph; each kind of operator says what it does to a `Branch`.
+
+A change of this module, of a kind's digests, or of how an expression is typed, changes digests: raise `VERSION` then.
+Digests of another version are not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal
+
+VERSION: Final = 1
+_DIGEST_BYTES: Final = 8
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+
+Parts = dict[str, str]
+"""The choice of records, the keys and the aggregates of a step -> digest."""
+
+Meaning = dict[str, Parts]
+"""By what feeds the step: the name of a source, or of another step with state."""
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """One way that records go: where it begins, digests of its columns and of the conditions that they have passed."""
+
+    origin: str
+    columns: Mapping[str, str]
+    conditions: frozenset[str] = frozenset()
+
+
+Branches = tuple[Branch, ...]
+
+
+def derive_conjuncts(predicate: Expression) -> Iterator[Expression]:
+    """The conditions that a predicate joins by `and`."""
+    if isinstance(predicate, Call) and predicate.function == "and":
+        for argument in predicate.arguments:
+            yield from derive_conjuncts(argument)
+    else:
+        yield predicate
+
+
+def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str:
+    """Of an expression over columns that have digests themselves."""
+    match expression:
+        case Literal(value=value, type=kind):
+            return digest("literal", "integer" if kind.kind in _INTEGERS else kind.kind, repr(value))
+        case Column(name=name):
+            return columns[name]
+        case Field(base=base, name=name):
+            return digest("field", digest_expression(base, columns), name)
+        case Cast(operand=operand, type=kind, attempt=attempt):
+            inner = digest_expression(operand, columns)
+            before, after = operand.type.kind, kind.kind
+            if before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) <= _INTEGERS.index(after):
+                return inner
+            return digest("try_cast" if attempt else "cast", inner, str(kind))
+        case Call(function=function, arguments=arguments):
+            return digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
+    raise TypeError(f"{type(expression).__name__} is no expression")
+
+
+def digest(*parts: str) -> str:
+    """Of words in order."""
+    return hashlib.sha256(msgspec.json.encode(parts)).digest()[:_DIGEST_BYTES].hex()

@@ -1,0 +1,46 @@
+"""The kinds of operators: every module of `kinds/` is one, found by looking. Nothing lists them by hand."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+from tidegate.operators import kinds
+from tidegate.operators.spec import Operator
+from tidegate.operators.step import StepKind
+
+
+@functools.cache
+def kind_modules() -> tuple[ModuleType, ...]:
+    """The modules, by name."""
+    names = sorted(found.name for found in pkgutil.iter_modules(kinds.__path__))
+    return tuple(importlib.import_module(f"{kinds.__name__}.{name}") for name in names)
+
+
+@functools.cache
+def step_kinds() -> tuple[StepKind, ...]:
+    """What a step of the file can be; those with few keys first, as messages and the reference list them."""
+    found = (getattr(module, "KIND", None) for module in kind_modules())
+    kinds_found = (kind for kind in found if isinstance(kind, StepKind))
+    return tuple(sorted(kinds_found, key=lambda kind: len(kind.settings.model_fields)))
+
+
+def choose_step_kind(step: Any) -> StepKind:
+    """The kind whose word the step has; the kind without a word when it has none."""
+    kinds_by_word = {kind.word: kind for kind in step_kinds()}
+    return next(
+        (kind for word, kind in kinds_by_word.items() if word and getattr(step, word) is not None), kinds_by_word[""]
+    )
+
+
+def operator_union() -> Any:
+    """The union of all specs, told apart by their tags: what a plan is decoded as."""
+    specs: list[type[Operator]] = []
+    for module in kind_modules():
+        found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Operator)]
+        specs += [one for one in found if one.__struct_config__.tag is not None and one.__module__ == module.__name__]
+    return functools.reduce(operator.or_, specs)

@@ -1,0 +1,49 @@
+"""Operators that look at one row at a time: a function of a batch, and rows that it fails for among the others.
+
+Imported only where operators run: it pulls in Polars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import starmap
+
+import polars as pl
+
+from tidegate.formats.bisection import evaluate_rows, internal_failure
+from tidegate.formats.failures import RecordFailure, gather_failures
+from tidegate.operators.runtime import SYSTEM_PREFIX, Out, Runtime
+
+Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
+"""Rows in, rows out with the rows that failed by their index; order kept."""
+
+
+class RowWise(Runtime):
+    """Filter, select: what `apply` makes of every batch. A row that makes it raise fails by itself."""
+
+    def __init__(self, apply: Apply) -> None:
+        self._apply = apply
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        result, failures = apply_to_rows(batch, self._apply)
+        if failures:
+            out.fail(batch, failures)
+        out.emit(result)
+
+
+def system_columns(frame: pl.DataFrame) -> list[str]:
+    """The engine's own columns of a frame."""
+    return [name for name in frame.columns if name.startswith(SYSTEM_PREFIX)]
+
+
+def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:
+    """`apply` to a frame; rows that make it raise are failures among the others."""
+    parts, raising = evaluate_rows(
+        frame.height, lambda start, end: apply(frame if end - start == frame.height else frame[start:end])
+    )
+    if not raising and len(parts) == 1:
+        return parts[0][1]
+    failures = gather_failures(starmap(internal_failure, raising), ((start, found) for start, (_, found) in parts))
+    kept = [result for _, (result, _) in parts] or [apply(frame.clear())[0]]
+    return pl.concat(kept), failures

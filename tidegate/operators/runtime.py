@@ -1,0 +1,120 @@
+"""The one contract between the slot loop and everything that it runs: sources, steps, sinks.
+
+All calls come from the loop's one thread and return at once; nothing here blocks. Batches are Polars frames with the
+operator's columns and the engine's own (`SYSTEM_PREFIX`). What an operator makes of a batch it hands to `out` in order;
+a barrier never comes between `process` and the end of what it has emitted, so a snapshot sees all of a batch or nothing
+(C33).
+
+A barrier waits for one call at most, so no call may last longer than about 50 ms: the loop sizes batches by the time
+that the last ones took (`task/pace.py`), and whoever has more to do than a batch (timers, answers from outside) keeps
+the rest in its state and says by `poll` or `on_time` that it is not finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tidegate.errors import AttemptFailed
+from tidegate.state.base import KeyedState
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.formats.failures import RecordFailure
+
+OperatorState = KeyedState[Any]
+"""One of its states; what stands for a stored file is the loop's business."""
+
+SYSTEM_PREFIX: Final = "__"
+"""Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
+
+ROOM: Final = 1 << 31
+"""More rows than any batch has: no limit."""
+
+
+class BatchTooLarge(AttemptFailed):
+    """What an operator would make of several rows has no room; nothing has happened: they are processed in parts."""
+
+    code = "batch-too-large"
+
+
+class Out(Protocol):
+    """Where an operator's results go. Calls return when everything downstream in the vertex has seen them."""
+
+    def emit(self, batch: pl.DataFrame) -> None:
+        """Rows of the main output, after all that were emitted before. An empty batch goes nowhere."""
+
+    def side(self, name: str, batch: pl.DataFrame) -> None:
+        """Rows of a declared side output."""
+
+    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
+        """Rows of `batch` that could not be processed; they are in no `emit`. Raises when the policy is to stop."""
+
+
+class OperatorRuntime(Protocol):
+    """One subtask of an operator. `Runtime` has an answer to everything but `process`."""
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        """Rows that arrived on an input (0 unless the operator declares several).
+
+        A row that makes an expression raise fails by itself (`out.fail`): what is raised here is no record's fault.
+        Raises BatchTooLarge: only the head of a vertex, never for one row, and before anything was emitted or kept.
+        """
+
+    def on_watermark(self, port: int, watermark_ms: int, out: Out) -> None:
+        """No row with an event time up to here will arrive on this input that is not late; ms since 1970."""
+
+    def on_time(self, now_ms: int, out: Out) -> bool:
+        """`next_deadline_ms` has come. True when more is due: it is called again in the next turn."""
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """Emit what has come from outside, at most so many rows; False when there was nothing."""
+
+    @property
+    def room(self) -> int:
+        """Rows that it takes without having to keep them waiting itself; 0 while it is full."""
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is due, ms since 1970; None while nothing waits."""
+
+    @property
+    def states(self) -> Mapping[str, OperatorState]:
+        """What is in its snapshots, by the names that its spec declares; restored before the first batch."""
+
+    def close(self) -> None:
+        """Free what it holds, within a bounded time."""
+
+
+class Runtime:
+    """The answers of an operator without state, time or anything outside; subclasses override what they have."""
+
+    def on_watermark(self, port: int, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime."""
+
+    def on_time(self, now_ms: int, out: Out) -> bool:  # noqa: ARG002  # the contract's signature
+        """See OperatorRuntime."""
+        return False
+
+    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # the contract's signature
+        """See OperatorRuntime."""
+        return False
+
+    @property
+    def room(self) -> int:
+        """See OperatorRuntime."""
+        return ROOM
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See OperatorRuntime."""
+        return None
+
+    @property
+    def states(self) -> Mapping[str, OperatorState]:
+        """See OperatorRuntime."""
+        return {}
+
+    def close(self) -> None:
+        """See OperatorRuntime."""

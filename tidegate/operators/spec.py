@@ -1,0 +1,136 @@
+"""What the plan says about an operator, and what an operator says about itself. Plain values, without Polars.
+
+A kind of operator is one module of `kinds/`: its spec is a subclass of `Operator` (of `StepOperator` when a step of the
+file makes it), found by `registry.py`. Everything that differs between kinds is a method here, so nothing outside the
+kind's own module looks at its type: columns that it reads, what survives pruning, how much memory it makes of a row,
+what its state means, how it explains itself, and what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.meaning import Branches, Meaning
+from tidegate.state.snapshot import StateShape
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+    from tidegate.state.backends import OpenState
+
+Columns = tuple[tuple[str, DataType], ...]
+
+
+class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
+    """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name."""
+
+    JOINS: ClassVar[bool] = False
+    """Whether several upstream operators may feed one input of it."""
+
+    name: OperatorName
+
+    if TYPE_CHECKING:  # every kind has it as a field of its own
+
+        @property
+        def bad_records(self) -> BadRecordPolicy:
+            """What happens to records that fail in it."""
+
+    @property
+    def kind(self) -> str:
+        """Its kind, as `explain` and metrics name it."""
+        return str(type(self).__struct_config__.tag)
+
+    # -- columns -------------------------------------------------------------------------------------------------------
+
+    def produces(self) -> Columns:
+        """The columns of its main output; none for a sink."""
+        return ()
+
+    def reads(self) -> set[str]:
+        """The columns of its inputs that it needs, for itself or to pass them on."""
+        return set()
+
+    def accepts(self, upstream: Columns) -> Columns:
+        """What crosses an exchange towards it, in order."""
+        wanted = self.reads()
+        return tuple(column for column in upstream if column[0] in wanted)
+
+    def narrowed(self, needed: set[str]) -> Operator:  # noqa: ARG002  # for those that can be narrowed
+        """The same operator when only the `needed` columns of its output are read.
+
+        What can fail stays: a record's fate must not depend on what happens to be read further down.
+        """
+        return self
+
+    def side_outputs(self) -> tuple[str, ...]:
+        """Names of its other outputs (`late`, `dead`, or the user's), with the columns of `produces`."""
+        return ()
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def states(self, max_parallelism: int) -> Mapping[str, StateShape]:  # noqa: ARG002  # for those with state
+        """Its states by name. `max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+        return {}
+
+    def passes(self, branches: Branches) -> Branches:
+        """What becomes of the ways on which records reach it (see `meaning.py`)."""
+        return branches
+
+    def means(self, branches: Branches) -> Meaning | None:  # noqa: ARG002  # for those with state
+        """Digests of what its state holds; None without state."""
+        return None
+
+    # -- size ----------------------------------------------------------------------------------------------------------
+
+    def arrives(self) -> Bounds:
+        """The columns that come in where it is the head of a vertex, each as large as itself."""
+        return {name: derive_identity(name, kind) for name, kind in self.produces()}
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """The columns after it in terms of those that come into the vertex, and all the memory that it makes."""
+        return columns, sum_bounds(columns.values())
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def explains(self) -> dict[str, Any]:
+        """What it does, as plain values for `explain --format json`. Never a Kafka property: it may be a secret."""
+        return {"output": {name: str(kind) for name, kind in self.produces()}}
+
+    def describes(self) -> list[str]:
+        """The same as lines of text."""
+        return []
+
+    def origins(self) -> tuple[str, ...]:
+        """Topics that records of its output come from, besides those of its inputs."""
+        return ()
+
+
+class StepOperator(Operator, frozen=True, tag_field="operator"):
+    """An operator that the file's steps make: it runs in every slot with nothing but its spec and its states."""
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """What runs. Called once per subtask, in the slot process: only here may Polars be imported."""
+        raise NotImplementedError
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """What a slot gives to an operator that opens."""
+
+    max_parallelism: int
+    open_state: OpenState
+
+
+def keep_columns(columns: Columns, needed: set[str]) -> Columns:
+    """Those that are needed. A frame without columns has no rows: the first stays when none is (`select: {one: 1}`)."""
+    return tuple(column for column in columns if column[0] in needed) or columns[:1]
+
+
+def texts_of(columns: Columns) -> dict[str, str]:
+    """Names and types as text, for `explains`."""
+    return {name: str(kind) for name, kind in columns}

@@ -1,0 +1,86 @@
+"""What a kind of step adds to the pipeline file, and how it becomes operators. Pure, without Polars.
+
+A kind is a module of `kinds/` with one `StepKind`: `registry.py` finds it, the file's model gets its keys, and the plan
+calls its `build`. Problems go to the context with their place; nothing is raised for what a user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
+
+from tidegate.datatypes import DataType
+from tidegate.expressions.expression import AggregateCall, Expression
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.spec import Operator
+from tidegate.settings.base import Path, Settings
+
+
+class StepContext(Protocol):
+    """What `build` may ask of the plan. Paths are below the step: `("where",)`."""
+
+    @property
+    def name(self) -> OperatorName:
+        """The step's own."""
+
+    @property
+    def columns(self) -> Mapping[str, DataType]:
+        """The columns that arrive."""
+
+    @property
+    def policy(self) -> BadRecordPolicy:
+        """What happens to its bad records."""
+
+    @property
+    def several(self) -> bool:
+        """Whether several inputs are listed."""
+
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        """Report what is wrong, with what to write in its place."""
+
+    def expression(self, path: Path, text: str) -> Expression | None:
+        """A typed expression over `columns`; None when it is none, which is reported."""
+
+    def aggregate(self, path: Path, text: str) -> AggregateCall | None:
+        """A typed aggregate over `columns`; None when it is none, which is reported."""
+
+    def column(self, path: Path, name: str) -> DataType | None:
+        """The type of a column; None when there is none of that name, which is reported."""
+
+    def key(self, path: Path, name: str) -> bool:
+        """Whether rows can be partitioned by a column; if not, that is reported."""
+
+    def gives(self, columns: Mapping[str, DataType]) -> None:
+        """The columns of the step, for those that read it; without this call nothing downstream is looked at."""
+
+    def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
+        """An operator behind what the step has added before, or reads; with `keys` rows are exchanged by them."""
+
+
+class StepKind:
+    """One kind of step."""
+
+    word: ClassVar[str]
+    """The key that makes a step one of this kind; empty for the kind of a step without such a key."""
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Other keys that it cannot do without, and what to do when one is missing."""
+    settings: ClassVar[type[Settings]] = Settings
+    """Its keys, all optional: they become keys of every step of the file."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of its settings besides `word`."""
+        return tuple(name for name in self.settings.model_fields if name != self.word)
+
+    def expressions(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for those with expressions
+        """The expressions of a step: their grammar is checked although the columns that arrive are unknown."""
+        return {}
+
+    def aggregates(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for those with aggregates
+        """The same for aggregates."""
+        return {}
+
+    def build(self, step: Any, context: StepContext) -> None:
+        """Add the operators of a step whose inputs are usable, or report why there are none."""
+        raise NotImplementedError

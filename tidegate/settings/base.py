@@ -1,0 +1,17 @@
+"""The base of every section of a pipeline file, and the path of a value in it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+Path = tuple[str | int, ...]
+"""From the root of the file: `("steps", 2, "where")`."""
+
+
+class Settings(BaseModel):
+    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    LATER: ClassVar[dict[str, str]] = {}
