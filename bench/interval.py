@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.server import create_topics
-from tidegate.daemon.demo.daemon import DemoDaemon
-from tidegate.daemon.demo.orders import Order, make_orders, write_orders
 from tidegate.daemon.status import PipelineState
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.server import create_topics
+from tidegate.dev.demo.daemon import DemoDaemon
+from tidegate.dev.demo.orders import Order, make_orders, write_orders
 
 HERE = Path(__file__).resolve().parent
 LIMIT_PERCENT = 5.0

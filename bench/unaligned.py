@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.server import create_topics
-from tidegate.daemon.demo.daemon import DemoDaemon
-from tidegate.daemon.demo.orders import Order, make_orders, write_orders
 from tidegate.daemon.status import PipelineState, Status
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.server import create_topics
+from tidegate.dev.demo.daemon import DemoDaemon
+from tidegate.dev.demo.orders import Order, make_orders, write_orders
 
 HERE = Path(__file__).resolve().parent
 MODES: Final = ("never", "always", "after 200ms")

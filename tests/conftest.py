@@ -20,8 +20,8 @@ import pytest
 from hypothesis import settings
 
 from tests.scheduling import ByRoom, derive_rank
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.server import create_topics
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.server import create_topics
 
 settings.register_profile("tidegate", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("tidegate")

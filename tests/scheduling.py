@@ -11,7 +11,7 @@ from typing import Any, Final
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = ("sinks", "operators")
-ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "sources", "task")
+ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "spark", "dev", "sources", "kafka", "slot", "task")
 """The longest first; all others follow."""
 
 

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
 from tests.sinks.driving import NO_IDS, Cluster, DrivenSink, permit, sink_operator
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import CheckpointId
 

@@ -1,6 +1,6 @@
 """`python -m tidegate` is the command `tidegate`."""
 
-from tidegate.daemon.cli import main
+from tidegate.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -18,8 +18,8 @@ from tidegate.config.properties import (
     derive_client_properties,
     read_kafka_properties,
 )
+from tidegate.kafka.client_properties import REFUSED
 from tidegate.settings.secrets import REDACTED, Redactor, is_secret_key, render_properties, reveal
-from tidegate.sinks.client_properties import REFUSED
 
 
 def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:

@@ -25,7 +25,7 @@ GATE: Final = (
     ),
     Mutant("B04", f"{HANDLER}:choose_handler", "if exactly_once else Tracker(channels)", ""),
     Mutant("B05", "config.checks:_times", 'if checkpoints.mode != "exactly-once" and', "if False and"),
-    Mutant("B06", "daemon.deployment:Deployment._build_task", "channels=len(inputs)", "channels=1"),
+    Mutant("B06", "slot.deployment:Deployment._build_task", "channels=len(inputs)", "channels=1"),
     Mutant(
         "B07", "task.snapshot:PendingSnapshot.ack", "start_delay_ms=self._notify.start_delay_ms", "start_delay_ms=0"
     ),

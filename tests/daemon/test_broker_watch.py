@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
-from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable
 
 
 class Brokers:

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.certificates import make_channel_key
 from tidegate import __version__
-from tidegate.daemon.channel_key import accepting_context, dialling_context
-from tidegate.daemon.control_link import LEASE_EXIT_CODE, ControlLink, ControlLost
 from tidegate.daemon.control_server import LOOP_STUCK_MS, ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
+from tidegate.process.channel_key import accepting_context, dialling_context
+from tidegate.slot.control_link import LEASE_EXIT_CODE, ControlLink, ControlLost
 from tidegate.task.messages import (
     LENGTH,
     Completed,
@@ -238,7 +238,7 @@ def dial(port: int, key: str) -> ControlLink:
 
 SLOT = """
 import sys
-from tidegate.daemon.control_link import ControlLink
+from tidegate.slot.control_link import ControlLink
 from tidegate.task.messages import Heartbeat, Hello, Stop
 from tidegate.task.report import SlotReport
 link = ControlLink("127.0.0.1", int(sys.argv[1]), lambda: None, 60)

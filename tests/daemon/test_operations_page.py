@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tidegate.daemon.http import ALIASES, BEAT_LIMIT_S, PATHS
-from tidegate.daemon.http_commands import COMMAND_PATHS
-from tidegate.daemon.logs import FORMATS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogContext
+from tidegate.daemon.http.commands import COMMAND_PATHS
+from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt
+from tidegate.process.logs import FORMATS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogContext
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 

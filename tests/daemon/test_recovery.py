@@ -11,8 +11,8 @@ from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.recovery import RestoreFacts
 from tidegate.daemon.recovery import read_facts
 from tidegate.ids import OperatorName
+from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
-from tidegate.sinks.facts import TopicFacts
 
 
 def facts_of(text: str) -> RestoreFacts:

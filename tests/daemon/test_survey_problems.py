@@ -7,12 +7,12 @@ import pytest
 from tests.daemon.small_pipeline import TEXT, pipeline
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.start_problems import derive_exit_code
-from tidegate.daemon.survey import Cluster, SeenTopic
-from tidegate.daemon.survey_problems import derive_problems
+from tidegate.daemon.start.start_problems import derive_exit_code
+from tidegate.daemon.start.survey import Cluster, SeenTopic
+from tidegate.daemon.start.survey_problems import derive_problems
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
-from tidegate.sinks.facts import TopicFacts
 
 
 def judged(loaded: LoadedPipeline, cluster: Cluster) -> list[Problem]:

@@ -11,8 +11,8 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.faulty_slot import POINTS as SLOT_POINTS
 from tests.support.rig import Rig, completed_checkpoints, read_journal, restored_checkpoint
 from tests.waiting import wait_until
-from tidegate.sinks.facts import CoordinatorState
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.kafka.facts import CoordinatorState
+from tidegate.kafka.transactions import TransactionClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -14,8 +14,8 @@ from tests.e2e.conftest import RigMaker
 from tests.support.rig import Rig, read_journal
 from tests.waiting import wait_until
 from tidegate.coordinator.choice import derive_candidates
-from tidegate.daemon.broker import BrokerFailed
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.dev.broker import BrokerFailed
+from tidegate.kafka.transactions import TransactionClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -14,7 +14,7 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import frozen, kill
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
-from tidegate.daemon.demo.verify import read_topic
+from tidegate.dev.demo.verify import read_topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

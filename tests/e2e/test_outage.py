@@ -18,7 +18,7 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.lost_markers import lose_newest_markers
 from tests.support.rig import Rig
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

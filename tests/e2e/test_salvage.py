@@ -11,7 +11,7 @@ from tests.e2e.conftest import RigMaker
 from tests.e2e.test_crash_points import crash, listed_states, loaded
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
-from tidegate.sinks.facts import CoordinatorState
+from tidegate.kafka.facts import CoordinatorState
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

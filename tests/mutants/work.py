@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ROOMS: Final = ("coordinator", "task", "sinks", "sources", "state")
+ROOMS: Final = ("coordinator", "task", "kafka", "sinks", "sources", "state")
 LINKED: Final = ("tidegate", "tests")
 TIMEOUT_S: Final = 3.0
 """Added to what the tests of a mutant take; twice that is given to it."""

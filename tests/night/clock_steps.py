@@ -11,7 +11,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.support.stepping_daemon import set_step
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 STEPS_S = (5.0, 90.0, 1200.0, 3600.0, 86_400.0)
 NOTICED = re.compile(r"the wall clock of this machine was set")

@@ -10,7 +10,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.support.small_disk import empty, fill, view
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 MIB = 48
 FULL = re.compile(r"No space left on device|ENOSPC|disk is full")

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.night.story import Night, Result
 from tests.support.rig import Rig
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 IDLE_S = 1000.0
 """In a night of full length."""

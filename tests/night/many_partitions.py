@@ -6,7 +6,7 @@ from tests.night.story import Night, Result
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import kill
 from tests.support.rig import Rig
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 PARTITIONS = 200
 KINDS = ("slot", "daemon", "broker")

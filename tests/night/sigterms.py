@@ -8,7 +8,7 @@ from tests.night.story import Night, Result
 from tests.support.processes import find_descendants, is_alive
 from tests.support.rig import Rig
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 SIGNALS = 60
 """In a night of full length."""

@@ -7,7 +7,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.support.standalone_spark import StandaloneSpark
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 WORKERS = 2
 SPARK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -19,7 +19,7 @@ import msgspec
 
 from tests.support.daemon_process import DaemonProcess
 from tests.support.rig import Rig
-from tidegate.daemon.demo.verify import read_topic
+from tidegate.dev.demo.verify import read_topic
 
 FAULTS_SHARE: Final = 0.8
 """Of a story's seconds; the rest is for its end."""

@@ -27,20 +27,20 @@ from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, St
 from tidegate.daemon import recovery
 from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.decisions import Decisions, Services
-from tidegate.daemon.deployment import Deployment
-from tidegate.daemon.uploads import Uploads, derive_handle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition, TransactionalId
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction, PreparedView
+from tidegate.kafka.requests import end_request
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction, PreparedView
 from tidegate.sinks.hanging import FENCE_RAISES, MendReport, Verdict, decide_verdict
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome, decide_from_answer
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
-from tidegate.sinks.requests import end_request
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.uploads import Uploads, derive_handle
 from tidegate.sources.reader import Reader
 from tidegate.sources.tools import Consumer
 from tidegate.state.increments import Extent, Increments
@@ -87,7 +87,7 @@ def no_alignment(patch: Patch) -> None:
     def choose(*, exactly_once: bool, unaligned: bool, channels: int) -> Tracker:
         return Tracker(channels)
 
-    patch.setattr("tidegate.daemon.deployment.choose_handler", choose)
+    patch.setattr("tidegate.slot.deployment.choose_handler", choose)
 
 
 def ack_before_the_upload_is_durable(patch: Patch) -> None:
@@ -295,7 +295,7 @@ def transactions_ended_with_another_epoch(patch: Patch) -> None:
     def request(committable: Committable, commit: bool) -> object:
         return end_request(msgspec.structs.replace(committable, producer_epoch=committable.producer_epoch + 1), commit)
 
-    patch.setattr("tidegate.sinks.transactions.end_request", request)
+    patch.setattr("tidegate.kafka.transactions.end_request", request)
 
 
 def decline_not_sent(patch: Patch) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.sinks.driving import Cluster
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.kafka.transactions import TransactionClient
 
 
 def _serve(factory: pytest.TempPathFactory, version: int) -> Iterator[DevelopmentBroker]:

@@ -15,15 +15,15 @@ from tests.conftest import KEPT
 from tests.waiting import wait_until
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.broker.server import create_topics
+from tidegate.dev.broker.server import create_topics
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import SinkFailed
 from tidegate.sinks.kafka import KafkaSink
-from tidegate.sinks.transactions import TransactionClient
 from tidegate.task.ports import Prepared
 
 DEADLINE_S = 60.0

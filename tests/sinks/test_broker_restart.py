@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import BrokerMaker
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import CheckpointId
 from tidegate.sinks.outcome import Outcome
 

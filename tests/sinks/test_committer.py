@@ -10,15 +10,15 @@ from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.sinks.committer import MARKER_TIMEOUT_S, Committer
-from tidegate.sinks.errors import (
+from tidegate.kafka.errors import (
     BrokerUnavailable,
     SinkRefused,
     TransactionGone,
     TransactionLost,
     TransactionUndecidable,
 )
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.sinks.committer import MARKER_TIMEOUT_S, Committer
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import Settlement
 

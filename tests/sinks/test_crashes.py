@@ -15,10 +15,10 @@ from tests.sinks.driving import Cluster, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, TransactionalId
-from tidegate.sinks.errors import SinkFailed, TransactionGone, TransactionLost
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker
+from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.outcome import Outcome
-from tidegate.sinks.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow
 

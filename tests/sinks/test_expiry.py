@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient
 from tests.sinks.driving import Cluster, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import TransactionalId
-from tidegate.sinks.errors import TransactionGone
-from tidegate.sinks.facts import EndAnswer
+from tidegate.kafka.errors import TransactionGone
+from tidegate.kafka.facts import EndAnswer
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow

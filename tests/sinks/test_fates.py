@@ -11,7 +11,7 @@ from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TransactionalId
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 from tidegate.sinks.fates import abort_all, decide_fate, find_fates
 
 ONE = committable(1)

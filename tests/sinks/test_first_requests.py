@@ -16,10 +16,10 @@ import pytest
 
 from tests.sinks.driving import Cluster, permit, rows
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict, proxied_broker
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
-from tidegate.sinks.errors import SinkFailed
+from tidegate.kafka.errors import SinkFailed
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.formats.records import Encoded
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
-from tidegate.sinks.errors import SinkFailed, SinkRefused
+from tidegate.kafka.errors import SinkFailed, SinkRefused
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.kafka.writer import Writer
 from tidegate.sinks.outcome import Outcome
-from tidegate.sinks.producer_properties import derive_producer_properties
-from tidegate.sinks.transactions import TransactionClient
-from tidegate.sinks.writer import Writer
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from tests.support.broker_cluster import SIZE, BrokerCluster
 from tests.waiting import wait_until
 from tidegate.coordinator.types import WrittenRange
 from tidegate.ids import TopicPartition
-from tidegate.sinks.facts import TRANSACTION_LOG, Marker
-from tidegate.sinks.requests import fetch_request, producers_request
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.kafka.facts import TRANSACTION_LOG, Marker
+from tidegate.kafka.requests import fetch_request, producers_request
+from tidegate.kafka.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow
 

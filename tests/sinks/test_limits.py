@@ -14,10 +14,10 @@ from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
 from tidegate.datatypes import BIGINT, BINARY
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import Encoded, RecordEncoder
-from tidegate.sinks.errors import SinkFailed, SinkRefused
-from tidegate.sinks.facts import TopicLimits
+from tidegate.kafka.errors import SinkFailed, SinkRefused
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.topic_settings import derive_topic_limits
 from tidegate.sinks.limits import ARRIVAL_MS, CLIENT_OVERHEAD_BYTES, derive_record_limits, refuse_keyless
-from tidegate.sinks.topic_settings import derive_topic_limits
 
 HOUR_MS = 3_600_000
 NOW = 1_800_000_000_000

@@ -13,13 +13,13 @@ import pytest
 from tests.sinks.driving import DrivenSink, rows, sink_operator
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
+from tidegate.cli.connect import find_problems
 from tidegate.config.load import parse_pipeline
-from tidegate.daemon.connect_command import find_problems
+from tidegate.kafka.connecting import connect
+from tidegate.kafka.diagnosis import diagnose
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, SinkRefused
+from tidegate.kafka.tools import KAFKA_TOOLS
 from tidegate.plan.build import build_plan
-from tidegate.sinks.connecting import connect
-from tidegate.sinks.diagnosis import diagnose
-from tidegate.sinks.errors import BrokerUnavailable, LoginRefused, SinkRefused
-from tidegate.sinks.tools import KAFKA_TOOLS
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +29,8 @@ Properties = dict[str, str]
 @pytest.fixture(autouse=True)
 def early_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no broker to wait for: look soon what is in the way, and as long as a busy machine takes to answer."""
-    monkeypatch.setattr("tidegate.sinks.connecting.LOOK_S", 0.3)
-    monkeypatch.setattr("tidegate.sinks.connecting.STEP_S", 30.0)
+    monkeypatch.setattr("tidegate.kafka.connecting.LOOK_S", 0.3)
+    monkeypatch.setattr("tidegate.kafka.connecting.STEP_S", 30.0)
 
 
 PLAIN_USER, PLAIN_PASSWORD = "alice", "alice-secret"
@@ -180,7 +180,7 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
         """Only the wrong login has to fail soon."""
         return connect(kafka, 0.5 if "security.protocol" in kafka else 60)
 
-    monkeypatch.setattr("tidegate.daemon.start_check.connect", connect_in_time)
+    monkeypatch.setattr("tidegate.daemon.start.check.connect", connect_in_time)
     secured.create_topics({"in": 1, "own": 1})
     document = {
         "version": 1,

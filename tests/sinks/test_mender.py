@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
-from tidegate.sinks.facts import (
+from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
     Leader,

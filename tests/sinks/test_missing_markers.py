@@ -19,13 +19,13 @@ from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import BrokerUnavailable, TransactionLost
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, OpenTransaction
 from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
-from tidegate.sinks.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from tidegate.sinks.facts import EndAnswer, Marker
+from tidegate.kafka.facts import EndAnswer, Marker
 from tidegate.sinks.outcome import Outcome, decide_outcome
 
 ALL_MARKERS = [list(markers) for count in range(4) for markers in combinations_with_replacement(Marker, count)]

@@ -7,8 +7,8 @@ import pytest
 
 from tidegate.coordinator.types import WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.sinks.errors import SinkFailed, SinkRefused
-from tidegate.sinks.facts import CoordinatorState, PreparedView, ProducerProgress, TransactionDescription
+from tidegate.kafka.errors import SinkFailed, SinkRefused
+from tidegate.kafka.facts import CoordinatorState, PreparedView, ProducerProgress, TransactionDescription
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 
 P0, P1 = TopicPartition("out", 0), TopicPartition("out", 1)

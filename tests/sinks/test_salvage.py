@@ -9,9 +9,9 @@ from tests.sinks.driving import permit
 from tests.sinks.test_committer import ScriptedClient
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
+from tidegate.kafka.facts import EndAnswer, LoggedRange, Marker
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import SinkFailed, TransactionGone, TransactionLost
-from tidegate.sinks.facts import EndAnswer, LoggedRange, Marker
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.pool import POOL_SIZE_MAX

@@ -18,9 +18,9 @@ from tests.sinks.driving import Cluster, assert_order_per_key, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.errors import TransactionLost, TransactionUndecidable
+from tidegate.kafka.facts import CoordinatorState, Marker
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.errors import TransactionLost, TransactionUndecidable
-from tidegate.sinks.facts import CoordinatorState, Marker
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.proof import Flushed, decide_committable

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

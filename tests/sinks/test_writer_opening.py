@@ -9,8 +9,8 @@ import pytest
 
 from tests.sinks.driving import Cluster
 from tidegate.ids import TransactionalId
-from tidegate.sinks.producer_properties import derive_producer_properties
-from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.writer import OPEN_TIMEOUT_S, Writer
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,8 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.sinks.transactions import TransactionClient
 from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.task.elements import ROWS_MAX

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import BrokerMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
 from tests.waiting import wait_until
-from tidegate.daemon.broker.server import create_topics
+from tidegate.dev.broker.server import create_topics
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
 from tests.conftest import BrokerMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
 from tests.support.secured_broker import await_bindings
-from tidegate.daemon.broker.server import create_topics
+from tidegate.dev.broker.server import create_topics
 from tidegate.sources.errors import SourceFailed
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,9 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import reserve_ports
-from tidegate.daemon.broker.server import create_topics, make_cluster_id
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import create_topics, make_cluster_id
 from tidegate.ids import TopicPartition
 
 SIZE: Final = 3

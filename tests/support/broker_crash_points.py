@@ -44,10 +44,10 @@ from tests.waiting import wait_until
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.broker.server import create_topics
+from tidegate.dev.broker.server import create_topics
 from tidegate.ids import TopicPartition
-from tidegate.sinks.facts import CoordinatorState
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.kafka.facts import CoordinatorState
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.storage.local import LocalStorage
 
 Strike = tuple[str, int]

@@ -29,16 +29,16 @@ from tidegate.daemon.recovery import recover
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.tools import KafkaTools
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.kafka.writer import Writer
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
-from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
-from tidegate.sinks.tools import KafkaTools
-from tidegate.sinks.transactions import TransactionClient
-from tidegate.sinks.writer import Writer
 from tidegate.storage.local import LocalStorage
 
 EFFECTS: Final = frozenset(

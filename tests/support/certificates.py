@@ -64,7 +64,7 @@ _NEW_KEY = (
 
 @cache
 def make_channel_key(name: str = "tidegate") -> str:
-    """As tidegate.daemon.channel_key makes one; another one for each name."""
+    """As tidegate.process.channel_key makes one; another one for each name."""
     with TemporaryDirectory() as directory:
         made = Authority(Path(directory), name)
         return Identity(made.file, Path(directory) / "ca-key.pem").certificate_first()

@@ -23,8 +23,8 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import is_alive, kill
 from tests.support.rig import Rig
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.demo.verify import Verdict
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.demo.verify import Verdict
 
 KINDS = ("worker", "executor", "daemon", "broker")
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from unittest import mock
 
 from tests.waiting import PATIENCE_S
-from tidegate.daemon.cli import run_command
-from tidegate.daemon.spark import SparkHost
+from tidegate.cli.main import run_command
+from tidegate.spark.host import SparkHost
 
 
 class Ended(NamedTuple):

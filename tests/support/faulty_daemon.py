@@ -142,7 +142,7 @@ def main() -> int:
     """Run the pipeline with the fault; exit code of the daemon when the fault did not happen."""
     point, nth, file = sys.argv[1:]
     assert point in POINTS, point
-    from tidegate.daemon.run import run_pipeline
+    from tidegate.cli.run import run_pipeline
 
     install(Fault(point, int(nth)))
     return run_pipeline(Path(file))

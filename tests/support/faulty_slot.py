@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.daemon.spark import SlotBootstrap, SparkHost, SparkJob
+from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.spark.host import SparkHost, SparkJob
 
 POINTS = (
     "before-upload",  # the state of a checkpoint is captured, nothing of it is written
@@ -64,8 +65,8 @@ def _give_own_disk() -> None:
 
 
 def _install(point: str, nth: int) -> None:
-    from tidegate.sinks.transactions import TransactionClient
-    from tidegate.sinks.writer import Writer
+    from tidegate.kafka.transactions import TransactionClient
+    from tidegate.kafka.writer import Writer
     from tidegate.storage.local import LocalStorage
     from tidegate.storage.names import STATE_PREFIX
     from tidegate.task.loop import SlotLoop
@@ -104,7 +105,7 @@ def _install(point: str, nth: int) -> None:
 def main() -> int:
     """Run the pipeline with the faults; exit code of the daemon."""
     fault, file = sys.argv[1:]
-    from tidegate.daemon.run import run_pipeline
+    from tidegate.cli.run import run_pipeline
 
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -16,8 +16,8 @@ from typing import Final, Self
 
 import msgspec
 
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import reserve_ports
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.ports import reserve_ports
 
 PRODUCE: Final = 0
 NOT_LEADER_OR_FOLLOWER: Final = 6

@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 
 from tests.waiting import wait_until
-from tidegate.daemon.demo.orders import Order, make_orders
+from tidegate.dev.demo.orders import Order, make_orders
 
 TICK_S = 0.2
 

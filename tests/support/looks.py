@@ -8,9 +8,9 @@ from contextlib import closing
 
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.errors import TidegateError
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.hanging import tell_mended
 from tidegate.sinks.mender import Mender
-from tidegate.sinks.transactions import TransactionClient
 
 
 class Looks(threading.Thread):

@@ -42,10 +42,10 @@ from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.ordered import CheckpointDone
-from tidegate.daemon.spark import SlotBootstrap
 from tidegate.ids import Attempt
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
+from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.task.messages import (
     LENGTH,
     Deploy,

@@ -11,10 +11,10 @@ from tidegate.coordinator.owner import Known
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.outcome import Outcome
 

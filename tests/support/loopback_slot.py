@@ -13,15 +13,15 @@ from tests.task.fakes import FakeSink, Row
 from tests.task.restarts import PartitionedSource
 from tests.task.rig import Connection
 from tidegate.coordinator.types import StateHandle
-from tidegate.daemon.deployment import Deployment, SlotParts, positions_of
-from tidegate.daemon.nodes import SinkNode, SourceNode
-from tidegate.daemon.uploads import Uploads
-from tidegate.daemon.worker import SlotProcess
 from tidegate.ids import SlotIndex
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out
 from tidegate.plan.growth import BatchLimits
+from tidegate.slot.deployment import Deployment, SlotParts, positions_of
+from tidegate.slot.nodes import SinkNode, SourceNode
+from tidegate.slot.uploads import Uploads
+from tidegate.slot.worker import SlotProcess
 from tidegate.storage.base import Storage
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.loop import Uploaded, UploadJob

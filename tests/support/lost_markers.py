@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import TopicPartition
-from tidegate.sinks.batches import BatchHeader, derive_headers
-from tidegate.sinks.facts import CoordinatorState, TransactionListing
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.kafka.batches import BatchHeader, derive_headers
+from tidegate.kafka.facts import CoordinatorState, TransactionListing
+from tidegate.kafka.transactions import TransactionClient
 
 Owner = tuple[int, int]
 """Producer id and epoch."""

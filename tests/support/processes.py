@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tidegate.daemon.processes import (
+from tidegate.spark.processes import (
     Process,
     find_descendants,
     find_executors,

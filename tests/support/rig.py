@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.daemon.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
 from tidegate.storage.local import LocalStorage
 
 PARTITIONS = 4

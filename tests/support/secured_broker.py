@@ -27,10 +27,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
 
 from tests.support.certificates import Authority
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.daemon.broker.ports import reserve_ports
-from tidegate.daemon.broker.server import START_S
-from tidegate.sinks.diagnosis import diagnose
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.dev.broker.ports import reserve_ports
+from tidegate.dev.broker.server import START_S
+from tidegate.kafka.diagnosis import diagnose
 
 _PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

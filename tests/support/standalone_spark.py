@@ -14,8 +14,8 @@ import pyspark
 from tests.support.processes import find_executors, kill
 from tests.waiting import wait_until
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
-from tidegate.daemon.broker.ports import reserve_ports
-from tidegate.daemon.java import java_home
+from tidegate.dev.broker.ports import reserve_ports
+from tidegate.spark.java import java_home
 
 PROGRAM = "org.apache.spark.deploy"
 END_S = 60

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.daemon.spark import SlotBootstrap, SparkHost, SparkJob
+from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.spark.host import SparkHost, SparkJob
 
 _STEP: Final = struct.Struct("<d")
 
@@ -59,7 +60,7 @@ def main() -> int:
     """Run the pipeline; exit code of the daemon."""
     step, file = sys.argv[1:]
     install(Path(step))
-    from tidegate.daemon.run import run_pipeline
+    from tidegate.cli.run import run_pipeline
 
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -19,8 +19,8 @@ from tidegate.coordinator.entries import Takeover, Writer
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.daemon.uploads import Uploads
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.slot.uploads import Uploads
 from tidegate.storage.base import StorageError
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage

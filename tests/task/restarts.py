@@ -22,11 +22,11 @@ from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.pending import PendingCheckpoint
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
-from tidegate.daemon.deployment import Deployment, SlotParts
-from tidegate.daemon.uploads import Uploads
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, TopicPartition, VertexId
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.graph import Plan
+from tidegate.slot.deployment import Deployment, SlotParts
+from tidegate.slot.uploads import Uploads
 from tidegate.state.keygroups import key_group_of
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import seal

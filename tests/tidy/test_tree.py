@@ -16,6 +16,8 @@ EDGE = frozenset({"threads"})
 FIRST = frozenset({"formats", "settings", "state", "storage"})
 LANGUAGE = FIRST | {"expressions", "operators"}
 CORE = BASE | LANGUAGE | {"config", "plan", "coordinator", "task"}
+RUNTIME = frozenset({"kafka", "sinks", "sources"})
+DRIVER = CORE | EDGE | RUNTIME | {"process", "slot", "spark"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
@@ -32,12 +34,18 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": BASE | LANGUAGE | {"config"},
     "coordinator": BASE | LANGUAGE | {"config", "plan"},
     "task": BASE | LANGUAGE | {"config", "plan", "coordinator"},
-    "sources": CORE | EDGE,
-    "sinks": CORE | EDGE,
-    "daemon": CORE | EDGE | {"sinks", "sources", "__version__"},
-    "simulation": CORE | EDGE | {"daemon", "sinks", "sources", "__version__"},
+    "kafka": CORE | EDGE,
+    "sources": CORE | EDGE | {"kafka"},
+    "sinks": CORE | EDGE | {"kafka"},
+    "process": CORE | EDGE,
+    "slot": CORE | EDGE | RUNTIME | {"process"},
+    "spark": CORE | EDGE | {"process", "slot"},
+    "daemon": DRIVER | {"__version__"},
+    "cli": DRIVER | {"daemon", "__version__"},
+    "dev": DRIVER | {"daemon", "cli"},
+    "simulation": DRIVER | {"daemon", "__version__"},
     "__init__": frozenset(),
-    "__main__": frozenset({"daemon"}),
+    "__main__": frozenset({"cli"}),
 }
 """Room -> rooms that it may import besides itself. One way only: a room imports none that stands below it here."""
 
@@ -48,8 +56,11 @@ PURE = [
     PACKAGE / "ids.py",
     PACKAGE / "datatypes.py",
 ]
-LIGHT = ["config", "settings", "operators", "expressions", "coordinator", "plan", "storage", "daemon"]
-LIGHT += ["ids.py", "errors.py", "datatypes.py", "__init__.py"]
+SINGLE = ["ids.py", "errors.py", "datatypes.py", "__init__.py"]
+LIGHT = [
+    *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
+    *("process", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
+]
 RUNNING = ("expressions/compiled/", "operators/rowwise.py", "/runtime.py")
 """Places of light rooms that are imported only where rows are processed."""
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.users.user import User, numbers
 from tests.waiting import wait_until
-from tidegate.daemon.broker import DevelopmentBroker
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.dev.broker import DevelopmentBroker
+from tidegate.kafka.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow
 

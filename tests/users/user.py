@@ -21,11 +21,11 @@ import msgspec
 from tests.support.command import Ended, tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.waiting import PATIENCE_S
-from tidegate.daemon.broker.server import create_topics
-from tidegate.daemon.demo.verify import read_topic
+from tidegate.dev.broker.server import create_topics
+from tidegate.dev.demo.verify import read_topic
 from tidegate.ids import TopicPartition
-from tidegate.sinks.facts import OpenTransaction
-from tidegate.sinks.transactions import TransactionClient
+from tidegate.kafka.facts import OpenTransaction
+from tidegate.kafka.transactions import TransactionClient
 
 Document = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""The process: Spark, control server, worker entry, HTTP, metrics, command line, development broker."""
+"""The driver's process: attempts, recovery, decisions, control server, checks before a start, HTTP, metrics."""

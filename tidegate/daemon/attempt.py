@@ -29,21 +29,18 @@ from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
 from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.discovery import Discovery
-from tidegate.daemon.faults import ExecutorLacksModule, lacking_module
 from tidegate.daemon.leaving import leave
-from tidegate.daemon.logs import emit_slot_record
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
-from tidegate.daemon.spark import (
-    SlotBootstrap,
-    SparkJobEnded,
-    derive_job_error,
-)
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+from tidegate.process.logs import emit_slot_record
+from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.faults import ExecutorLacksModule, lacking_module
+from tidegate.spark.host import SparkJobEnded, derive_job_error
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.messages import (

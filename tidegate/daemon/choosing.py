@@ -32,7 +32,7 @@ from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states
 from tidegate.coordinator.stored_state import find_damage
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId
-from tidegate.sinks.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,8 @@
 """The door of the control port: who connects is a stranger until its hello has been read.
 
 Strangers are few at a time, have seconds, and are read by the byte, so that none of them costs memory or descriptors.
-With a key of the daemon (`channel_key.py`) they have to show it first, and everything is encrypted. Whether a hello is
-that of a slot of the running attempt is decided in `control_server.py`.
+With a key of the daemon (`process/channel_key.py`) they have to show it first, and everything is encrypted. Whether a
+hello is that of a slot of the running attempt is decided in `control_server.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidegate.daemon.repeats import Complaints
+from tidegate.process.repeats import Complaints
 from tidegate.task.messages import LENGTH, MESSAGE_BYTES_MAX, Hello, SlotMessage, decode_slot_message
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from typing import Final
 
 from tidegate import __version__
 from tidegate.daemon.control_door import HELLO_TIMEOUT_S, STRANGERS_MAX, TROUBLE, Door, read_hello, read_message
-from tidegate.daemon.repeats import Complaints
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
+from tidegate.process.repeats import Complaints
 from tidegate.task.messages import DriverMessage, Heartbeat, Hello, Ping, SlotMessage, encode_message
 
 logger = logging.getLogger(__name__)

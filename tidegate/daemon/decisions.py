@@ -42,12 +42,12 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
 from tidegate.daemon.ordered import CheckpointDesk
 from tidegate.daemon.savepoints import SavepointDesk
-from tidegate.daemon.spark import SparkHost
 from tidegate.daemon.stores import Stores
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import Attempt, CheckpointId
-from tidegate.sinks.errors import TransactionLost, TransactionToSalvage
+from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
+from tidegate.spark.host import SparkHost
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.open import StorageOpener, open_storage
 from tidegate.task.elements import Barrier

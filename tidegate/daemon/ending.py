@@ -20,9 +20,9 @@ from tidegate.coordinator.recovery import RestorePlan, decide_repeated
 from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.ids import OperatorName
+from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement, decide_order
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.daemon.decisions import Services
+from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.facts import OpenTransaction
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.errors import BrokerUnavailable, SinkRefused
-from tidegate.sinks.facts import OpenTransaction
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict, tell_left, tell_mended
 
 logger = logging.getLogger(__name__)

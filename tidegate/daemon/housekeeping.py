@@ -17,8 +17,8 @@ from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.owning import Ownership
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TopicPartition
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.plan.graph import Plan
-from tidegate.sinks.errors import BrokerUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -21,17 +21,17 @@ from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
+from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.facts import TopicFacts
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
-from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.sinks.facts import TopicFacts
 from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
-from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
-from tidegate.sinks.transactions import TransactionClient
 from tidegate.sources.beginning import read_beginning
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Final
 from tidegate.daemon.decisions import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.errors import BrokerUnavailable
 
 logger = logging.getLogger(__name__)
 

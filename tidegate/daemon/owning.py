@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.owner import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
 from tidegate.ids import TopicPartition
-from tidegate.sinks.errors import SinkRefused
-from tidegate.sinks.facts import CoordinatorState
+from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
 
 if TYPE_CHECKING:
     from tidegate.daemon.decisions import Services
-    from tidegate.sinks.transactions import TransactionClient
+    from tidegate.kafka.transactions import TransactionClient
 
 logger = logging.getLogger(__name__)
 

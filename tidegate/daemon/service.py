@@ -24,27 +24,27 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
-from tidegate.daemon.channel_key import accepting_context
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.decisions import Services
-from tidegate.daemon.http import HttpServer
+from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.logs import LogContext
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
-from tidegate.daemon.spark import SparkHost
-from tidegate.daemon.start_check import check_start, open_checkpoints
-from tidegate.daemon.start_problems import StartRefused
+from tidegate.daemon.start.check import check_start, open_checkpoints
+from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.process.channel_key import accepting_context
+from tidegate.process.logs import LogContext
 from tidegate.settings.secrets import reveal
+from tidegate.spark.host import SparkHost
 from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import weakref
 from pathlib import Path
 from typing import Final
 
-from tidegate.daemon.processes import is_alive
 from tidegate.errors import TidegateError
+from tidegate.spark.processes import is_alive
 from tidegate.storage.problems import is_lasting_errno
 
 _NAME: Final = re.compile(r"tidegate-([0-9]+)-[a-z0-9_]+")

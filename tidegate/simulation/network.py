@@ -156,7 +156,7 @@ class Network:
 
 
 class SimSocket:
-    """The end of a data connection as tidegate.daemon.transport uses a socket; `wake` tells its owner of news."""
+    """The end of a data connection as tidegate.slot.transport uses a socket; `wake` tells its owner of news."""
 
     def __init__(self, end: Endpoint, capacity: int, wake: Callable[[], None], network: Network) -> None:
         self._end = end
@@ -284,15 +284,15 @@ class SimSockets:
         self._wake = wake
 
     def listen(self, _host: str) -> SimListener:
-        """See tidegate.daemon.channel_sockets.Sockets."""
+        """See tidegate.slot.channel_sockets.Sockets."""
         return SimListener(self._network, self._process, self._wake)
 
     def accept(self, listening: SimListener) -> SimSocket:
-        """See tidegate.daemon.channel_sockets.Sockets."""
+        """See tidegate.slot.channel_sockets.Sockets."""
         return listening.accept()[0]
 
     def connect(self, _host: str, port: int) -> SimSocket:
-        """See tidegate.daemon.channel_sockets.Sockets."""
+        """See tidegate.slot.channel_sockets.Sockets."""
         end = self._network.connect(self._process, port)
         return SimSocket(end, _capacity(self._network), self._wake, self._network)
 

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate import __version__
 from tidegate.clock import SteadyClock
-from tidegate.daemon.control_link import ControlLost
-from tidegate.daemon.deployment import Deployment, SlotParts
-from tidegate.daemon.transport import DataTransport
-from tidegate.daemon.worker import SlotProcess
 from tidegate.ids import Attempt, TopicPartition
+from tidegate.kafka.tools import KafkaTools
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
@@ -23,7 +20,10 @@ from tidegate.simulation.network import Endpoint, SimSelector, SimSockets
 from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loop
 from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
-from tidegate.sinks.tools import KafkaTools
+from tidegate.slot.control_link import ControlLost
+from tidegate.slot.deployment import Deployment, SlotParts
+from tidegate.slot.transport import DataTransport
+from tidegate.slot.worker import SlotProcess
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from tidegate.coordinator.types import SourcePositions
-    from tidegate.daemon.spark import SlotBootstrap
-    from tidegate.daemon.uploads import Uploads
+    from tidegate.kafka.channel import Channel
+    from tidegate.kafka.errors import BrokerUnavailable
     from tidegate.simulation.world import World
-    from tidegate.sinks.channel import Channel
-    from tidegate.sinks.errors import BrokerUnavailable
+    from tidegate.slot.bootstrap import SlotBootstrap
+    from tidegate.slot.uploads import Uploads
     from tidegate.storage.base import Storage
 
 TURN_S: Final = (0.0002, 0.003)
@@ -175,7 +175,7 @@ class SimParts(SlotParts):
 
 
 class SimControlLink:
-    """See tidegate.daemon.control_link.ControlLink: the same lease, heartbeats and ends, on the kernel's time."""
+    """See tidegate.slot.control_link.ControlLink: the same lease, heartbeats and ends, on the kernel's time."""
 
     def __init__(self, world: World, process: Process, end: Endpoint, wake: Callable[[], None]) -> None:
         self.local_host = process.name

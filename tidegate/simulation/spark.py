@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from tidegate.simulation.slot import SimSlot
 
 if TYPE_CHECKING:
-    from tidegate.daemon.spark import SlotBootstrap
     from tidegate.simulation.kernel import Process
     from tidegate.simulation.world import World
+    from tidegate.slot.bootstrap import SlotBootstrap
 
 START_S: Final = (0.02, 0.2)
 NOTICE_S: Final = (0.05, 0.8)
@@ -19,7 +19,7 @@ KILL_S: Final = (0.2, 2.5)
 
 
 class SimSparkHost:
-    """See tidegate.daemon.spark.SparkHost."""
+    """See tidegate.spark.host.SparkHost."""
 
     jvm_alive = True
 
@@ -33,7 +33,7 @@ class SimSparkHost:
 
 
 class SimJob:
-    """See tidegate.daemon.spark.SparkJob."""
+    """See tidegate.spark.host.SparkJob."""
 
     def __init__(
         self,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.daemon.uploads import Uploads
 from tidegate.simulation.kernel import Process, SimKilled, VirtualThread
+from tidegate.slot.uploads import Uploads
 from tidegate.task.loop import UploadJob
 from tidegate.threads import HelperThread
 

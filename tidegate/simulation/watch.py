@@ -16,8 +16,8 @@ from tidegate.daemon.hanging import LOOK_S
 from tidegate.daemon.housekeeping import JANITOR_S
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition
+from tidegate.kafka.facts import CoordinatorState
 from tidegate.simulation.model_broker.codes import RequestRefused
-from tidegate.sinks.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
 from tidegate.storage.checksum import unseal
 from tidegate.storage.names import STATE_PREFIX, journal_sequence

@@ -14,14 +14,14 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TransactionalId
-from tidegate.sinks.errors import (
+from tidegate.kafka.errors import (
     BrokerUnavailable,
     SinkRefused,
     TransactionGone,
     TransactionLost,
     TransactionUndecidable,
 )
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
 from tidegate.sinks.salvage import LostTransaction, Settlement

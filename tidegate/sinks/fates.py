@@ -12,7 +12,7 @@ from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import TransactionalId
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 
 TIMEOUT_S: Final = 30.0
 

@@ -18,7 +18,7 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.facts import (
+from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
     Leader,

@@ -19,19 +19,19 @@ from tidegate.errors import TidegateError
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import Encoded
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.kafka.writer import OPEN_TIMEOUT_S, Writer
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
-from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.facts import TopicLimits
 from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
 from tidegate.sinks.limits import derive_record_limits, refuse_keyless
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
-from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
-from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
-from tidegate.sinks.transactions import TransactionClient
-from tidegate.sinks.writer import OPEN_TIMEOUT_S, Writer
 from tidegate.task.ports import Prepared
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.formats.record_limits import RecordLimits
+from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import largest_record
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.sinks.errors import SinkRefused
-from tidegate.sinks.facts import TopicLimits
-from tidegate.sinks.producer_properties import largest_record
 
 CLIENT_OVERHEAD_BYTES: Final = 36
 """What librdkafka adds to key and value before it compares them with `message.max.bytes`."""

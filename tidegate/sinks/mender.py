@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.sinks.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
-from tidegate.sinks.facts import (
+from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     Leader,
     OpenTransaction,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from tidegate.sinks.facts import EndAnswer, Marker
+from tidegate.kafka.facts import EndAnswer, Marker
 
 
 class Outcome(Enum):

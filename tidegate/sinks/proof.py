@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
-from tidegate.sinks.errors import SinkFailed, refused_record
-from tidegate.sinks.facts import CoordinatorState, PreparedView
+from tidegate.kafka.errors import SinkFailed, refused_record
+from tidegate.kafka.facts import CoordinatorState, PreparedView
 
 
 class Flushed(msgspec.Struct, frozen=True):

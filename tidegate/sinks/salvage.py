@@ -14,8 +14,8 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
-from tidegate.sinks.errors import SinkFailed, TransactionLost
-from tidegate.sinks.facts import LoggedRange
+from tidegate.kafka.errors import SinkFailed, TransactionLost
+from tidegate.kafka.facts import LoggedRange
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
 

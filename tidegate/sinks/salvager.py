@@ -13,8 +13,9 @@ import confluent_kafka as ck
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
-from tidegate.sinks.errors import BrokerUnavailable
-from tidegate.sinks.producer_properties import derive_producer_properties
+from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.sinks.salvage import (
     Group,
@@ -24,12 +25,11 @@ from tidegate.sinks.salvage import (
     derive_groups,
     merge_ranges,
 )
-from tidegate.sinks.tools import KAFKA_TOOLS, KafkaTools
 
 if TYPE_CHECKING:
-    from tidegate.sinks.facts import LoggedRange
-    from tidegate.sinks.transactions import TransactionClient
-    from tidegate.sinks.writer import Writer
+    from tidegate.kafka.facts import LoggedRange
+    from tidegate.kafka.transactions import TransactionClient
+    from tidegate.kafka.writer import Writer
 
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction."""

@@ -3,7 +3,7 @@
 A turn gives every subtask one step, downstream first, so that room is made before new rows come in; then the sinks
 move rows to their client and finished snapshots are acknowledged. Nothing in a turn blocks or sleeps: when `turn`
 answers False the caller waits for something to happen (a control message, a frame, a record, a finished upload) and
-calls again. The caller owns sockets, threads and the clock (tidegate.daemon.worker); the loop owns all state.
+calls again. The caller owns sockets, threads and the clock (tidegate.slot.worker); the loop owns all state.
 """
 
 from __future__ import annotations

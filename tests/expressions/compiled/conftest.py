@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.daemon.java import set_java_home
+from tidegate.spark.java import set_java_home
 
 
 @pytest.fixture(scope="session")

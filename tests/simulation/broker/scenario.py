@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from tests.simulation.broker.stages import Stage
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
-from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.facts import CoordinatorState, EndAnswer, LoggedRange, Marker
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, LoggedRange, Marker
 
 T = TypeVar("T")
 

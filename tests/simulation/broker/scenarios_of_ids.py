@@ -23,9 +23,9 @@ from tests.simulation.broker.scenario import (
 )
 from tests.simulation.broker.stages import Stage
 from tidegate.coordinator.types import Committable
-from tidegate.sinks.errors import SinkFailed
-from tidegate.sinks.facts import EndAnswer, Marker
-from tidegate.sinks.writer import Writer
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import EndAnswer, Marker
+from tidegate.kafka.writer import Writer
 
 # -- ends ------------------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from tests.simulation.broker.stages import SMALL_BATCHES, Stage
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.errors import TidegateError
 from tidegate.ids import TransactionalId
-from tidegate.sinks.facts import LoggedRange, Marker
+from tidegate.kafka.facts import LoggedRange, Marker
 from tidegate.sinks.proof import Flushed, decide_first_sequences
 
 # -- several producers -----------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ def a_plain_producer_between(stage: Stage) -> Value:
 
 def plain_properties() -> dict[str, str]:
     """Of a producer without a transaction."""
-    from tidegate.sinks.producer_properties import derive_producer_properties
+    from tidegate.kafka.producer_properties import derive_producer_properties
 
     return derive_producer_properties({}, None, 60_000)
 

@@ -8,7 +8,7 @@ from tests.simulation.broker.scenario import ENDED, FENCED, Value, markers, refu
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import Stage
 from tidegate.ids import TopicPartition
-from tidegate.sinks.facts import Marker
+from tidegate.kafka.facts import Marker
 
 HOUR_MS = 3_600_000
 EARLY_MS, LATE_MS = 1_600_000_000_000, 1_700_000_000_000

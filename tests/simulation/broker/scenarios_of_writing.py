@@ -10,7 +10,7 @@ from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import FLUSH_S, SMALL_BATCHES, Stage
 from tidegate.errors import TidegateError
 from tidegate.formats.records import Encoded, OutputRecord
-from tidegate.sinks.writer import Writer
+from tidegate.kafka.writer import Writer
 
 HOUR_MS = 3_600_000
 

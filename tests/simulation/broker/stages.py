@@ -15,9 +15,13 @@ from tests.simulation.broker.scripted_port import Fate, ScriptedPort
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.formats.records import Encoded, OutputRecord
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tools import KafkaTools
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.kafka.writer import Writer
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.kernel import Kernel, SimCondition
 from tidegate.simulation.model_broker.answers import answer_bytes
@@ -27,11 +31,7 @@ from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
 from tidegate.simulation.threads import SimHelper
 from tidegate.simulation.trace import Trace
-from tidegate.sinks.producer_properties import derive_producer_properties
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed
-from tidegate.sinks.tools import KafkaTools
-from tidegate.sinks.transactions import TransactionClient
-from tidegate.sinks.writer import Writer
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.threads import Condition, HelperThread
 

@@ -10,14 +10,14 @@ import pytest
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, ModelStage
 from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
+from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
+from tidegate.kafka.requests import end_request, offsets_request
 from tidegate.simulation.model_broker.answers import answer
 from tidegate.simulation.model_broker.broker import ID_EXPIRY_MS
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import EPOCH_MAX
 from tidegate.simulation.model_broker.log import PartitionLog, Record, Stamp
-from tidegate.sinks.errors import BrokerUnavailable, SinkFailed
-from tidegate.sinks.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
-from tidegate.sinks.requests import end_request, offsets_request
 
 ALL_FATES = [Fate.REFUSE, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]
 

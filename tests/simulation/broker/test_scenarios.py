@@ -16,7 +16,7 @@ from tests.simulation.broker import (  # noqa: F401 - they register their scenar
 from tests.simulation.broker.scenario import SCENARIOS
 from tests.simulation.broker.stages import ModelStage, RealStage, Stage
 from tests.support.kafka_proxy import KafkaProxy, proxied_broker
-from tidegate.daemon.broker import DevelopmentBroker
+from tidegate.dev.broker import DevelopmentBroker
 
 FAST_TIME_OUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 

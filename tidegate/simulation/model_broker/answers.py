@@ -13,11 +13,11 @@ from kafka.protocol.metadata import find_coordinator, metadata
 from kafka.protocol.producer import transaction
 
 from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.simulation.model_broker.batch_bytes import encode_batch
 from tidegate.simulation.model_broker.broker import ANY_EPOCH, ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.placement import NOBODY, NODES
-from tidegate.sinks.facts import TRANSACTION_LOG
 
 T = TypeVar("T")
 

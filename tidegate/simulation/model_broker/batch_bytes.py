@@ -9,7 +9,7 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from tidegate.sinks.batches import BatchHeader
+from tidegate.kafka.batches import BatchHeader
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BEHIND_LENGTH: Final = _HEADER.size - 12

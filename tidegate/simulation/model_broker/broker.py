@@ -14,12 +14,12 @@ from uuid import UUID
 import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.batches import BatchHeader
+from tidegate.kafka.facts import CoordinatorState, TopicFacts, TransactionDescription, TransactionListing
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
 from tidegate.simulation.model_broker.log import Fetched, PartitionLog, ProducerEntry, Record, Stamp
 from tidegate.simulation.model_broker.placement import Placement
-from tidegate.sinks.batches import BatchHeader
-from tidegate.sinks.facts import CoordinatorState, TopicFacts, TransactionDescription, TransactionListing
 
 ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
 BATCH_BYTES_MAX: Final = 1_048_588

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from kafka import errors
 
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.simulation.kernel import Signal
 from tidegate.simulation.model_broker.answers import answer, name_of
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.placement import NODES
 from tidegate.simulation.port import BrokerPort, Connection, LinkLost, LinkSilent
-from tidegate.sinks.errors import BrokerUnavailable
 
 CONNECT_PAUSE_S: Final = 0.1
 

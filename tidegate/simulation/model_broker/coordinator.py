@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.facts import CoordinatorState, TransactionDescription
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.sinks.facts import CoordinatorState, TransactionDescription
 
 EPOCH_MAX: Final = 32_766
 """The next initialisation gets a new producer id."""

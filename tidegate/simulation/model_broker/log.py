@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
+from tidegate.kafka.batches import BatchHeader
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.sinks.batches import BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
 NO_SEQUENCE: Final = -1

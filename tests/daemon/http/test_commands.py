@@ -1,0 +1,383 @@
+"""Orders to a running daemon over HTTP: who may give them, what is answered, and the commands that send them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
+from tidegate.cli.running import checkpoint, checkpoints, read_rows, savepoint, status, stop
+from tidegate.coordinator.journal import Journal
+from tidegate.daemon.http.admission import SCHEME
+from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
+from tidegate.daemon.http.server import HttpServer
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.order_token import provide_token
+from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
+from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
+from tidegate.daemon.status import Status
+from tidegate.daemon.work_directory import WorkDirectory
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, OperatorName
+from tidegate.storage.local import LocalStorage
+
+PIPELINE = """
+version: 1
+name: shop
+kafka: {{bootstrap.servers: localhost:9092}}
+checkpoints: {{directory: file://{directory}}}
+http: {{port: {port}}}
+sources:
+  orders: {{topic: orders, format: raw}}
+sinks:
+  out: {{from: orders, topic: out, format: raw}}
+"""
+
+
+TOKEN = "the daemon's very own token"
+ORDER = b'{"pipeline": "shop"}'
+
+
+class Daemon:
+    """Takes orders on a loop of its own."""
+
+    pipeline = "shop"
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.asked: list[str | None] = []
+        self.checkpoints = 0
+        self.error: TidegateError | None = None
+        self.stopped: Future[None] = Future()
+        self.work: WorkDirectory | None = None
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        self.checkpoints += 1
+        if self.error is not None:
+            raise self.error
+        return CheckpointDone(CheckpointId(7), 35, 10)
+
+    async def take_savepoint(self, directory: str | None) -> SavepointDone:
+        self.asked.append(directory)
+        if self.error is not None:
+            raise self.error
+        return SavepointDone("/mine/savepoint-shop-7-abc", CheckpointId(7), 10)
+
+    async def stop(self) -> None:
+        self.stopped.set_result(None)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+        self.loop.close()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    daemon = Daemon()
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture
+def server(daemon: Daemon) -> Iterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"))
+    server.start()
+    server.commands.serve(daemon, daemon.loop, TOKEN)
+    yield server
+    server.stop()
+
+
+def post(server: HttpServer, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    """As a command does it, but for the headers (`content_type` is `Content-Type`); an empty one is left out."""
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=10)
+    given = {"Content-Type": JSON, "Authorization": SCHEME + TOKEN}
+    given |= {name.replace("_", "-").title(): value for name, value in headers.items()}
+    try:
+        connection.request("POST", path, body, {name: value for name, value in given.items() if value})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The server's pipeline; its token is where a daemon keeps it."""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.format(directory=tmp_path / "checkpoints", port=server.port))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    daemon.work = WorkDirectory()
+    server.commands.serve(daemon, daemon.loop, provide_token(daemon.work.path, server.port, None))
+    return path
+
+
+def test_C15_an_order_is_carried_out_and_answered(server: HttpServer, daemon: Daemon) -> None:
+    status, answer = post(server, "/savepoints", b'{"pipeline": "shop", "directory": "/mine"}')
+    assert (status, answer["path"], answer["checkpoint"]) == (200, "/mine/savepoint-shop-7-abc", 7)
+    assert post(server, "/savepoints", b'{"pipeline": "shop"}')[0] == 200
+    assert daemon.asked == ["/mine", None]
+
+
+def test_C38_a_checkpoint_is_ordered_and_answered(server: HttpServer, daemon: Daemon) -> None:
+    assert post(server, "/checkpoints", ORDER) == (200, {"checkpoint": 7, "duration_ms": 35, "size_bytes": 10})
+    daemon.error = CheckpointUnavailable("no checkpoint was begun: the pipeline is restarting")
+    answer = {"code": "checkpoint-unavailable", "message": daemon.error.message}
+    assert post(server, "/checkpoints", ORDER) == (503, answer)
+    assert daemon.checkpoints == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status", "told"),
+    [
+        (b'{"pipeline": "other"}', JSON, 409, "runs pipeline 'shop', not 'other'"),
+        (b'{"pipeline": "shop"}', "text/plain", 415, "send application/json"),
+        (b'{"pipeline": "shop"}', "application/x-www-form-urlencoded", 415, "send application/json"),
+        (b"{", JSON, 400, "truncated"),
+        (b'{"pipeline": "shop", "more": 1}', JSON, 400, "unknown field"),
+        (b"{}", JSON, 400, "missing required field"),
+    ],
+)
+def test_what_is_no_order_for_this_daemon_is_refused(
+    server: HttpServer, daemon: Daemon, body: bytes, content_type: str, status: int, told: str
+) -> None:
+    for path in COMMAND_PATHS:
+        found, answer = post(server, path, body, content_type=content_type)
+        assert (found, told in answer["message"]) == (status, True), answer
+    assert (daemon.asked, daemon.checkpoints) == ([], 0)
+    assert not daemon.stopped.done()
+
+
+def test_an_order_that_fails_is_told_with_its_reason(server: HttpServer, daemon: Daemon) -> None:
+    daemon.error = SavepointUnavailable("no savepoint was taken: the pipeline is restarting")
+    status, answer = post(server, "/savepoints", b'{"pipeline": "shop"}')
+    assert (status, answer) == (503, {"code": "savepoint-unavailable", "message": daemon.error.message})
+
+
+def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
+    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"))
+    server.start()
+    try:
+        assert post(server, "/stop", b'{"pipeline": "shop"}')[0] == 503
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "told"),
+    [
+        ({"authorization": ""}, 401, "the order has no token: give it as the daemon's user"),
+        ({"authorization": "Bearer wrong"}, 401, "another token than this daemon's"),
+        ({"authorization": f"Basic {TOKEN}"}, 401, "another token"),
+        ({"origin": "http://127.0.0.1:9095"}, 403, "not taken from web pages"),
+        ({"origin": "null"}, 403, "not taken from web pages"),
+        ({"host": "rebound.example:9095"}, 421, "'rebound.example:9095': call it by its address"),
+        ({"host": "10.0.0.5"}, 421, "call it by its address"),
+    ],
+)
+def test_X33_an_order_of_a_stranger_or_of_a_web_page_is_refused(
+    server: HttpServer, daemon: Daemon, headers: dict[str, str], status: int, told: str
+) -> None:
+    for path in COMMAND_PATHS:
+        found, answer = post(server, path, ORDER, **headers)
+        assert (found, told in answer["message"]) == (status, True), answer
+    assert (daemon.asked, daemon.checkpoints) == ([], 0)
+    assert not daemon.stopped.done()
+
+
+def test_X33_who_may_not_give_orders_is_refused_before_anything_of_the_body_is_read(server: HttpServer) -> None:
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+    connection.putrequest("POST", "/savepoints")
+    connection.putheader("Content-Length", "1000000000")
+    connection.endheaders()
+    assert connection.getresponse().status == 401
+    connection.close()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:1", "[::1]:9095"])
+def test_X33_an_order_reaches_the_server_by_every_name_of_its_own_machine(
+    server: HttpServer, daemon: Daemon, host: str
+) -> None:
+    assert post(server, "/savepoints", ORDER, host=host)[0] == 200
+    assert daemon.asked == [None]
+
+
+@pytest.mark.parametrize("directory", ["/etc/shadow.d", "/mine\0/x"])
+def test_X35_a_directory_that_cannot_be_is_the_orders_fault(server: HttpServer, daemon: Daemon, directory: str) -> None:
+    daemon.error = DirectoryRefused("not there")
+    status, answer = post(server, "/savepoints", json.dumps({"pipeline": "shop", "directory": directory}).encode())
+    assert (status, answer["code"]) == (400, "savepoint-directory-refused")
+
+
+def test_X30_only_so_many_orders_are_under_way_at_a_time(
+    server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_directory: str | None) -> SavepointDone:
+        waiting.append(asyncio.get_running_loop().create_future())
+        if len(waiting) == ORDERS_MAX:
+            full.set()
+        await waiting[-1]
+        raise SavepointUnavailable("it was given up")
+
+    waiting: list[asyncio.Future[None]] = []
+    full, answers = threading.Event(), []
+    monkeypatch.setattr(daemon, "take_savepoint", never)
+    asking = [
+        threading.Thread(target=lambda: answers.append(post(server, "/savepoints", ORDER)[0]))
+        for _ in range(ORDERS_MAX)
+    ]
+    for each in asking:
+        each.start()
+    assert full.wait(60)
+    assert post(server, "/savepoints", ORDER)[1]["code"] == "busy"
+    for one in waiting:
+        daemon.loop.call_soon_threadsafe(one.set_result, None)
+    for each in asking:
+        each.join(60)
+    assert answers == [503] * ORDERS_MAX
+
+
+def test_C15_the_command_prints_the_path_and_makes_relative_directories_absolute(file: Path, daemon: Daemon) -> None:
+    result = CliRunner().invoke(savepoint, [str(file), "mine"], catch_exceptions=False)
+    assert (result.exit_code, result.output) == (0, "/mine/savepoint-shop-7-abc\n")
+    assert daemon.asked == [str(Path("mine").absolute())]
+
+
+def test_C38_the_command_prints_the_number(file: Path, daemon: Daemon) -> None:
+    result = CliRunner().invoke(checkpoint, [str(file)], catch_exceptions=False)
+    assert (result.exit_code, result.output, daemon.checkpoints) == (0, "7\n", 1)
+
+
+def test_X33_the_commands_take_the_token_from_the_named_file(file: Path, server: HttpServer, daemon: Daemon) -> None:
+    assert daemon.work is not None
+    daemon.work.remove()
+    refused = CliRunner().invoke(savepoint, [str(file)])
+    assert isinstance(refused.exception, TidegateError)
+    assert "the order has no token" in refused.exception.message
+    named = file.parent / "token"
+    server.commands.serve(daemon, daemon.loop, provide_token(file.parent, server.port, named))
+    by_option = CliRunner().invoke(savepoint, [str(file), "--token-file", str(named)], catch_exceptions=False)
+    file.write_text(file.read_text().replace("http: {", f"http: {{token_file: {named}, "))
+    by_setting = CliRunner().invoke(savepoint, [str(file)], catch_exceptions=False)
+    assert (by_option.exit_code, by_setting.exit_code, daemon.asked) == (0, 0, [None, None])
+
+
+def test_the_stop_command_waits_until_the_daemon_has_gone(
+    file: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+    snapshot = server._metrics.snapshot
+
+    def tell() -> Status:
+        asked.set()
+        return snapshot()
+
+    monkeypatch.setattr(server._metrics, "snapshot", tell)
+
+    def go() -> None:
+        daemon.stopped.result(60)
+        assert asked.wait(60)  # behind the answer to its order, which a server that ends would cut off
+        server.stop()
+
+    closer = threading.Thread(target=go)
+    closer.start()
+    result = CliRunner().invoke(stop, [str(file)], catch_exceptions=False)
+    closer.join(90)
+    assert not closer.is_alive()
+    assert (result.exit_code, result.output) == (0, "stopped\n")
+
+
+def test_a_daemon_that_is_not_there_is_told_with_the_address(file: Path, server: HttpServer) -> None:
+    server.stop()
+    result = CliRunner().invoke(savepoint, [str(file)])
+    assert isinstance(result.exception, TidegateError)
+    assert f"no daemon answers at {server.address}" in result.exception.message
+
+
+def test_port_0_must_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.format(directory=tmp_path, port=0))
+    result = CliRunner().invoke(stop, [str(path)])
+    assert result.exit_code == 2
+    assert "--http" in result.output
+    result = CliRunner().invoke(stop, [str(path), "--http", "ftp://x"])
+    assert "is no address of a daemon" in result.output
+
+
+def test_the_list_of_checkpoints_needs_no_daemon_and_creates_nothing(file: Path, tmp_path: Path) -> None:
+    result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
+    assert "no checkpoints in" in result.output
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_list_tells_what_is_committed_and_what_is_only_decided(file: Path, tmp_path: Path) -> None:
+    journal = Journal(LocalStorage(str(tmp_path / "checkpoints")), ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1, states=[handle(1)], committables=[committable(1)]))
+    journal.append_checkpoint(
+        completed(2, states=[handle(2)], committables=[committable(2, producer_id=101)], final=True)
+    )
+    rows = read_rows(str(tmp_path / "checkpoints"))
+    assert [(row.id, row.kind, row.output, row.size_bytes) for row in rows] == [
+        (1, "checkpoint", "committed", 10),
+        (2, "final", "decided, 1 transactions not confirmed yet", 10),
+    ]
+    result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
+    assert "1970-01-01 00:00:01" in result.output
+    listed = CliRunner().invoke(checkpoints, [str(file), "--format", "json"], catch_exceptions=False)
+    assert [row["id"] for row in json.loads(listed.output)] == [1, 2]
+
+
+def test_the_list_tells_the_begin_and_a_savepoint_that_was_not_finished(file: Path, tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    journal = Journal(storage, ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    begin = msgspec.structs.replace(completed(1), starts=((OperatorName("orders"), "latest"),))
+    journal.append_checkpoint(begin)
+    storage.put("savepoints/savepoint-shop-2-0123/state/00000-totals-0.state", b"state")
+    rows = read_rows(str(tmp_path / "checkpoints"))
+    assert [(row.id, row.kind) for row in rows] == [(1, "begin"), (None, "unfinished")]
+    result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
+    assert "/savepoints/savepoint-shop-2-0123 (can be deleted" in result.output
+
+
+def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
+    shown = CliRunner().invoke(status, [str(file)])
+    assert (shown.exit_code, shown.output.split()[:2]) == (0, ["shop", "starting"]), shown.output
+    assert "lag unknown" in shown.output
+    as_json = CliRunner().invoke(status, [str(file), "--format", "json"])
+    assert msgspec.json.decode(as_json.output, type=Status).pipeline == "shop"
+
+
+def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    port = server.address.rpartition(":")[2]
+    file.write_text(PIPELINE.format(directory=tmp_path, port=port).replace("name: shop", "name: other"))
+    shown = CliRunner().invoke(status, [str(file)])
+    assert str(shown.exception) == f"the daemon at {server.address} runs pipeline shop, not other"
+
+
+def test_status_of_something_else_that_answers_is_refused(
+    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
+    monkeypatch.setattr("tidegate.cli.running.ask_daemon", lambda *_how: b"<html>")
+    shown = CliRunner().invoke(status, [str(file)])
+    assert f"what answers at {server.address} is no Tidegate daemon" in str(shown.exception)

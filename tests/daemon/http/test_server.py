@@ -1,0 +1,256 @@
+"""The HTTP port against a real client: probes, metrics, status, a taken port, answers under load."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tidegate.daemon.http.server import ALIASES, PATHS, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.status import PipelineState
+from tidegate.process.logs import set_secrets
+
+PROBES = 200
+PROBE_CLIENT = """
+import http.client, json, sys, time
+port, count, server = (int(word) for word in sys.argv[1:])
+clock = (~server << 3) | 2  # the processor time of that process: see clock_getcpuclockid(3)
+took = []
+for _ in range(count):
+    started, used = time.perf_counter(), time.clock_gettime(clock)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/livez")
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status == 200, answer.status
+    connection.close()
+    took.append(((time.clock_gettime(clock) - used) * 1000, (time.perf_counter() - started) * 1000))
+print(json.dumps(took))
+"""
+
+
+class Clock:
+    """Monotonic seconds that move when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def metrics() -> PipelineMetrics:
+    return PipelineMetrics("shop", "0.1.0")
+
+
+@pytest.fixture
+def server(metrics: PipelineMetrics, clock: Clock) -> Iterator[HttpServer]:
+    server = HttpServer("127.0.0.1", 0, metrics, beat_limit_s=10, elapsed=clock)
+    server.start()
+    yield server
+    server.stop()
+
+
+def get(server: HttpServer, path: str, accept: str = "*/*") -> tuple[int, str, str]:
+    request = urllib.request.Request(server.address + path, headers={"Accept": accept})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_liveness_holds_while_the_daemon_beats(server: HttpServer, clock: Clock) -> None:
+    clock.now = 9.0
+    assert get(server, "/livez")[0] == 200
+    clock.now = 30.0
+    status, _, text = get(server, "/livez")
+    assert status == 503
+    assert "has not turned for 30 s (limit 10 s)" in text
+    server.beat()
+    assert get(server, "/livez")[0] == 200
+
+
+def test_liveness_does_not_depend_on_the_state(server: HttpServer, metrics: PipelineMetrics) -> None:
+    for state in PipelineState:
+        metrics.state(state, "broker is down")
+        assert get(server, "/livez")[0] == 200
+
+
+@pytest.mark.parametrize("state", list(PipelineState))
+def test_readiness_is_running_and_tells_the_reason_otherwise(
+    server: HttpServer, metrics: PipelineMetrics, state: PipelineState
+) -> None:
+    metrics.state(state, "because")
+    status, _, text = get(server, "/readyz")
+    assert status == (200 if state is PipelineState.RUNNING else 503)
+    assert text == f"{state.value}: because\n"
+
+
+def test_startup_is_over_when_the_daemon_is_up(server: HttpServer, metrics: PipelineMetrics) -> None:
+    assert get(server, "/startupz")[0] == 503
+    metrics.state(PipelineState.RESTORING, "waiting for the broker")
+    assert get(server, "/startupz")[0] == 200
+
+
+def test_aliases_answer_as_their_originals(server: HttpServer, metrics: PipelineMetrics) -> None:
+    metrics.state(PipelineState.RUNNING)
+    for alias, path in ALIASES.items():
+        assert get(server, alias) == get(server, path)
+
+
+def test_metrics_come_as_text_and_as_openmetrics(server: HttpServer) -> None:
+    status, content_type, text = get(server, "/metrics")
+    assert status == 200
+    assert content_type.startswith("text/plain")
+    assert 'tidegate_pipeline_state{pipeline="shop",state="starting"} 1.0' in text
+    status, content_type, text = get(server, "/metrics", "application/openmetrics-text; version=1.0.0,text/plain;q=0.5")
+    assert status == 200
+    assert content_type.startswith("application/openmetrics-text")
+    assert text.endswith("# EOF\n")
+
+
+def test_status_is_json(server: HttpServer, metrics: PipelineMetrics) -> None:
+    metrics.state(PipelineState.RESTORING, "reading the journal")
+    _, content_type, text = get(server, "/status")
+    status = json.loads(text)
+    assert content_type.startswith("application/json")
+    assert (status["pipeline"], status["state"], status["reason"]) == ("shop", "restoring", "reading the journal")
+    assert status["last_checkpoint"] is None
+
+
+def test_the_index_names_the_paths_and_all_of_them_answer(server: HttpServer, metrics: PipelineMetrics) -> None:
+    metrics.state(PipelineState.RUNNING)
+    index = json.loads(get(server, "/")[2])
+    assert index["paths"] == PATHS
+    assert all(get(server, path)[0] == 200 for path in index["paths"])
+    assert get(server, "/nothing")[0] == 404
+
+
+def test_reasons_leave_without_secrets(server: HttpServer, metrics: PipelineMetrics) -> None:
+    set_secrets(["hunter22"])
+    try:
+        metrics.state(PipelineState.FAILED, "login with hunter22 refused")
+        assert get(server, "/readyz")[2] == "failed: login with *** refused\n"
+        assert "hunter22" not in get(server, "/status")[2]
+    finally:
+        set_secrets([])
+
+
+def test_a_taken_port_is_refused_with_address_and_remedy(server: HttpServer, metrics: PipelineMetrics) -> None:
+    port = int(server.address.rsplit(":", 1)[1])
+    with pytest.raises(
+        HttpUnavailable, match=rf"127\.0\.0\.1:{port} .*already in use; .*set http\.port to a free"
+    ) as told:
+        HttpServer("127.0.0.1", port, metrics).start()
+    assert told.value.exit_code == 2
+    assert told.value.fields == {"host": "127.0.0.1", "port": port}
+
+
+def test_an_address_of_another_machine_is_refused(metrics: PipelineMetrics) -> None:
+    with pytest.raises(HttpUnavailable, match=r"no such address: set http\.host"):
+        HttpServer("192.0.2.1", 0, metrics).start()
+
+
+def test_stop_closes_the_port_and_ends_the_threads(metrics: PipelineMetrics) -> None:
+    before = sys.getswitchinterval()
+    server = HttpServer("127.0.0.1", 0, metrics)
+    server.start()
+    assert get(server, "/metrics")[0] == 200
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
+    server.stop()
+    server.stop()
+    assert sys.getswitchinterval() == before
+    assert not any(thread.name == "http" for thread in threading.enumerate())
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        get(server, "/livez")
+
+
+def test_probes_do_not_wait_for_a_scrape(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendering, go_on = threading.Event(), threading.Event()
+
+    def slow(openmetrics: bool) -> tuple[bytes, str]:
+        rendering.set()
+        assert go_on.wait(10)
+        return b"late\n", "text/plain"
+
+    monkeypatch.setattr(server, "_render", slow)
+    answers: list[str] = []
+    scrape = threading.Thread(target=lambda: answers.append(get(server, "/metrics")[2]))
+    scrape.start()
+    assert rendering.wait(10)
+    assert get(server, "/livez")[0] == 200
+    assert answers == []
+    go_on.set()
+    scrape.join(10)
+    assert answers == ["late\n"]
+
+
+@pytest.mark.slow
+def test_probes_answer_within_50_ms_beside_a_busy_thread(
+    server: HttpServer, record_property: Callable[[str, object], None]
+) -> None:
+    """In the time that the machine gives to this process: its busy thread never rests, so on a machine that does
+    nothing else this is the time that a probe takes, and on a busy one it is not the time of others."""
+    ended = threading.Event()
+
+    def burn() -> None:
+        count = 0
+        while not ended.is_set():
+            count += 1
+
+    burner = threading.Thread(target=burn)
+    burner.start()
+    try:
+        port = server.address.rpartition(":")[2]
+        command = [sys.executable, "-c", PROBE_CLIENT, port, str(PROBES), str(os.getpid())]
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=350)
+    finally:
+        ended.set()
+        burner.join()
+    used_ms, wall_ms = (sorted(column) for column in zip(*json.loads(result.stdout), strict=True))
+    for name, took_ms in (("probe_ms", wall_ms), ("probe_process_ms", used_ms)):
+        p50, p90, p99 = (took_ms[PROBES * percent // 100] for percent in (50, 90, 99))
+        record_property(name, {"p50": p50, "p99": p99})
+        print(f"{name} beside a busy thread: p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f}, max {took_ms[-1]:.1f}")
+    assert used_ms[PROBES // 2] <= 50
+    assert used_ms[PROBES * 9 // 10] <= 50, "the slowest tenth is left to whatever else this machine does"
+
+
+def test_a_connection_that_arrives_at_the_very_end_is_closed(server: HttpServer) -> None:
+    """The server is told to end in the turn of its loop that accepts the connection."""
+    loop, ended, connected = server._loop, server._ended, threading.Event()
+    assert loop is not None and ended is not None
+    host, _, port = server.address.removeprefix("http://").rpartition(":")
+    with socket.socket() as late:
+
+        def connect() -> None:
+            late.connect((host, int(port)))
+            loop.call_soon(ended.set)
+            connected.set()
+
+        loop.call_soon_threadsafe(connect)
+        assert connected.wait(10)
+        late.settimeout(60)
+        with contextlib.suppress(ConnectionResetError):  # closed as well
+            assert late.recv(1) == b""
+    server.stop()
+    gc.collect()  # a transport that was left open says so now

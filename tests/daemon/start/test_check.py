@@ -1,0 +1,449 @@
+"""What a start is refused for: the same verdict by `validate --connect` and by `run`, before Spark is started.
+
+Journal, storage and broker are real; Spark is what must not be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+import hashlib
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.conftest import SessionBroker, TopicMaker
+from tidegate.cli.connect import find_problems
+from tidegate.cli.run import run_pipeline
+from tidegate.config.load import read_pipeline
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.recovery import read_facts
+from tidegate.daemon.start.expression_check import check_file, plan_file
+from tidegate.daemon.stores import Stores
+from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.build import build_plan
+from tidegate.spark.master import SparkUnavailable
+from tidegate.state.snapshot import encode_snapshot
+from tidegate.storage.checksum import seal
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.names import state_name
+
+pytestmark = pytest.mark.slow
+
+Document = dict[str, Any]
+SPARK = -1
+"""Instead of an exit code: the `run` has come as far as Spark."""
+
+
+AGGREGATES = {"seen": "count(*)", "least": "min(n)"}
+
+
+class Shop:
+    """A pipeline file that is changed between starts, and its checkpoint directory."""
+
+    def __init__(self, directory: Path, bootstrap: str, orders: str, out: str) -> None:
+        self.directory = directory
+        self.bootstrap = bootstrap
+        self.reached = False
+        self.document: Document = {
+            "version": 1,
+            "name": directory.name,
+            "kafka": {"bootstrap.servers": bootstrap},
+            "checkpoints": {"directory": str(directory / "checkpoints")},
+            "http": {"port": 0},
+            "logging": {"format": "json"},
+            "sources": {
+                "orders": {"topic": orders, "schema": {"id": "bigint", "sku": "string", "n": "int"}},
+            },
+            "steps": [{"name": "totals", "from": "orders", "key": "sku", "aggregate": AGGREGATES}],
+            "sinks": {"out": {"from": "totals", "topic": out}},
+        }
+
+    def write(self) -> Path:
+        """The file as it is now."""
+        path = self.directory / "pipeline.yaml"
+        path.write_text(json.dumps(self.document, indent=1))
+        return path
+
+    def validate(self) -> tuple[int, list[str]]:
+        """Exit code and errors of `validate --connect`."""
+        path = self.write()
+        assert not [problem for problem in check_file(path, os.environ) if problem.severity == "error"]
+        loaded = read_pipeline(path, os.environ)
+        problems, code = find_problems(loaded, build_plan(loaded))
+        return code, [str(problem) for problem in problems if problem.severity == "error"]
+
+    def run(self, options: StartOptions | None = None) -> int:
+        """Exit code of `run`, or SPARK."""
+        self.reached = False
+        code = run_pipeline(self.write(), options)
+        return SPARK if self.reached else code
+
+    def start_spark(self, _parallelism: int) -> None:
+        """Instead of Spark's own."""
+        self.reached = True
+        raise SparkUnavailable("Spark was about to be started")
+
+    def checkpoint(self, **identity: Any) -> None:
+        """A checkpoint of the pipeline as it is now, or of one with another identity."""
+        asyncio.run(self._checkpoint(identity))
+
+    async def _checkpoint(self, identity: Mapping[str, Any]) -> None:
+        _, plan = plan_file(self.write(), os.environ)
+        storage = LocalStorage(str(self.document["checkpoints"]["directory"]))
+        journal = Journal(storage, Writer("test", "test", 1), retained=3, id_reserve=10)
+        kafka = KafkaEdge({"bootstrap.servers": self.bootstrap})
+        await kafka.open()
+        with ThreadPoolExecutor(1) as thread:
+            facts = await read_facts(plan, Stores(storage, journal, thread, kafka))
+        await kafka.close()
+        number = journal.take_over(msgspec.structs.replace(facts.identity, **identity), 0).reserved_to
+        states = []
+        for operator in plan.operators(AggregateOperator):
+            shape = operator.states(plan.max_parallelism)["totals"]
+            data = seal(encode_snapshot(operator.name, STATE_NAME, shape, {}))
+            name = state_name(CheckpointId(number), operator.name, SlotIndex(0))
+            storage.put(name, data)
+            states.append(StateHandle(operator.name, SlotIndex(0), name, len(data), hashlib.sha256(data).hexdigest()))
+        positions = tuple(
+            SourcePositions(source.name, tuple((TopicPartition(topic, 0), 0) for topic in source.topics))
+            for source in plan.operators(SourceOperator)
+        )
+        one = CompletedCheckpoint(CheckpointId(number), journal.state.attempt, 0, 0, positions, tuple(states), ())
+        journal.append_checkpoint(one)
+
+
+@pytest.fixture
+def shop(broker: SessionBroker, topics: TopicMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    directory = tmp_path / f"shop-{tmp_path.name}"
+    directory.mkdir()
+    made = Shop(directory, broker.bootstrap, topics("orders", 2), topics("out", 1))
+    monkeypatch.setattr("tidegate.daemon.service.SparkHost.start", lambda _host, slots: made.start_spark(slots))
+    return made
+
+
+def test_a_pipeline_that_can_be_started_has_no_errors_and_comes_to_spark(shop: Shop) -> None:
+    for _ in range(2):
+        assert shop.validate() == (0, [])
+        assert shop.run() == SPARK
+        shop.checkpoint()
+
+
+def set_in(*path: Any, value: Any) -> Callable[[Document], None]:
+    def change(document: Document) -> None:
+        *owners, last = path
+        for owner in owners:
+            document = document[owner]
+        document[last] = value
+
+    return change
+
+
+def rename_source(document: Document) -> None:
+    document["sources"]["sales"] = document["sources"].pop("orders")
+    document["steps"][0]["from"] = "sales"
+
+
+def rename_step(document: Document) -> None:
+    document["steps"][0]["name"] = document["sinks"]["out"]["from"] = "sums"
+
+
+def remove_step(document: Document) -> None:
+    document["steps"] = []
+    document["sinks"]["out"]["from"] = "orders"
+
+
+CHANGES: dict[str, tuple[Callable[[Document], None], str]] = {
+    "max_parallelism": (set_in("max_parallelism", value=64), "max_parallelism was 128 and is now 64"),
+    "name": (set_in("name", value="another"), "belongs to pipeline"),
+    "a source renamed": (rename_source, "positions of source 'orders', which the pipeline no longer has"),
+    "a step renamed": (rename_step, "state of step 'totals', which the pipeline no longer has"),
+    "a step removed": (remove_step, "state of step 'totals', which the pipeline no longer has"),
+    "another key": (set_in("steps", 0, "key", value="id"), "state of step 'totals' was made by another definition"),
+    "another aggregate": (
+        set_in("steps", 0, "aggregate", value={"seen": "sum(n)", "least": "min(n)"}),
+        "state of step 'totals' was made by another definition",
+    ),
+    "a wider type": (
+        set_in("sources", "orders", "schema", "n", value="bigint"),
+        "state of totals was written as (sku string) -> (seen.count bigint, least.min int)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_X17_a_change_that_no_checkpoint_fits_is_refused_alike_before_spark(
+    shop: Shop, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, words = CHANGES[name]
+    shop.checkpoint()
+    before = copy.deepcopy(shop.document)
+    change(shop.document)
+    code, (problem,) = shop.validate()
+    assert code == 4
+    assert words in problem
+    assert "checkpoints.directory: " in problem, "its place in the file"
+    assert shop.run() == 4
+    assert words in capsys.readouterr().err
+    shop.document = before
+    assert shop.validate() == (0, [])
+
+
+@pytest.mark.parametrize("kind", ["another topic", "another cluster", "a topic made anew"])
+def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, topics: TopicMaker, kind: str) -> None:
+    orders = shop.document["sources"]["orders"]["topic"]
+    if kind == "another topic":
+        shop.checkpoint()
+        shop.document["sources"]["orders"]["topic"] = topics("other", 2)
+    else:
+        before = {"cluster_id": "other"} if kind == "another cluster" else {"topic_ids": {orders: "id-of-before"}}
+        shop.checkpoint(**before)
+    words = {
+        "another topic": f"no longer reads topic {orders}",
+        "another cluster": "was taken on Kafka cluster other",
+        "a topic made anew": f"topic {orders} was deleted and created again",
+    }
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    assert words[kind] in problem
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_in("parallelism", value=2),
+        set_in("sources", "more", value={"topic": "", "schema": {"id": "bigint", "sku": "string", "n": "int"}}),
+        set_in("sinks", "out", "key", value="sku"),
+        set_in("sources", "orders", "start", value={0: 4711}),
+    ],
+)
+def test_X17_a_change_that_the_checkpoints_take_is_taken_by_both(
+    shop: Shop, topics: TopicMaker, change: Callable[[Document], None]
+) -> None:
+    """Among them a `start` that lies outside the topic: of a source with positions it says nothing any more."""
+    shop.checkpoint()
+    change(shop.document)
+    if "more" in shop.document["sources"]:
+        shop.document["sources"]["more"]["topic"] = topics("more", 1)
+        shop.document["sinks"]["second"] = {"from": "more", "topic": topics("second", 1)}
+    assert shop.validate() == (0, [])
+    assert shop.run() == SPARK
+
+
+def test_X17_a_refusal_is_not_overlooked_while_a_daemon_moves_the_journal_on(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.checkpoint()
+    read = Journal.read
+
+    def read_and_move(self: Journal) -> Any:
+        state = read(self)
+        monkeypatch.setattr(Journal, "read", read)
+        thread = threading.Thread(target=lambda: asyncio.run(shop_again._checkpoint({})))
+        thread.start()
+        thread.join()
+        monkeypatch.setattr(Journal, "read", read_and_move)
+        return state
+
+    shop_again = Shop(shop.directory, shop.bootstrap, "", "")
+    shop_again.document = copy.deepcopy(shop.document)
+    running = shop.directory / "running.yaml"
+    running.write_text(json.dumps(shop_again.document))
+    monkeypatch.setattr(shop_again, "write", lambda: running)
+    shop.document["max_parallelism"] = 64
+    monkeypatch.setattr(Journal, "read", read_and_move)
+    code, (problem,) = shop.validate()
+    assert code == 4
+    assert "max_parallelism was 128" in problem
+
+
+def test_X17_an_empty_directory_of_a_pipeline_that_kafka_knows_is_refused_alike_before_spark(shop: Shop) -> None:
+    client = TransactionClient({"bootstrap.servers": shop.bootstrap})
+    with closing(client):
+        client.mirror_offsets(
+            shop.document["name"], {TopicPartition(shop.document["sources"]["orders"]["topic"], 0): 7}
+        )
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    assert "--begin-anew" in problem
+    assert shop.run(StartOptions(begin_anew=True)) == SPARK
+
+
+def test_X17_a_damaged_journal_is_refused_alike_before_spark(shop: Shop) -> None:
+    shop.checkpoint()
+    newest = max((shop.directory / "checkpoints" / "journal").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-7])
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    assert newest.name in problem
+
+
+def test_X17_every_missing_topic_and_everything_else_is_told_at_once(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.document["sources"]["orders"]["topic"] = "orders-typo"
+    shop.document["sinks"]["out"]["topic"] = "out-typo"
+    shop.document["checkpoints"]["transaction_timeout"] = "23h"
+    code, problems = shop.validate()
+    assert code == 2
+    places = {problem.split(": ")[1] for problem in problems}
+    assert places == {"checkpoints.transaction_timeout", "sources.orders.topic", "sinks.out.topic"}
+    assert shop.run() == 2
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    errors = [line["message"] for line in lines if line["level"] == "error"]
+    assert sorted(errors) == sorted(problems), "word for word what `validate --connect` says"
+
+
+def test_X17_a_broker_that_is_not_there_is_waited_for_with_a_word_and_an_end(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tidegate.daemon.service.BROKERS_S", 2.5)
+    monkeypatch.setattr("tidegate.cli.connect.PATIENCE_S", 1.0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        shop.document["kafka"]["bootstrap.servers"] = address
+        code, (problem,) = shop.validate()
+        assert "kafka.bootstrap.servers" in problem
+        capsys.readouterr()
+        assert (code, shop.run()) == (1, 1), "it may come back"
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    said = [(line["level"], line["message"]) for line in lines if address in line["message"]]
+    assert [level for level, _ in said] == ["warning", "error"]
+    assert said[0][1].startswith(f"waiting for a broker, 2.5 s at most: {address}: Connection refused")
+    assert f"no broker answers at {address} within 2s500ms" in said[1][1]
+
+
+def same(text: str) -> str:
+    """Without the name that every probe draws."""
+    return re.sub(r"probe/[0-9a-f]+", "probe/...", text)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EACCES, 2),
+        (errno.EROFS, 2),
+        (errno.ENOTSUP, 2),
+        (errno.EIO, 1),
+        (errno.ENOSPC, 1),
+        (errno.ESTALE, 1),
+        (errno.EMFILE, 1),
+    ],
+)
+def test_X22_a_directory_that_cannot_be_used_is_2_unless_it_may_pass(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, code: int
+) -> None:
+    def fail(*_: object, **_named: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for where in ("tidegate.storage.local.LocalStorage._prepare", "tidegate.storage.local.LocalStorage._write_synced"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, fail)
+            found, (problem,) = shop.validate()
+            assert (found, shop.run()) == (code, code)
+        assert "checkpoints.directory: " in problem
+        assert errno.errorcode[number] in problem
+        said = [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()]
+        assert same(problem) in map(same, said)
+
+
+@pytest.mark.parametrize("place", ["a-file/below", "a-file"])
+def test_X22_a_path_that_is_no_directory_is_2(shop: Shop, place: str) -> None:
+    (shop.directory / "a-file").write_text("in the way")
+    shop.document["checkpoints"]["directory"] = f"file://{shop.directory}/{place}"
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (2, 2)
+    assert "checkpoints.directory: " in problem
+
+
+def test_X22_a_savepoint_that_cannot_be_read_is_2_and_no_place_in_the_file(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shop.directory / "a-file").write_text("in the way")
+    for name in ("a-file/below", "nothing-there"):
+        target = str(shop.directory / name)
+        assert shop.run(StartOptions(RestoreOption(target))) == 2
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        (message,) = [line["message"] for line in lines if line["level"] == "error"]
+        assert message.startswith(target)
+
+
+def test_X22_a_work_directory_that_cannot_be_made_is_2_and_a_full_one_1(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, code in ((errno.EACCES, 2), (errno.ENOSPC, 1)):
+
+        def fail(*_: object, number: int = number, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("tidegate.daemon.work_directory.tempfile.mkdtemp", fail)
+            found, (problem,) = shop.validate()
+            assert (found, shop.run()) == (code, code)
+        assert "let TMPDIR name a directory" in problem
+
+
+class _Daemon(BaseHTTPRequestHandler):
+    """Answers as the daemon of a pipeline does."""
+
+    pipeline = ""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"name": "tidegate", "pipeline": self.pipeline}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_X17_a_taken_http_port_is_told_by_both_unless_it_is_this_pipelines_own_daemon(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Daemon) as taken:
+        thread = threading.Thread(target=taken.serve_forever)
+        thread.start()
+        shop.document["http"]["port"] = taken.server_port
+        monkeypatch.setattr(_Daemon, "pipeline", "somebody-else")
+        code, (problem,) = shop.validate()
+        assert (code, shop.run()) == (2, 2)
+        assert "http.port: cannot listen on" in problem
+        monkeypatch.setattr(_Daemon, "pipeline", shop.document["name"])
+        assert shop.validate() == (0, [])
+        taken.shutdown()
+        thread.join()
+
+
+def test_what_refuses_a_start_is_ranked_by_what_a_person_has_to_mend(shop: Shop) -> None:
+    from tidegate.config.errors import Problem
+    from tidegate.daemon.start.start_problems import StartProblem, derive_exit_code
+
+    error = Problem("p", 1, 1, "name", "wrong")
+    warning = msgspec.structs.replace(error, severity="warning")
+    assert derive_exit_code([]) == 0
+    assert derive_exit_code([StartProblem(warning, 2)]) == 0
+    assert derive_exit_code([StartProblem(error, 1)]) == 1
+    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4)]) == 4
+    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4), StartProblem(error, 2)]) == 2

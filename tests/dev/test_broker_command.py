@@ -1,0 +1,94 @@
+"""`tidegate broker` as a user runs it: one line of output, signals, what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
+
+from tidegate.dev.broker.command import broker
+
+PROGRAM = """
+import signal
+from tidegate.dev.broker.command import broker
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it starts in the background ignore it
+broker(prog_name="tidegate broker")
+"""
+
+
+@contextmanager
+def running(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command in a process of its own, and the line that it printed; its temporary files are in `directory`."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    environment = {**os.environ, "TMPDIR": str(directory)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        try:
+            address = process.stdout.readline().strip()
+            assert address, process.stderr.read()
+            yield process, address
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_stops_it_cleanly_and_deletes_its_data(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path) as (process, address):
+        assert address.startswith("127.0.0.1:")
+        assert len(list(tmp_path.glob("tidegate-broker-*"))) == 1
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=120)
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in errors
+    assert list(tmp_path.glob("tidegate-broker-*")) == []
+
+
+@pytest.mark.slow
+def test_given_directory_is_kept_and_topics_may_exist_already(tmp_path: Path) -> None:
+    arguments = ("--dir", str(tmp_path / "data"), "--topic", "orders:3", "--topic", "totals:1")
+    addresses = set()
+    for _ in range(2):
+        with running(tmp_path, *arguments) as (process, address):
+            found = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics
+            assert {name: len(found[name].partitions) for name in ("orders", "totals")} == {"orders": 3, "totals": 1}
+            addresses.add(address)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+    assert len(addresses) == 1
+
+
+@pytest.mark.slow
+def test_broker_that_ends_by_itself_is_told(tmp_path: Path) -> None:
+    with running(tmp_path, "--dir", str(tmp_path / "data")) as (process, _):
+        children = Path(f"/proc/{process.pid}/task").glob("*/children")
+        (java,) = [int(pid) for file in children for pid in file.read_text().split()]
+        os.kill(java, signal.SIGKILL)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "ended by itself" in errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("topic", ["orders", "orders:0", "orders:x", "or ders:1", ":1"])
+def test_malformed_topic_is_refused_with_an_example(topic: str) -> None:
+    result = CliRunner().invoke(broker, ["--topic", topic])
+    assert result.exit_code == 2
+    assert "orders:4" in result.output
+
+
+def test_data_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(broker, ["--dir", str(tmp_path / "a,b")])
+    assert result.exit_code == 1
+    assert "comma" in result.output

@@ -1,0 +1,118 @@
+"""Properties of the producers, and of kafka-python's connection."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from tidegate.ids import TransactionalId
+from tidegate.kafka.client_properties import REFUSED, derive_client_arguments
+from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.producer_properties import (
+    LARGE_MESSAGE_BYTES,
+    TRANSACTION_LINGER_MS,
+    derive_producer_properties,
+    fit_batches,
+)
+
+SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
+IDENTITY = TransactionalId("p.s.0.1.0")
+
+
+def test_the_engine_wins_over_the_user() -> None:
+    user = {**SERVERS, "acks": "1", "enable.idempotence": "false", "transactional.id": "mine"}
+    properties = derive_producer_properties(user, IDENTITY, 60_000)
+    assert (properties["acks"], properties["enable.idempotence"]) == ("all", "true")
+    assert properties["transactional.id"] == IDENTITY
+
+
+def test_the_user_wins_over_our_defaults() -> None:
+    properties = derive_producer_properties({**SERVERS, "linger.ms": "7", "compression.type": "zstd"}, IDENTITY, 60_000)
+    assert (properties["linger.ms"], properties["compression.type"]) == ("7", "zstd")
+
+
+def test_records_of_a_transaction_are_gathered_longer_for_nobody_sees_them_before_its_end() -> None:
+    assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["linger.ms"] == TRANSACTION_LINGER_MS
+    assert float(derive_producer_properties(SERVERS, None, 60_000)["linger.ms"]) < float(TRANSACTION_LINGER_MS)
+
+
+def test_keys_are_partitioned_as_java_clients_do() -> None:
+    assert derive_producer_properties(SERVERS, IDENTITY, 60_000)["partitioner"] == "murmur2_random"
+
+
+@pytest.mark.parametrize("timeout_ms", [1000, 1500, 30_000, 900_000])
+def test_nothing_outlives_its_transaction(timeout_ms: int) -> None:
+    properties = derive_producer_properties(SERVERS, IDENTITY, timeout_ms)
+    assert int(properties["message.timeout.ms"]) == min(120_000, timeout_ms)
+    assert int(properties["socket.timeout.ms"]) == min(15_000, timeout_ms)
+    Producer({**properties, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # librdkafka takes them together
+
+
+def test_a_queue_holds_several_of_the_largest_messages() -> None:
+    large = {**SERVERS, "message.max.bytes": str(10 << 20)}
+    assert int(derive_producer_properties(large, IDENTITY, 60_000)["queue.buffering.max.kbytes"]) == 40 << 10
+    own = {**large, "queue.buffering.max.kbytes": "77777"}
+    assert derive_producer_properties(own, IDENTITY, 60_000)["queue.buffering.max.kbytes"] == "77777"
+
+
+@pytest.mark.parametrize(("size", "larger"), [(LARGE_MESSAGE_BYTES - 1, False), (2 * LARGE_MESSAGE_BYTES, True)])
+def test_the_queue_grows_from_large_messages_on(size: int, larger: bool) -> None:
+    properties = derive_producer_properties({**SERVERS, "message.max.bytes": str(size)}, IDENTITY, 60_000)
+    usual = derive_producer_properties(SERVERS, IDENTITY, 60_000).get("queue.buffering.max.kbytes")
+    assert (properties.get("queue.buffering.max.kbytes") != usual) is larger
+
+
+def test_a_time_limit_of_the_user_does_not_outlive_the_transaction_either() -> None:
+    properties = derive_producer_properties({**SERVERS, "delivery.timeout.ms": "90000"}, IDENTITY, 60_000)
+    assert properties["delivery.timeout.ms"] == "60000"
+
+
+@pytest.mark.parametrize(("limit", "size"), [(None, "5000"), (20_000, "5000"), (1000, "1000"), (0, "1")])
+def test_a_batch_is_never_larger_than_the_topic_takes(limit: int | None, size: str) -> None:
+    properties = derive_producer_properties({**SERVERS, "batch.size": "5000"}, IDENTITY, 60_000)
+    assert fit_batches(properties, limit)["batch.size"] == size
+
+
+def test_without_transactions_one_request_is_in_flight() -> None:
+    properties = derive_producer_properties(SERVERS, None, 60_000)
+    assert properties["max.in.flight"] == "1"
+    assert "transactional.id" not in properties
+    assert "transaction.timeout.ms" not in properties
+
+
+def test_connection_settings_are_translated() -> None:
+    arguments = derive_client_arguments(
+        {
+            **SERVERS,
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": "u",
+            "sasl.password": "p",
+            "ssl.ca.location": "/ca.pem",
+            "linger.ms": "5",
+        }
+    )
+    assert arguments == {
+        "bootstrap_servers": ["a:1", "b:2"],
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "p",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_kafka_python_cannot_express_is_refused_by_name(name: str) -> None:
+    with pytest.raises(SinkRefused, match=f"'{name}'"):
+        derive_client_arguments({**SERVERS, name: "x"})
+
+
+@pytest.mark.parametrize("mechanism", ["oauthbearer", "GSSAPI"])
+def test_a_mechanism_that_not_both_clients_have_is_refused(mechanism: str) -> None:
+    with pytest.raises(SinkRefused, match=mechanism.upper()):
+        derive_client_arguments({**SERVERS, "sasl.mechanism": mechanism})
+
+
+def test_no_broker_is_told() -> None:
+    with pytest.raises(SinkRefused, match=r"bootstrap\.servers"):
+        derive_client_arguments({"client.id": "x"})

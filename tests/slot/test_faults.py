@@ -1,0 +1,53 @@
+"""Which exceptions of a slot another attempt would meet again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from tidegate.errors import AttemptFailed
+from tidegate.slot.faults import derive_failure, derive_fault
+
+
+def _raised(call: Callable[[], object]) -> Exception:
+    with pytest.raises(Exception) as caught:
+        call()
+    assert isinstance(caught.value, Exception)
+    return caught.value
+
+
+def _lookup(name: str) -> int:
+    return {"a": 1}[name]
+
+
+def test_the_same_place_is_the_same_fault_whatever_the_values_are() -> None:
+    first, second = (derive_fault(_raised(partial(_lookup, name))) for name in ("b", "c"))
+    assert first == second
+    assert first.startswith("KeyError < ")
+    assert "test_faults.py" in first
+
+
+def test_another_place_is_another_fault() -> None:
+    assert derive_fault(_raised(partial(_lookup, "b"))) != derive_fault(_raised(partial(int, "b")))
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), RuntimeError("no thread"), TimeoutError()])
+def test_what_the_world_does_is_no_fault(error: Exception) -> None:
+    assert derive_fault(error) == ""
+
+
+def test_a_missing_module_is_not_tried_again_and_is_named() -> None:
+    failed = derive_failure(ModuleNotFoundError("No module named 'polars'"))
+    assert (failed.code, failed.retriable, failed.exit_code) == ("executor-lacks-module", False, 2)
+    assert failed.message == "ModuleNotFoundError: No module named 'polars'"
+
+
+def test_an_error_on_purpose_is_told_as_it_is_and_a_bug_whole() -> None:
+    told = derive_failure(AttemptFailed("worker 1 was lost"))
+    assert (told.message, told.retriable, told.traceback, told.fault) == ("worker 1 was lost", True, "", "")
+    bug = derive_failure(_raised(partial(_lookup, "b")))
+    assert (bug.code, bug.retriable, bug.message) == ("internal", True, "KeyError: 'b'")
+    assert "Traceback" in bug.traceback
+    assert bug.fault.startswith("KeyError < ")

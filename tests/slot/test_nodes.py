@@ -1,0 +1,58 @@
+"""Sinks as the loop sees them: what cannot be written is told by its row."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import polars as pl
+import pytest
+
+from tests.operators.driven import Collected
+from tidegate.datatypes import BINARY
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.formats.record_limits import RecordLimits, find_refused
+from tidegate.formats.records import Encoded
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.slot.nodes import SinkNode
+
+OPERATOR = SinkOperator(OperatorName("out"), "out", "raw", (("value", BINARY),), None, None, BadRecordPolicy.SKIP, {})
+
+
+class Kept:
+    """A sink that keeps what it is given."""
+
+    record_limits = RecordLimits("out", record_bytes=1_000_000, batch_bytes=1_000)
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+
+    def write(self, encoded: Encoded) -> None:
+        self.values += [record["value"] for record in encoded.records]
+
+
+def test_X12_records_that_are_too_large_are_left_out_and_told_by_their_row() -> None:
+    kept = Kept()
+    node = SinkNode(OPERATOR, cast("Any", kept))
+    out = Collected()
+    node.process(0, pl.DataFrame({"value": [b"a", b"x" * 5_000, b"b"], "__offset": [7, 8, 9]}), out)
+    assert [(failure.row, failure.kind) for failure in out.failures] == [(1, "RECORD_TOO_LARGE")]
+    assert (kept.values, node.records, node.bytes) == ([b"a", b"b"], 2, 2)
+
+
+def test_X13_a_row_that_makes_the_encoder_raise_is_bad_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(encoded: pl.DataFrame, *more: Any) -> Any:
+        if b"poison" in encoded["value"].to_list():
+            raise ZeroDivisionError("poison")
+        return find_refused(encoded, *more)
+
+    monkeypatch.setattr("tidegate.formats.records.find_refused", broken)
+    kept = Kept()
+    node = SinkNode(OPERATOR, cast("Any", kept))
+    out = Collected()
+    node.process(0, pl.DataFrame({"value": [b"a", b"b", b"poison", b"c", b"x" * 5_000]}), out)
+    assert [(failure.row, failure.kind) for failure in out.failures] == [
+        (2, "INTERNAL_ERROR"),
+        (4, "RECORD_TOO_LARGE"),
+    ]
+    assert (kept.values, node.records) == ([b"a", b"b", b"c"], 3)

@@ -1,0 +1,92 @@
+"""The Spark session's end when its JVM is gone already."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from tidegate.spark.host import NotEnoughSlots, SparkHost
+from tidegate.spark.master import SparkUnavailable
+
+
+class Jvm:
+    """A session's context, and its gateway and process in one."""
+
+    def __init__(self, code: int | None, error: Exception) -> None:
+        self._gateway = self
+        self.proc = self
+        self._code, self._error = code, error
+        self.asked = False
+
+    def poll(self) -> int | None:
+        return self._code
+
+    def stop(self) -> None:
+        self.asked = True
+        raise self._error
+
+
+def host(tmp_path: Path, jvm: Any) -> SparkHost:
+    made = SparkHost("shop", "local[2]", {}, tmp_path)
+    made._context = jvm
+    return made
+
+
+def test_a_session_whose_jvm_was_killed_closes_without_asking_it(tmp_path: Path) -> None:
+    """Else the refused connection is raised in place of the error that tells why the daemon ends."""
+    jvm = Jvm(-9, ConnectionRefusedError(111, "Connection refused"))
+    made = host(tmp_path, jvm)
+    assert not made.jvm_alive
+    made.stop()
+    assert not jvm.asked
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])
+def test_a_jvm_that_dies_while_its_session_is_closed_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    caplog.set_level(logging.WARNING)
+    host(tmp_path, Jvm(None, error)).stop()
+    assert "could not be closed" in caplog.text
+
+
+def test_a_session_that_did_not_start_may_be_started_again_by_a_supervisor() -> None:
+    """The JVM was killed, the master is away: a new start meets something else."""
+    assert SparkUnavailable.exit_code == 1
+
+
+def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on a machine can read command lines."""
+    launched: dict[str, str] = {}
+
+    def launch(conf: Any, _streams: Any) -> None:
+        launched.update(conf.getAll())
+        raise RuntimeError("not here")
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    given = {"spark.hadoop.fs.s3a.access.key": "s3-key", "spark.driver.memory": "600m"}
+    made = SparkHost("shop", "local-cluster[2,1,512]", given, tmp_path, encrypted=True)
+    with pytest.raises(SparkUnavailable, match="not here"):
+        made.start(2)
+    assert launched["spark.driver.memory"] == "600m"
+    assert launched["spark.authenticate"] == "true"
+    assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret"}
+
+
+@pytest.mark.parametrize(("master", "named"), [("spark://master:7077", True), ("yarn", False)])
+def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Path, master: str, named: bool) -> None:
+    made = SparkHost("shop", master, {}, tmp_path, 0.0, encrypted=True)
+    scala = SimpleNamespace(
+        resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
+        maxNumConcurrentTasks=lambda _profile: 0,
+    )
+    made._context = cast("Any", SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala)))
+    with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
+        made._wait_for_slots(2)
+    assert ("spark.authenticate.secret" in told.value.message) is named

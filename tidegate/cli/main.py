@@ -1,0 +1,97 @@
+"""The command `tidegate`: finds the subcommand, loads only its module, turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import click
+
+from tidegate import __version__
+from tidegate.errors import TidegateError
+
+
+class LazyCommand(NamedTuple):
+    """Where a command lives, and what the overview says of it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Mapping[str, LazyCommand] = {
+    "run": LazyCommand("tidegate.cli.run", "run", "Run a pipeline until it is stopped or its input ends."),
+    "status": LazyCommand("tidegate.cli.running", "status", "Show how a running pipeline is doing."),
+    "checkpoint": LazyCommand("tidegate.cli.running", "checkpoint", "Take a checkpoint of a running pipeline now."),
+    "savepoint": LazyCommand("tidegate.cli.running", "savepoint", "Take a savepoint of a running pipeline."),
+    "stop": LazyCommand("tidegate.cli.running", "stop", "Stop a running pipeline after a final checkpoint."),
+    "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
+    "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
+    "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
+    "init": LazyCommand("tidegate.cli.config", "init", "Write a commented sample of a pipeline file."),
+    "schema": LazyCommand("tidegate.cli.config", "schema", "Print the JSON Schema of the pipeline file for editors."),
+    "broker": LazyCommand("tidegate.dev.broker.command", "broker", "Run a development broker."),
+    "demo": LazyCommand(
+        "tidegate.dev.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
+    ),
+    "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
+    "simulate": LazyCommand(
+        "tidegate.simulation.command", "simulate", "Try to break the protocol with planned faults, without Kafka."
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names in the order of the overview."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """The command, or None for an unknown name (click tells the user)."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The overview, without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tidegate")
+def tidegate() -> None:
+    """Moves data from Kafka to Kafka exactly once, on Spark executors."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Ends the process: 0 is success, 2 is wrong usage or configuration, else the error's exit code."""
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; what a user did wrong is told without a traceback."""
+    try:
+        result = tidegate.main(arguments, prog_name="tidegate", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except TidegateError as error:
+        click.echo(error.message if error.exit_code == 2 else f"tidegate: {error.code}: {error.message}", err=True)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone (`tidegate explain | head`); nothing more may be written to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0

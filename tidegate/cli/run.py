@@ -1,0 +1,115 @@
+"""`tidegate run FILE`: the command around the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidegate import __version__
+from tidegate.errors import TidegateError
+
+if TYPE_CHECKING:
+    from tidegate.daemon.choosing import StartOptions
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--restore", metavar="ID|PATH", help="Go on from this retained checkpoint or savepoint, once.")
+@click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
+@click.option(
+    "--begin-anew", is_flag=True, help="Begin with an empty checkpoint directory although Kafka knows the pipeline."
+)
+@click.option(
+    "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
+)
+def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, accept_gone: bool) -> None:
+    """Run the pipeline of FILE until it ends, SIGTERM or SIGINT.
+
+    It goes on from the newest checkpoint. Exit codes are in docs/operations.md.
+    """
+    if restore is not None and not restore.strip():
+        raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
+    if repeat_output and restore is None:
+        raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
+    if begin_anew and restore is not None:
+        raise click.UsageError("--begin-anew begins as `start` says, --restore where something was saved: take one")
+    from tidegate.daemon.choosing import RestoreOption, StartOptions
+
+    option = None if restore is None else RestoreOption(restore, repeat_output)
+    sys.exit(run_pipeline(file, StartOptions(option, begin_anew, accept_gone), _keep_exit_code))
+
+
+def _keep_exit_code() -> None:
+    """The daemon has ended, the process takes a moment more: a late second signal must not look like its reason."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
+    """Exit code of the daemon. Errors are reported once, without a traceback.
+
+    `on_ended` is called when the daemon has ended and listens to no signal any more.
+    """
+    from tidegate.cli.progress import ProgressDisplay, TerminalLogHandler, open_console
+    from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.http.server import HttpServer
+    from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.daemon.start.expression_check import plan_file
+    from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
+    from tidegate.process.limits import raise_descriptor_limit
+    from tidegate.process.logs import configure_logging, set_secrets
+
+    try:
+        loaded, plan = plan_file(file, os.environ)
+    except ConfigErrors as errors:
+        for problem in errors.problems:
+            click.echo(str(problem), err=True)
+        return errors.exit_code
+    settings = loaded.settings
+    set_secrets(loaded.secrets.values)
+    console = open_console()
+    terminal = TerminalLogHandler(console) if console is not None else None
+    logs = configure_logging(
+        settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
+    )
+    raise_descriptor_limit()
+    metrics = PipelineMetrics(settings.name, __version__)
+    http = HttpServer(settings.http.host, settings.http.port, metrics)
+    display = ProgressDisplay(console, metrics.snapshot)
+    try:
+        http.start()
+        logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
+        from tidegate.daemon.choosing import StartOptions
+        from tidegate.daemon.service import Daemon
+
+        display.start()
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
+    except StartRefused as refused:
+        for refusing in refused.problems:
+            logger.error("%s", refusing.text, extra={"error": refusing.cause or refused})  # noqa: TRY400 - as below
+        return derive_exit_code(refused.problems)
+    except TidegateError as error:
+        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
+        return error.exit_code
+    finally:
+        on_ended()
+        display.stop()
+        http.stop()
+        logs.close()
+    return 0
+
+
+async def _serve(make_daemon: object) -> None:
+    """The daemon is made inside the loop: it owns events of it."""
+    assert callable(make_daemon)
+    await make_daemon().run()

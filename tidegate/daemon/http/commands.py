@@ -1,0 +1,166 @@
+"""What the HTTP port takes besides questions: orders for the running daemon, from its own machine, with its token.
+
+`POST /checkpoints`, `POST /savepoints` and `POST /stop` with a JSON body that names the pipeline. Who may give them is
+decided in `admission.py`, before the body is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from tidegate.daemon.http.admission import Refusal, decide_order, is_own_machine
+from tidegate.daemon.http.places import Places
+from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.savepoints import SavepointDone
+from tidegate.errors import TidegateError
+from tidegate.process.logs import redact
+
+JSON: Final = "application/json"
+ORDERS_MAX: Final = 8
+"""Under way at a time."""
+COMMAND_PATHS: Final = {
+    "/checkpoints": "take a checkpoint now",
+    "/savepoints": "take a savepoint",
+    "/stop": "final checkpoint, then the end",
+}
+
+
+class Order(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of all."""
+
+    pipeline: str
+    directory: str | None = None
+    """Of the savepoint; None: `savepoints` in the checkpoint directory."""
+
+
+class OrderRefused(msgspec.Struct):
+    """Answer when nothing was done."""
+
+    code: str
+    message: str
+
+
+class Commands(Protocol):
+    """The daemon; all are called on its own loop."""
+
+    pipeline: str
+
+    async def take_checkpoint(self) -> CheckpointDone:
+        """Raises TidegateError when there will be none."""
+
+    async def take_savepoint(self, directory: str | None) -> SavepointDone:
+        """Raises TidegateError when there will be none."""
+
+    async def stop(self) -> None:
+        """Ask for the final checkpoint and the end."""
+
+
+class CommandHandlers:
+    """The handlers of the paths. `serve` connects them with the daemon; before that they answer 503.
+
+    `names` are those that the server is configured to be called by, besides its addresses.
+    """
+
+    def __init__(self, places: Places, names: Collection[str]) -> None:
+        self._places = places
+        self._names = names
+        self._served: tuple[Commands, asyncio.AbstractEventLoop, str] | None = None
+        self._under_way = 0
+
+    def serve(self, commands: Commands, loop: asyncio.AbstractEventLoop, token: str) -> None:
+        """Take orders that carry `token` from now on; they are carried out on `loop`."""
+        self._served = commands, loop, token
+
+    def add_to(self, application: web.Application) -> None:
+        """Register the paths."""
+        application.router.add_post("/checkpoints", self._checkpoint)
+        application.router.add_post("/savepoints", self._savepoint)
+        application.router.add_post("/stop", self._stop)
+
+    async def _checkpoint(self, request: web.Request) -> web.Response:
+        async def take(commands: Commands, _order: Order) -> CheckpointDone:
+            return await commands.take_checkpoint()
+
+        return await self._answer(request, take)
+
+    async def _savepoint(self, request: web.Request) -> web.Response:
+        async def take(commands: Commands, order: Order) -> SavepointDone:
+            return await commands.take_savepoint(order.directory)
+
+        return await self._answer(request, take)
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        async def stop(commands: Commands, _order: Order) -> dict[str, str]:
+            await commands.stop()
+            return {"state": "stopping"}
+
+        return await self._answer(request, stop)
+
+    async def _answer(self, request: web.Request, action: _Action) -> web.Response:
+        transport = request.transport
+        peer, own = (
+            (None, None)
+            if transport is None
+            else (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
+        )
+        if own is None or not is_own_machine(peer, own):
+            return answer_refusal(Refusal(403, "forbidden", "orders are taken from the daemon's own machine only"))
+        if self._served is None:
+            return answer_refusal(Refusal(503, "not-ready", "the daemon is only starting; ask again"))
+        commands, loop, token = self._served
+        refusal = decide_order(request.headers, {*self._names, str(own[0])}, token)
+        if refusal is None and request.content_type != JSON:
+            refusal = Refusal(415, "bad-request", f"send {JSON}")
+        if refusal is None and self._under_way >= ORDERS_MAX:
+            refusal = Refusal(503, "busy", f"{ORDERS_MAX} orders are under way; ask again")
+        if refusal is not None:
+            return answer_refusal(refusal)
+        self._under_way += 1
+        try:
+            return await self._carry_out(request, commands, loop, action)
+        finally:
+            self._under_way -= 1
+
+    async def _carry_out(
+        self, request: web.Request, commands: Commands, loop: asyncio.AbstractEventLoop, action: _Action
+    ) -> web.Response:
+        try:
+            order = msgspec.json.decode(await request.read(), type=Order)
+        except msgspec.DecodeError as error:
+            return answer_refusal(Refusal(400, "bad-request", str(error)))
+        if order.pipeline != commands.pipeline:
+            message = f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}"
+            return answer_refusal(Refusal(409, "other-pipeline", message))
+        place = self._places.find(request.protocol)
+        if place is not None:
+            place.order_begins()
+        running = asyncio.run_coroutine_threadsafe(action(commands, order), loop)
+        try:
+            done = await asyncio.wrap_future(running)
+        except TidegateError as error:
+            return answer_refusal(Refusal(_status_of(error), error.code, redact(error.message)))
+        return web.Response(body=msgspec.json.encode(done) + b"\n", content_type=JSON)
+
+
+class _Action(Protocol):
+    """What is done with an order."""
+
+    async def __call__(self, commands: Commands, order: Order, /) -> object: ...
+
+
+def _status_of(error: TidegateError) -> int:
+    """Of an order that was not carried out: 400 when the order is what is wrong, 503 when asking again may help."""
+    if error.exit_code == 2:
+        return 400
+    return 503 if error.retriable else 500
+
+
+def answer_refusal(refusal: Refusal) -> web.Response:
+    """What is sent when nothing was done."""
+    body = msgspec.json.encode(OrderRefused(refusal.code, refusal.message)) + b"\n"
+    return web.Response(status=refusal.status, body=body, content_type=JSON)

@@ -1,0 +1,288 @@
+"""The daemon's HTTP port: probes, metrics and the status of the pipeline; orders are in `commands.py`.
+
+The server has a thread and an event loop of its own and is started before any other work, with everything imported:
+importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
+one at a time, so probes never wait for a scrape. Connections are bounded (`places.py`), and requests that a web
+page has sent are refused (`admission.py`). The paths are described in docs/operations.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import errno
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import prometheus_client.exposition
+import prometheus_client.openmetrics.exposition
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from tidegate.daemon.http.admission import LOCALHOST, decide_host, is_loopback
+from tidegate.daemon.http.commands import COMMAND_PATHS, CommandHandlers, answer_refusal
+from tidegate.daemon.http.places import Place, Places, make_client_logger
+from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import TidegateError
+from tidegate.process.logs import redact
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S: Final = 10.0
+STOP_TIMEOUT_S: Final = 5.0
+BEAT_LIMIT_S: Final = 30.0
+SWITCH_INTERVAL_S: Final = 0.001
+"""How long a busy thread keeps the interpreter while the server waits for it. With Python's 5 ms a probe that needs
+several turns took 52 ms (p99) beside one busy thread, with 1 ms it took 7 ms; the daemon has no hot loop to slow."""
+LINGERING_S: Final = 1.0
+"""For the rest of a body that nobody wants."""
+ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared
+ACCEPT_TURNS: Final = 3
+"""Turns of the loop until aiohttp knows a connection that was accepted last; it closes only those."""
+BACKLOG: Final = 128
+REQUEST_BYTES_MAX: Final = 4096
+PATHS: Final = {
+    "/metrics": "metrics for Prometheus, as text or OpenMetrics",
+    "/livez": "200 while the daemon's own loop turns; restart the process when it does not",
+    "/readyz": "200 while records flow, else 503 with the state and the reason",
+    "/startupz": "200 once the process, Spark and the control server are up",
+    "/status": "figures of the pipeline as JSON",
+}
+ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
+
+
+class HttpUnavailable(TidegateError):
+    """The HTTP port cannot be opened: the pipeline is not started without its probes."""
+
+    code = "http-unavailable"
+    exit_code = 2
+    retriable = False
+
+
+class HttpServer:
+    """See the module. `port` 0 takes a free port; `elapsed` gives monotonic seconds."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: PipelineMetrics,
+        beat_limit_s: float = BEAT_LIMIT_S,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._metrics = metrics
+        self._beat_limit_s = beat_limit_s
+        self._elapsed = elapsed
+        self._beat_at = elapsed()
+        self._bound: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._names = frozenset({host}) - ANY_ADDRESS
+        self.places = Places()
+        self.commands = CommandHandlers(self.places, self._names)
+        self._renders: dict[bool, asyncio.Future[tuple[bytes, str]]] = {}
+        self._switch_interval_s = sys.getswitchinterval()
+        self._renderer = concurrent.futures.ThreadPoolExecutor(1, "metrics")
+
+    def start(self) -> int:
+        """Bind and answer; returns the port. Raises HttpUnavailable when the address cannot be had."""
+        if self._thread is not None:
+            raise RuntimeError("an HTTP server is started once")
+        self._thread = threading.Thread(target=self._serve_thread, name="http", daemon=True)
+        self._thread.start()
+        try:
+            self._port = self._bound.result(START_TIMEOUT_S)
+        except OSError as error:
+            self._renderer.shutdown(wait=False)
+            raise explain_unavailable(self._host, self._port, error) from error
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.beat()
+        return self._port
+
+    @property
+    def port(self) -> int:
+        """Where it listens, once it is started."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """`http://host:port`, for people."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
+
+    def beat(self) -> None:
+        """The daemon's main loop says that it turns; liveness fails when it has not for `beat_limit_s`."""
+        self._beat_at = self._elapsed()
+
+    def stop(self) -> None:
+        """Close the port and join the thread, within STOP_TIMEOUT_S. A second call does nothing."""
+        thread, loop, ended = self._thread, self._loop, self._ended
+        if thread is None or loop is None or ended is None or not thread.is_alive():
+            return
+        try:
+            loop.call_soon_threadsafe(ended.set)
+        except RuntimeError:  # the loop has closed between the question and the call
+            return
+        thread.join(STOP_TIMEOUT_S)
+        sys.setswitchinterval(self._switch_interval_s)
+        self._renderer.shutdown(wait=False)
+
+    # -- on the server's thread ------------------------------------------------------------------------------------
+
+    def _serve_thread(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._bound.done():
+                raise
+            self._bound.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        runner = web.AppRunner(
+            self._application(),
+            access_log=None,
+            logger=make_client_logger(self.places.complaints),
+            lingering_time=LINGERING_S,
+            shutdown_timeout=1.0,
+        )
+        await runner.setup()
+        answering = runner.server
+        assert answering is not None, "it is set up"
+
+        def make_place() -> Place:
+            return Place(answering(), self.places)
+
+        try:
+            server = await self._loop.create_server(make_place, self._host, self._port, backlog=BACKLOG)
+            self._bound.set_result(int(server.sockets[0].getsockname()[1]))
+            await self._ended.wait()
+            # One that is accepted while the server closes would stay open: Python 3.11 forgets it.
+            for listening in server.sockets:
+                self._loop.remove_reader(listening.fileno())
+            for _ in range(ACCEPT_TURNS):
+                await asyncio.sleep(0)
+            server.close()
+        finally:
+            await runner.cleanup()
+
+    def _application(self) -> web.Application:
+        application = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._make_guard()])
+        handlers: dict[str, Handler] = {
+            "/": self._answer_index,
+            "/metrics": self._answer_metrics,
+            "/livez": self._answer_live,
+            "/readyz": self._answer_ready,
+            "/startupz": self._answer_startup,
+            "/status": self._answer_status,
+        }
+        for path, handler in handlers.items():
+            application.router.add_get(path, handler)
+        self.commands.add_to(application)
+        for alias, path in ALIASES.items():
+            application.router.add_get(alias, handlers[path])
+        return application
+
+    def _make_guard(self) -> Middleware:
+        # Whoever can reach another address than loopback can read what is told here anyway, under any name.
+        names = self._names if is_loopback(self._host) or self._host == LOCALHOST else None
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            place = self.places.find(request.protocol)
+            if place is None:  # it was closed a moment ago
+                return web.Response(status=503)
+            place.request_begins()
+            try:
+                refusal = None if names is None else decide_host(request.headers.get("Host"), names)
+                if refusal is not None:
+                    return answer_refusal(refusal)
+                return await handler(request)
+            except (web.HTTPException, ConnectionError):
+                raise
+            except Exception:
+                logger.exception("internal error while %s %s was answered", request.method, request.path)
+                return web.Response(status=500, text="internal error; it is in the log\n")
+            finally:
+                place.request_ends()
+
+        return guard
+
+    async def _answer_live(self, _request: web.Request) -> web.Response:
+        silent_s = self._elapsed() - self._beat_at
+        if silent_s > self._beat_limit_s:
+            return _probe(
+                ok=False,
+                text=f"the daemon's loop has not turned for {silent_s:.0f} s (limit {self._beat_limit_s:.0f} s)",
+            )
+        return _probe(ok=True, text="live")
+
+    async def _answer_ready(self, _request: web.Request) -> web.Response:
+        state, reason = self._metrics.current_state
+        text = f"{state.value}: {redact(reason)}" if reason else state.value
+        return _probe(ok=state is PipelineState.RUNNING, text=text)
+
+    async def _answer_startup(self, _request: web.Request) -> web.Response:
+        state, _ = self._metrics.current_state
+        return _probe(ok=state is not PipelineState.STARTING, text=state.value)
+
+    async def _answer_status(self, _request: web.Request) -> web.Response:
+        status = self._metrics.snapshot()
+        return _json(msgspec.structs.replace(status, reason=redact(status.reason)))
+
+    async def _answer_index(self, _request: web.Request) -> web.Response:
+        status = self._metrics.snapshot()
+        names = {"name": "tidegate", "version": status.version, "pipeline": status.pipeline}
+        return _json({**names, "paths": PATHS, "commands": COMMAND_PATHS})
+
+    async def _answer_metrics(self, request: web.Request) -> web.Response:
+        openmetrics = "application/openmetrics-text" in request.headers.get("Accept", "")
+        # Scrapes that come while one is rendered share its result: a slow scraper cannot pile up work.
+        running = self._renders.get(openmetrics)
+        if running is None:
+            running = asyncio.get_running_loop().run_in_executor(self._renderer, self._render, openmetrics)
+            self._renders[openmetrics] = running
+            running.add_done_callback(lambda _: self._renders.pop(openmetrics))
+        body, content_type = await asyncio.shield(running)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    def _render(self, openmetrics: bool) -> tuple[bytes, str]:
+        if openmetrics:
+            exposition = prometheus_client.openmetrics.exposition
+            body = exposition.generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]  # library's gap
+            return body, exposition.CONTENT_TYPE_LATEST
+        text = prometheus_client.exposition
+        return text.generate_latest(self._metrics.registry), text.CONTENT_TYPE_LATEST
+
+
+def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
+    """Why nobody can listen there, and what to do."""
+    remedy = {
+        errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 takes any)",
+        errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
+        errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
+    }.get(error.errno or 0, "set http.host to an address of this machine")
+    # asyncio wraps the system's words into a sentence with the address, which is here already.
+    known = error.errno is not None and error.errno in errno.errorcode
+    cause = os.strerror(error.errno or 0) if known else error.strerror or type(error).__name__
+    text = f"cannot listen on {host}:{port} (http.host, http.port): {cause}; {remedy}"
+    return HttpUnavailable(text, host=host, port=port)
+
+
+def _probe(*, ok: bool, text: str) -> web.Response:
+    return web.Response(status=200 if ok else 503, text=f"{text}\n", headers={"Cache-Control": "no-store"})
+
+
+def _json(value: object) -> web.Response:
+    body = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})

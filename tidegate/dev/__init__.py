@@ -1,0 +1,1 @@
+"""For development and for trying things: a broker, the demo, prepared class archives."""

@@ -1,0 +1,169 @@
+"""The jars of the development broker: a pinned list, fetched once by the Ivy inside pyspark, checked by SHA-256.
+
+The list (`artifacts.txt`) is what Maven resolves for `kafka_2.13` plus a log binding. Ivy fetches exactly these, not
+their dependencies. They are kept in the cache directory (`tidegate.spark.cache`). TIDEGATE_MAVEN_REPOSITORY names
+another repository root than Ivy's own (a company mirror).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import msgspec
+
+from tidegate.dev.broker.errors import ArtifactsUnavailable
+from tidegate.dev.broker.truststore import trust_options
+from tidegate.spark.cache import cache_directory
+from tidegate.spark.java import find_java
+
+KAFKA_VERSION = "4.3.1"
+_DOWNLOAD_S_MAX = 900
+_OUTPUT_CHARACTERS_MAX = 2000
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """One jar: Maven coordinates and the SHA-256 of its bytes in hex."""
+
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in the cache."""
+        return f"{self.name}-{self.revision}.jar"
+
+
+def read_artifacts() -> list[Artifact]:
+    """The pinned list, one `organisation:name:revision sha256` a line."""
+    text = (Path(__file__).parent / "artifacts.txt").read_text(encoding="ascii")
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return [_parse(coordinates, sha256) for coordinates, sha256 in lines]
+
+
+def _parse(coordinates: str, sha256: str) -> Artifact:
+    organisation, name, revision = coordinates.split(":")
+    return Artifact(organisation, name, revision, sha256)
+
+
+def fetch_jars() -> list[Path]:
+    """The jars of the broker, fetched if this cache has not got them. Safe with several processes at once.
+
+    Every jar is compared with its SHA-256 on every call (45 MB, about 0.1 s), so a damaged cache is noticed and fetched
+    again. Raises ArtifactsUnavailable when a jar cannot be had or is not the one that we know, JavaMissing.
+    """
+    artifacts = read_artifacts()
+    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    jars = [target / artifact.file_name for artifact in artifacts]
+    if not find_mismatches(target, artifacts):
+        return jars
+    with _locked(cache_directory()):
+        if find_mismatches(target, artifacts):  # nobody else has fetched them while we waited
+            _fetch_into(target, artifacts)
+    return jars
+
+
+def find_mismatches(directory: Path, artifacts: Sequence[Artifact]) -> list[str]:
+    """Names of the jars that are missing in this directory or differ from the pinned ones."""
+    wrong = []
+    for artifact in artifacts:
+        try:
+            found = hashlib.sha256((directory / artifact.file_name).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            found = ""
+        if found != artifact.sha256:
+            wrong.append(artifact.file_name)
+    return wrong
+
+
+def _fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
+    """Fetch into a directory of our own beside `target`, check, then rename: nobody sees half of it."""
+    sys.stderr.write(f"fetching Kafka {KAFKA_VERSION} ({len(artifacts)} jars, once) into {target}\n")
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as name:
+        work = Path(name)
+        jars = work / "jars"
+        output = _run_ivy(work, jars, artifacts)
+        wrong = find_mismatches(jars, artifacts)
+        if wrong:
+            raise ArtifactsUnavailable(
+                f"{len(wrong)} of {len(artifacts)} jars are missing or not the pinned ones ({', '.join(wrong[:5])}); "
+                "check the network (a proxy reaches Java only through JAVA_TOOL_OPTIONS), or set "
+                "TIDEGATE_MAVEN_REPOSITORY to the root of a Maven repository that you can reach. "
+                f"Ivy said: {output[-_OUTPUT_CHARACTERS_MAX:]}",
+                jars=wrong,
+            )
+        shutil.rmtree(target, ignore_errors=True)  # damaged, or it would not have been fetched
+        jars.rename(target)
+
+
+def _run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
+    """Run Ivy over the list; what it printed. Whether it succeeded is decided by the checksums, not by its status."""
+    (work / "settings.xml").write_text(_settings(work / "cache"), encoding="utf-8")
+    (work / "ivy.xml").write_text(_module(artifacts), encoding="utf-8")
+    java = find_java()
+    command = [str(java), "-XX:TieredStopAtLevel=1", "-Xmx256m", *trust_options(java, work)]
+    command += ["-cp", str(_find_ivy()), "org.apache.ivy.Main", "-settings", str(work / "settings.xml")]
+    command += ["-ivy", str(work / "ivy.xml"), "-confs", "default"]
+    command += ["-retrieve", str(jars / "[artifact]-[revision].[ext]")]
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_DOWNLOAD_S_MAX, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as late:
+        raise ArtifactsUnavailable(f"the jars were not there after {_DOWNLOAD_S_MAX} s; try again") from late
+    return ran.stdout + ran.stderr
+
+
+def _settings(cache: Path) -> str:
+    """Ivy's settings: one Maven repository, no POM files (the list is complete), a cache of this run only."""
+    root = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
+    mirror = f" root={quoteattr(root)}" if root else ""
+    return (
+        f'<ivysettings><settings defaultResolver="m"/><caches defaultCacheDir={quoteattr(str(cache))}/>'
+        f'<resolvers><ibiblio name="m" m2compatible="true" usepoms="false"{mirror}/></resolvers></ivysettings>'
+    )
+
+
+def _module(artifacts: Sequence[Artifact]) -> str:
+    """Ivy's module file: the pinned list, none of it transitive."""
+    wanted = "".join(
+        f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
+        ' conf="default->default" transitive="false"/>'
+        for a in artifacts
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="tidegate" module="development-broker"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
+    )
+
+
+def _find_ivy() -> Path:
+    """The Ivy jar of the installed pyspark (found without importing pyspark)."""
+    spec = importlib.util.find_spec("pyspark")
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    for place in places:
+        found = sorted(Path(place, "jars").glob("ivy-*.jar"))
+        if found:
+            return found[-1]
+    raise ArtifactsUnavailable("pyspark has no Ivy jar; reinstall pyspark from its package")
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One process at a time, for as long as it takes; the lock goes with the process that holds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "fetch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

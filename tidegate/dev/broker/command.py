@@ -1,0 +1,91 @@
+"""`tidegate broker`: the development broker in the foreground."""
+
+from __future__ import annotations
+
+import re
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import click
+
+from tidegate.dev.broker import BrokerFailed, DevelopmentBroker
+from tidegate.errors import TidegateError
+
+_TOPIC = re.compile(r"([A-Za-z0-9._-]{1,249}):([1-9][0-9]{0,3})")
+_WATCH_S = 0.5
+
+
+class TopicOption(click.ParamType[tuple[str, int]]):
+    """`NAME:PARTITIONS` on the command line, as a pair."""
+
+    name = "topic"
+
+    def convert(
+        self, value: str | tuple[str, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """The name and the number of partitions."""
+        if isinstance(value, tuple):
+            return value
+        found = _TOPIC.fullmatch(value)
+        if found is None:
+            self.fail(f"{value!r} is not NAME:PARTITIONS, for example orders:4", param, ctx)
+        return found[1], int(found[2])
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; 0 takes a free one.")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep data here and go on with it next time; without it the data are deleted at the end.",
+)
+@click.option(
+    "--transaction-version",
+    type=click.IntRange(1, 2),
+    help="The cluster feature of that name, set when the directory is new. Default: Kafka's own.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    type=TopicOption(),
+    multiple=True,
+    metavar="NAME:PARTITIONS",
+    help="Create this topic unless it exists; may be repeated.",
+)
+def broker(
+    port: int, directory: Path | None, transaction_version: int | None, topics: tuple[tuple[str, int], ...]
+) -> None:
+    """Run a real single-node Kafka for development.
+
+    Prints its address when it serves, and runs until SIGINT or SIGTERM. The first run fetches Kafka (45 MB) into a
+    cache. Not for production: one node, one copy, loopback only.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: stop in order
+    try:
+        if directory is not None:
+            _run(DevelopmentBroker(directory, port, transaction_version), dict(topics))
+        else:
+            with tempfile.TemporaryDirectory(prefix="tidegate-broker-", ignore_cleanup_errors=True) as data:
+                _run(DevelopmentBroker(Path(data), port, transaction_version), dict(topics))
+    except KeyboardInterrupt:
+        return
+    except TidegateError as error:
+        click.echo(f"Error: {error.message}", err=True)
+        raise SystemExit(error.exit_code) from error
+
+
+def _run(server: DevelopmentBroker, topics: dict[str, int]) -> None:
+    """Start, create topics, tell the address, watch; ends by KeyboardInterrupt, or BrokerFailed when Kafka ends."""
+    try:
+        server.start()
+        server.create_topics(topics, existing_ok=True)
+        click.echo(server.bootstrap)
+        never = threading.Event()
+        while server.pid is not None:
+            never.wait(_WATCH_S)
+        raise BrokerFailed(f"the broker at {server.bootstrap} ended by itself: {server.explain_end()}")
+    finally:
+        server.stop()

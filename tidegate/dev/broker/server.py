@@ -1,0 +1,355 @@
+"""The development broker as an object: start, stop, kill, pause, restart; ports and data stay.
+
+One broker with its controller in one JVM, on 127.0.0.1 only. It never outlives the process that started it (`launch`).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from tidegate.dev.broker.artifacts import KAFKA_VERSION, fetch_jars
+from tidegate.dev.broker.errors import BrokerFailed
+from tidegate.dev.broker.ports import is_free, reserve_ports
+from tidegate.dev.broker.properties import LOG4J2, derive_properties, render_properties
+from tidegate.spark.class_archive import ClassArchive
+from tidegate.spark.java import find_java
+
+if TYPE_CHECKING:  # the library is imported where it runs
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
+
+_API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
+"""Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
+START_S = 120.0
+_FORMAT_S_MAX = 120
+_POLL_S = 0.02
+_FENCED = "currently fenced"
+"""Of a refusal that passes: a broker that did not run for some seconds is taken in again with its next heartbeat."""
+_TAIL_CHARACTERS = 2000
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Ports of one broker directory: they stay the same over restarts."""
+
+    client: int
+    controller: int
+
+
+class DevelopmentBroker:
+    """A real single-node Kafka in a directory of its own.
+
+    `directory` holds data, settings, ports and logs; a second object on the same directory (after the first has
+    stopped) goes on with its ports and data. `port` 0 takes a free one. `transaction_version` 1 or 2 is the cluster
+    feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
+    added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
+    cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. As a context
+    manager it starts and stops.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int = 0,
+        transaction_version: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        heap_mib: int = 256,
+        nice: int = 0,
+        cluster_id: str | None = None,
+        jvm_options: Sequence[str] | None = None,
+    ) -> None:
+        if "," in str(directory):
+            raise BrokerFailed(
+                f"{directory}: Kafka takes a comma in a data path for a separator; use another directory"
+            )
+        self.directory = directory.absolute()
+        self.transaction_version = transaction_version
+        self.properties = dict(properties or {})
+        self.heap_mib = heap_mib
+        self.nice = nice
+        self.cluster_id = cluster_id
+        self._jvm_options = jvm_options
+        self._ports = self._resolve_ports(port)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """The address to give to clients, `127.0.0.1:PORT`."""
+        return f"127.0.0.1:{self._ports.client}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running JVM, None when there is none."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    @property
+    def log(self) -> Path:
+        """Kafka's own log: warnings and errors."""
+        return self.directory / "server.log"
+
+    def start(self, timeout_s: float = START_S) -> Self:
+        """Format the directory if it is new, start, wait until the broker serves.
+
+        Raises BrokerFailed (a port is in use, or the end of Kafka's output), ArtifactsUnavailable, JavaMissing. Does
+        nothing when it runs.
+        """
+        if self.pid is not None:
+            return self
+        for port in (self._ports.client, self._ports.controller):
+            if not is_free(port):  # else the other program would answer for us until Kafka notices
+                raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; give another one by --port", port=port)
+        jars = fetch_jars()
+        self._write_files()
+        self._format(jars)
+        command = [*self._java(jars), "kafka.Kafka", str(self.directory / "server.properties")]
+        self._process = _spawner().submit(self._spawn, command).result()
+        try:
+            self.wait_ready(timeout_s)
+        except BrokerFailed:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 15) -> None:
+        """End it cleanly (SIGTERM), by force after `timeout_s`. A paused broker is resumed first."""
+        if self.pid is None:
+            return
+        self.resume()
+        self._signal(signal.SIGTERM)
+        if not _wait(lambda: self.pid is None, timeout_s):
+            self.kill()
+        self._reap()
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL), and wait until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._reap()
+
+    def restart(self, timeout_s: float = START_S) -> None:
+        """Stop cleanly and start again with the same ports and data."""
+        self.stop()
+        self.start(timeout_s)
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): connections stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """End a pause (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def wait_ready(self, timeout_s: float = START_S) -> None:
+        """Until the listener answers ApiVersions. Raises BrokerFailed when it ended or time is up."""
+        if _wait(lambda: self.pid is None or self._answers(), timeout_s) and self.pid is not None:
+            return
+        what = "does not answer" if self.pid is not None else "ended while starting"
+        raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
+
+    def explain_end(self) -> str:
+        """Why it has ended by itself, as far as can be told: exit status or signal, and the last of its output."""
+        status = None if self._process is None else self._process.poll()
+        return f"exit status {status} (negative: killed by that signal); {self._tail()}"
+
+    def create_topics(
+        self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, *, existing_ok: bool = False
+    ) -> None:
+        """Create topics with so many partitions each, and wait until every partition has its leader."""
+        create_topics(self.bootstrap, topics, config, existing_ok=existing_ok)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _resolve_ports(self, port: int) -> Ports:
+        """The directory's ports of last time, else new ones. A given port wins."""
+        known = self.directory / "ports.json"
+        if known.is_file():
+            ports = msgspec.json.decode(known.read_bytes(), type=Ports)
+            if port in (0, ports.client):
+                return ports
+            return Ports(port, ports.controller)
+        client, controller = reserve_ports(2)
+        return Ports(port or client, controller)
+
+    def _write_files(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "ports.json").write_bytes(msgspec.json.encode(self._ports))
+        (self.directory / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
+        settings = derive_properties(
+            self.directory / "data", self._ports.client, self._ports.controller, self.properties
+        )
+        (self.directory / "server.properties").write_text(render_properties(settings), encoding="utf-8")
+
+    def _java(self, jars: list[Path]) -> list[str]:
+        """The JVM's command line: small and quick to start rather than fast in the long run."""
+        java = find_java()
+        archive = broker_archive(java, jars).options if self._jvm_options is None else self._jvm_options
+        flags = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", f"-Xmx{self.heap_mib}m"]
+        flags += ["-Djava.awt.headless=true", f"-Dtidegate.broker.log={self.log}"]
+        flags += [f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}"]
+        return [str(java), *archive, *flags, "-cp", ":".join(str(jar) for jar in jars)]
+
+    def _format(self, jars: list[Path]) -> None:
+        """Write the cluster id and features into a new data directory."""
+        if (self.directory / "data" / "meta.properties").exists():
+            return
+        command = [*self._java(jars), "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+        command += ["-t", self.cluster_id or make_cluster_id(), "-c", str(self.directory / "server.properties")]
+        if self.transaction_version is not None:
+            command += ["--feature", f"transaction.version={self.transaction_version}"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_FORMAT_S_MAX, check=False)
+        if ran.returncode != 0:
+            said = (ran.stdout + ran.stderr)[-_TAIL_CHARACTERS:]
+            raise BrokerFailed(f"{self.directory} could not be formatted for Kafka: {said}")
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        """Start the JVM; runs in the thread whose end would end the broker."""
+        launch = [sys.executable, "-I", "-S", str(Path(__file__).parent / "launch.py")]
+        launch += [str(os.getpid()), str(self.nice)]
+        with (self.directory / "output.log").open("wb") as output:
+            return subprocess.Popen(
+                [*launch, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C in the terminal is for the command, which stops us in order
+            )
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._ports.client), 1) as connection:
+            connection.settimeout(2)
+            connection.sendall(len(_API_VERSIONS).to_bytes(4, "big") + _API_VERSIONS)
+            return len(connection.recv(8)) == 8  # length and correlation id
+        return False
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(number)
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def _tail(self) -> str:
+        """The end of what the JVM printed and of Kafka's log."""
+        files = [self.directory / "output.log", self.log]
+        texts = [file.read_text(encoding="utf-8", errors="replace") for file in files if file.is_file()]
+        return "\n".join(texts)[-_TAIL_CHARACTERS:] or "it printed nothing"
+
+
+def broker_archive(java: Path, jars: Sequence[Path]) -> ClassArchive:
+    """The class archive of brokers from these jars."""
+    return ClassArchive(java, f"Kafka-{KAFKA_VERSION}", str(jars[0].parent))
+
+
+def make_cluster_id() -> str:
+    """A new id, so that a pipeline notices when it is led to another broker; 22 characters, as Kafka writes a UUID."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not made.startswith("-"):  # the formatting tool would take it for an option
+            return made
+
+
+def create_topics(
+    bootstrap: str,
+    topics: Mapping[str, int],
+    config: Mapping[str, str] | None = None,
+    *,
+    existing_ok: bool = False,
+    timeout_s: float = 60,
+) -> None:
+    """Create topics with so many partitions each at any broker, and wait until every partition has its leader.
+
+    With `existing_ok` a topic that exists is left as it is. Raises BrokerFailed: a topic exists already, the broker
+    refuses, or a partition has no leader within `timeout_s`.
+    """
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
+
+    if not topics:
+        return
+    deadline = time.monotonic() + timeout_s
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    left = {name: NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()}
+    refused: dict[str, KafkaException] = {}
+
+    def is_settled() -> bool:
+        """All are created, or one is refused for good."""
+        refused.clear()
+        refused.update(_create(admin, list(left.values()), timeout_s, existing_ok=existing_ok))
+        for name in left.keys() - refused.keys():
+            del left[name]
+        return not refused or not all(map(_passes, refused.values()))
+
+    _wait(is_settled, timeout_s)
+    for name in sorted(refused, key=lambda name: _passes(refused[name])):
+        reason = refused[name].args[0].str()
+        raise BrokerFailed(f"topic {name} was not created at {bootstrap}: {reason}") from refused[name]
+    _wait_for_leaders(admin, topics, deadline)
+
+
+def _create(
+    admin: AdminClient, wanted: list[NewTopic], timeout_s: float, *, existing_ok: bool
+) -> dict[str, KafkaException]:
+    """The refusals by topic, in the order of `wanted`."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    refused: dict[str, KafkaException] = {}
+    for name, future in admin.create_topics(wanted, operation_timeout=timeout_s, request_timeout=timeout_s).items():
+        try:
+            future.result(timeout_s)
+        except KafkaException as refusal:
+            if not (existing_ok and refusal.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
+                refused[name] = refusal
+    return refused
+
+
+def _passes(refusal: KafkaException) -> bool:
+    return _FENCED in refusal.args[0].str()
+
+
+def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
+    for name, count in topics.items():
+        if not _wait(partial(_are_led, admin, name, count), deadline_s - time.monotonic()):
+            raise BrokerFailed(f"topic {name} has not got {count} partitions with a leader each in time")
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _are_led(admin: AdminClient, topic: str, count: int) -> bool:
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    return sum(partition.leader >= 0 for partition in partitions.values()) >= count
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """The one thread that starts brokers. It ends with the process, and so do they (see `launch`)."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="tidegate-broker-spawner")

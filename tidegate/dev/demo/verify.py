@@ -1,0 +1,162 @@
+"""The independent check: reads the output with a read-committed consumer and compares it with its own computation.
+
+Nothing of the engine is used here. Two outputs are known: `paid` (paid orders with their total, keyed by customer) and
+`totals` (running count and sum per sku, one update per order). Every order must appear exactly once in each where it
+belongs, with the right values, and in order per key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.dev.demo.orders import Order
+
+
+class PaidOrder(msgspec.Struct, frozen=True):
+    """A row of the `paid` output."""
+
+    id: int
+    customer: str
+    total_cents: int
+
+
+class SkuTotal(msgspec.Struct, frozen=True):
+    """A row of the `totals` output: state of the sku behind order `last_id`."""
+
+    sku: str
+    orders: int
+    revenue_cents: int
+    last_id: int
+
+
+class Verdict(msgspec.Struct):
+    """What the check found; `exact` when nothing is wrong. `examples` tells the first few findings."""
+
+    expected: int = 0
+    found: int = 0
+    lost: int = 0
+    doubled: int = 0
+    out_of_order: int = 0
+    wrong: int = 0
+    examples: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def exact(self) -> bool:
+        """Every expected record once, right and in order."""
+        return not (self.lost or self.doubled or self.out_of_order or self.wrong) and self.found == self.expected
+
+    def note(self, what: str) -> None:
+        """Keep an example."""
+        if len(self.examples) < 10:
+            self.examples.append(what)
+
+
+def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[tuple[bytes | None, bytes]]]:
+    """(key, value) of all that is committed, per partition in log order. Raises TimeoutError before the end."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "tidegate-verify",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "fetch.queue.backoff.ms": 5,
+    }
+    consumer = Consumer(settings)
+    partitions = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    rows: list[list[tuple[bytes | None, bytes]]] = [[] for _ in partitions]
+    ended: set[int] = set()
+    deadline = time.monotonic() + timeout_s
+    try:
+        while len(ended) < len(partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{topic}: end of partitions {set(partitions) - ended} not reached: open transaction?"
+                )
+            for message in consumer.consume(5000, 0.5):
+                error, partition = message.error(), message.partition() or 0
+                if error is None:
+                    rows[partition].append((message.key(), message.value() or b""))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's public name for it
+                    ended.add(partition)
+                else:
+                    raise RuntimeError(f"{topic}[{message.partition()}]: {error}")
+    finally:
+        consumer.close()
+    return rows
+
+
+def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> Verdict:
+    """Compare the `paid` output; `orders` in id order, ids 0 .. n-1."""
+    verdict = Verdict(expected=sum(order.status == "paid" for order in orders))
+    decode = msgspec.json.Decoder(PaidOrder).decode
+    seen: set[int] = set()
+    for partition in rows:
+        last: dict[str, int] = {}
+        for key, value in partition:
+            row = decode(value)
+            verdict.found += 1
+            order = orders[row.id] if 0 <= row.id < len(orders) else None
+            right = order is not None and order.status == "paid" and key == order.customer.encode()
+            if (
+                not right
+                or order is None
+                or row != PaidOrder(order.id, order.customer, order.quantity * order.price_cents)
+            ):
+                verdict.wrong += 1
+                verdict.note(f"paid: unexpected {value!r}")
+                continue
+            if row.id in seen:
+                verdict.doubled += 1
+                verdict.note(f"paid: order {row.id} twice")
+                continue
+            seen.add(row.id)
+            if last.get(row.customer, -1) > row.id:
+                verdict.out_of_order += 1
+                verdict.note(f"paid: order {row.id} of {row.customer} behind {last[row.customer]}")
+            last[row.customer] = row.id
+    verdict.lost = verdict.expected - len(seen)
+    return verdict
+
+
+def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> Verdict:
+    """Compare the `totals` output: replay each sku's updates in log order against the orders they name."""
+    verdict = Verdict(expected=len(orders))
+    decode = msgspec.json.Decoder(SkuTotal).decode
+    seen: set[int] = set()
+    for partition in rows:
+        running: dict[str, tuple[int, int]] = {}
+        last_of: dict[tuple[str, str], int] = {}
+        for key, value in partition:
+            row = decode(value)
+            verdict.found += 1
+            order = orders[row.last_id] if 0 <= row.last_id < len(orders) else None
+            if order is None or order.sku != row.sku or key != row.sku.encode():
+                verdict.wrong += 1
+                verdict.note(f"totals: unexpected {value!r}")
+                continue
+            if row.last_id in seen:
+                verdict.doubled += 1
+                verdict.note(f"totals: order {row.last_id} twice")
+                continue
+            seen.add(row.last_id)
+            count, revenue = running.get(row.sku, (0, 0))
+            count, revenue = count + 1, revenue + order.quantity * order.price_cents
+            running[row.sku] = count, revenue
+            if (row.orders, row.revenue_cents) != (count, revenue):
+                verdict.wrong += 1
+                verdict.note(f"totals: {row} where count {count}, revenue {revenue} belong")
+            # the orders of one customer and sku come from one input partition: their order must survive
+            lane = (row.sku, order.customer)
+            if last_of.get(lane, -1) > row.last_id:
+                verdict.out_of_order += 1
+                verdict.note(f"totals: order {row.last_id} behind {last_of[lane]} in {lane}")
+            last_of[lane] = row.last_id
+    verdict.lost = verdict.expected - len(seen)
+    return verdict

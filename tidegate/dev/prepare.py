@@ -1,0 +1,62 @@
+"""`tidegate prepare`: one Spark session, and one broker, that do nothing but leave their classes behind."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import click
+
+from tidegate.dev.broker.artifacts import fetch_jars
+from tidegate.dev.broker.server import DevelopmentBroker, broker_archive
+from tidegate.spark.class_archive import ArchiveFailed, ClassArchive, spark_archive
+from tidegate.spark.host import SparkHost
+from tidegate.spark.java import find_java
+
+SLOTS: Final = 2
+STOP_S: Final = 120.0
+
+
+@click.command()
+@click.option("--broker", is_flag=True, help="Those of `tidegate broker`, too, whose jars are fetched where they lack.")
+def prepare(*, broker: bool) -> None:
+    """Make the class archive of this machine's Java and pyspark: Spark then starts in half the CPU time.
+
+    For images and build servers, behind every installation and update; takes some 15 s. Nothing depends on it.
+    """
+    java = find_java()
+    click.echo(f"Spark's JVMs start from {_make(spark_archive(java), _run_spark)} now")
+    if broker:
+        archive = broker_archive(java, fetch_jars())
+        click.echo(f"development brokers start from {_make(archive, _run_broker)} now")
+
+
+def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path:
+    """Let a program that `run` starts with the options leave its classes; the archive's file. Raises ArchiveFailed."""
+    cache = archive.file.parent
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="new-", dir=cache, ignore_cleanup_errors=True) as directory:
+            new = Path(directory) / archive.file.name
+            run(Path(directory), archive.prepare(new))
+            archive.keep(new)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArchiveFailed(f"no class archive in {cache}: {error}; all starts without one, as before") from error
+    return archive.file
+
+
+def _run_spark(directory: Path, options: list[str]) -> None:
+    host = SparkHost("prepare", f"local[{SLOTS}]", {"spark.driver.extraJavaOptions": " ".join(options)}, directory)
+    host.start(SLOTS)
+    host.rehearse(SLOTS)
+
+
+def _run_broker(directory: Path, options: list[str]) -> None:
+    broker = DevelopmentBroker(directory / "broker", jvm_options=options)
+    try:
+        broker.start().create_topics({"rehearsal": 1})
+    finally:
+        broker.stop(STOP_S)

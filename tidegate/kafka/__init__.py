@@ -1,0 +1,1 @@
+"""Kafka's clients and the requests of our own: connections, TLS, facts, transactions, producers."""

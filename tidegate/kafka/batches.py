@@ -1,0 +1,120 @@
+"""Headers of record batches (message format 2) as they lie in a partition. Pure.
+
+Only headers and control records are read, so the codec of the data does not matter and nothing is decompressed.
+Format: Kafka documentation, "Record Batch" and "Control Batches".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from tidegate.kafka.facts import LoggedRange, Marker
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""base offset, length, leader epoch, magic, crc, attributes, last offset delta, two timestamps, producer id, epoch,
+base sequence, record count."""
+_LENGTH_STARTS_BEHIND: Final = 12
+_MAGIC: Final = 2
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+_CONTROL_KEY: Final = struct.Struct(">hh")
+_COMMIT: Final = 1
+
+
+class BatchHeader(msgspec.Struct, frozen=True):
+    """One batch. Offsets and sequences are of its first and last record."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+    transactional: bool
+    commits: bool | None
+    """For a control batch whether it commits (else it aborts); None for data."""
+
+
+def derive_headers(data: bytes) -> Iterator[BatchHeader]:
+    """The whole batches in the answer to a fetch, without a cut-off last one. Raises ValueError for another format."""
+    place = 0
+    while place + _HEADER.size <= len(data):
+        fields = _HEADER.unpack_from(data, place)
+        base_offset, length, _, magic, _, attributes, last_delta, _, _, producer_id, epoch, sequence, records = fields
+        if magic != _MAGIC:
+            raise ValueError(f"batch at offset {base_offset} has message format {magic}; transactions need format 2")
+        end = place + _LENGTH_STARTS_BEHIND + length
+        if end > len(data):
+            return
+        commits = _control_kind(data, place + _HEADER.size) == _COMMIT if attributes & _CONTROL else None
+        yield BatchHeader(
+            base_offset=base_offset,
+            last_offset=base_offset + last_delta,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            records=records,
+            transactional=bool(attributes & _TRANSACTIONAL),
+            commits=commits,
+        )
+        place = end
+
+
+def derive_first_sequence(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> int | None:
+    """Sequence of the first data batch of (producer id, epoch); None: there is none."""
+    for batch in batches:
+        if batch.commits is None and (batch.producer_id, batch.producer_epoch) == (producer_id, epoch):
+            return batch.base_sequence
+    return None
+
+
+def derive_marker(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> Marker:
+    """How the transaction of (producer id, epoch) ended: COMMIT, ABORT, or OPEN when no marker of it is there.
+
+    A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of the
+    producer id with that epoch or a newer one ends it.
+    """
+    for batch in batches:
+        if batch.commits is not None and batch.producer_id == producer_id and batch.producer_epoch >= epoch:
+            return Marker.COMMIT if batch.commits else Marker.ABORT
+    return Marker.OPEN
+
+
+def derive_ranges(
+    batches: Iterable[BatchHeader], end_offset: int, producer_id: int, epoch: int
+) -> Iterator[LoggedRange]:
+    """Where the records of the transaction of (producer id, epoch) lie in front of `end_offset`, neighbours joined."""
+    joined: LoggedRange | None = None
+    for batch in batches:
+        if batch.base_offset >= end_offset:
+            break
+        owner = (batch.producer_id, batch.producer_epoch)
+        if batch.commits is not None or not batch.transactional or owner != (producer_id, epoch):
+            continue
+        if joined is not None and joined.next_offset == batch.base_offset:
+            joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + batch.records)
+            continue
+        if joined is not None:
+            yield joined
+        joined = LoggedRange(batch.base_offset, batch.last_offset + 1, batch.records)
+    if joined is not None:
+        yield joined
+
+
+def _control_kind(data: bytes, place: int) -> int:
+    """Type of a control record: behind length, attributes, timestamp and offset delta, and the key's length."""
+    place = _skip_varint(data, place) + 1
+    for _ in range(3):
+        place = _skip_varint(data, place)
+    kind: int = _CONTROL_KEY.unpack_from(data, place)[1]
+    return kind
+
+
+def _skip_varint(data: bytes, place: int) -> int:
+    while data[place] & 0x80:
+        place += 1
+    return place + 1

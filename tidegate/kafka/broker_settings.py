@@ -1,0 +1,26 @@
+"""What the brokers are set to, as far as this user may see it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.kafka.connection import AskAgain, BrokerConnection, error_name
+from tidegate.kafka.requests import broker_setting_request
+
+_CLUSTER_NOT_AUTHORIZED: Final = 31
+
+
+def read_id_lifetime_ms(broker: BrokerConnection, timeout_s: float) -> int | None:
+    """`transactional.id.expiration.ms` of any broker; None when this user may not see it."""
+
+    def attempt(remaining_s: float) -> int | None:
+        node = broker.nodes(remaining_s)[0]
+        request = broker_setting_request(node, "transactional.id.expiration.ms")
+        result = broker.send(request, node, remaining_s).results[0]
+        if result.error_code == _CLUSTER_NOT_AUTHORIZED or (not result.error_code and not result.configs):
+            return None
+        if result.error_code:
+            raise AskAgain(error_name(result.error_code))
+        return int(result.configs[0].value)
+
+    return broker.until(attempt, timeout_s, "reading transactional.id.expiration.ms")

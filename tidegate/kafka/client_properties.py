@@ -1,0 +1,65 @@
+"""librdkafka property names to arguments of kafka-python, so that a pipeline file names its broker once. Pure.
+
+Only what concerns the connection is translated (TLS in `tls.py`); a property that changes *how safe or to whom* the
+connection is and that kafka-python cannot express is refused rather than dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.kafka.errors import PropertyRefused
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+}
+
+REFUSED: Final[Mapping[str, str]] = {
+    "ssl.keystore.location": "use ssl.certificate.location and ssl.key.location (PEM files)",
+    "ssl.keystore.password": "use ssl.certificate.location and ssl.key.location (PEM files)",
+    "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
+    "ssl.key.pem": "put it into a file and use ssl.key.location",
+    "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
+    "sasl.oauthbearer.method": "use SCRAM, PLAIN or TLS client certificates",
+    "sasl.oauthbearer.config": "use SCRAM, PLAIN or TLS client certificates",
+}
+
+
+_LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl.", "ssl.", "enable.ssl.")
+
+
+def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Those that say where to and how one goes in."""
+    return {name: value for name, value in kafka.items() if name.startswith(_LOGIN)}
+
+
+def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
+    """Arguments for kafka-python's clients. Raises PropertyRefused, naming the property and what to use instead."""
+    for name, remedy in REFUSED.items():
+        if name in kafka:
+            raise PropertyRefused(f"kafka property {name!r} cannot be used with transactions; {remedy}", property=name)
+    arguments: dict[str, object] = {ARGUMENTS[name]: value for name, value in kafka.items() if name in ARGUMENTS}
+    if "bootstrap_servers" not in arguments:
+        raise PropertyRefused("kafka property 'bootstrap.servers' is missing; name at least one broker as host:port")
+    servers = [server.strip() for server in str(arguments["bootstrap_servers"]).split(",") if server.strip()]
+    arguments["bootstrap_servers"] = [server.split("://", 1)[-1] for server in servers]
+    for name in ("security_protocol", "sasl_mechanism"):
+        if name in arguments:
+            arguments[name] = str(arguments[name]).upper()
+    mechanism = arguments.get("sasl_mechanism")
+    if mechanism in ("OAUTHBEARER", "GSSAPI"):
+        raise PropertyRefused(
+            f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; "
+            f"{REFUSED['sasl.oauthbearer.method']}",
+            property="sasl.mechanism",
+        )
+    return arguments

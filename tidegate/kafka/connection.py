@@ -1,0 +1,239 @@
+"""A connection to a cluster for requests of our own: retries, deadlines, coordinators, leaders.
+
+How a request reaches its node: `channel.py`. Read next: `transactions.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.ids import TopicPartition
+from tidegate.kafka.channel import OpenChannel
+from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
+from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.facts import TRANSACTION_LOG, Leader
+
+T = TypeVar("T")
+
+BACKOFF_S: Final = 0.02
+BACKOFF_S_MAX: Final = 0.5
+
+CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
+"""REQUEST_TIMED_OUT, NETWORK_EXCEPTION, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
+CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
+_COORDINATOR_MOVED: Final = frozenset({15, 16})
+TOPIC_NOT_AUTHORIZED: Final = 29
+_NOT_AUTHORIZED: Final[Mapping[int, str]] = {
+    TOPIC_NOT_AUTHORIZED: "grant READ on the topic to this user, and WRITE on a sink's",
+    30: "grant READ on that group to this user: lag tools look there",
+    31: "grant it to this user on the cluster",
+    53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
+}
+"""TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
+
+
+class AskAgain(Exception):
+    """The answer was not final; the text says what it was."""
+
+
+class BrokerConnection:
+    """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, SinkRefused.
+
+    `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `open_channel` does.
+    """
+
+    def __init__(
+        self, kafka: Mapping[str, str], connect_timeout_s: float, open_channel: OpenChannel, clock: Clock
+    ) -> None:
+        self._bootstrap = kafka.get("bootstrap.servers", "")
+        self._clock = clock
+        self._channel = open_channel(kafka, connect_timeout_s)
+        self._coordinators: dict[tuple[str, bool], int] = {}
+        self._leaders: dict[TopicPartition, Leader] = {}
+        self._closed = False
+        self.interruptions = 0
+        """Requests without a final answer: connections that broke, brokers and leaders that were away."""
+
+    def close(self) -> None:
+        """Close the connections and end the client's thread."""
+        if not self._closed:
+            self._closed = True
+            self._channel.close()
+
+    def nodes(self, timeout_s: float) -> list[int]:
+        """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back."""
+        return [broker.node_id for broker in self.metadata([], timeout_s).brokers]
+
+    def known_coordinator(self, transactional_id: str) -> int | None:
+        """The cached coordinator of an id."""
+        return self._coordinators.get((transactional_id, False))
+
+    def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Look them up again next time."""
+        for partition in partitions:
+            self._leaders.pop(partition, None)
+
+    def until(self, attempt: Callable[[float], T], timeout_s: float, what: str) -> T:
+        """Repeat until there is a final answer; `attempt` gets the seconds that are left."""
+        from kafka import errors
+
+        deadline, pause, last = self._clock.monotonic() + timeout_s, BACKOFF_S, "no try was made"
+        while True:
+            remaining = deadline - self._clock.monotonic()
+            try:
+                if remaining > 0:
+                    return attempt(min(remaining, REQUEST_TIMEOUT_S))
+            except AskAgain as again:
+                self.interruptions += 1
+                last = str(again)
+            except errors.AuthorizationError as error:
+                remedy = _NOT_AUTHORIZED.get(error.errno, "grant it to this user")
+                raise SinkRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
+            except errors.UnknownBrokerIdError as error:
+                self.interruptions += 1
+                last = repr(error)
+                self._channel.look_again()
+            except errors.KafkaError as error:
+                self.interruptions += 1
+                if not error.retriable:
+                    raise BrokerUnavailable(f"{what} at {self._bootstrap}: {error!r}") from error
+                last = repr(error)
+            except RuntimeError as error:
+                if self._closed:
+                    raise BrokerUnavailable(f"{what}: the client was closed") from error
+                raise
+            if self._clock.monotonic() + pause >= deadline:
+                raise BrokerUnavailable(
+                    f"{what}: no final answer from {self._bootstrap} in {timeout_s:g} s, last: {last}; is it reachable?"
+                )
+            self._clock.sleep(pause)
+            pause = min(2 * pause, BACKOFF_S_MAX)
+
+    def send_all(self, requests: Sequence[tuple[Any, int]], timeout_s: float) -> list[Any]:
+        """Send all, then wait for all; an answer may be a KafkaError."""
+        from kafka.errors import KafkaError
+
+        answers = self._channel.send(requests, timeout_s)
+        self.interruptions += sum(isinstance(answer, KafkaError) for answer in answers)
+        return answers
+
+    def send(self, request: Any, node: int | None, timeout_s: float) -> Any:
+        """Send one request to a node (None: any) and wait for its answer. Raises KafkaError."""
+        from kafka.errors import KafkaError
+
+        (answer,) = self._channel.send([(request, node)], timeout_s)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    def ask_coordinator(
+        self, key: str, request: Callable[[], Any], code: Callable[[Any], int], timeout_s: float, *, group: bool = False
+    ) -> Any:
+        """Send to the coordinator of a transactional id, or group; it is looked up again whenever it did not answer or
+        says it moved.
+        """
+        from kafka.errors import KafkaError
+
+        def attempt(remaining_s: float) -> Any:
+            try:
+                answer = self.send(request(), self._coordinator(key, group, remaining_s), remaining_s)
+            except KafkaError:
+                self._coordinators.pop((key, group), None)
+                raise
+            if code(answer) in _COORDINATOR_MOVED:
+                self._coordinators.pop((key, group), None)
+            if code(answer) in CONCURRENT_RETRY:
+                raise AskAgain(error_name(code(answer)))
+            return answer
+
+        return self.until(attempt, timeout_s, f"asking the coordinator of {_coordinated(key, group)}")
+
+    def _coordinator(self, key: str, group: bool, timeout_s: float) -> int:
+        """Own cache: kafka-python's own one is never invalidated."""
+        from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+
+        known = self._coordinators.get((key, group))
+        if known is not None:
+            return known
+        kind = CoordinatorType.GROUP if group else CoordinatorType.TRANSACTION
+        request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=[key], min_version=4)
+        found = self.send(request, None, timeout_s).coordinators[0]
+        if found.error_code in CONCURRENT_RETRY:
+            raise AskAgain(error_name(found.error_code))
+        self.refuse(found.error_code, f"finding the coordinator of {_coordinated(key, group)}")
+        self._channel.learn(found, kind)
+        self._coordinators[key, group] = found.node_id
+        return int(found.node_id)
+
+    def refuse(self, code: int, what: str) -> None:
+        """Raise for a final error."""
+        if code in _NOT_AUTHORIZED:
+            raise SinkRefused(
+                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {_NOT_AUTHORIZED[code]}"
+            )
+        if code:
+            raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
+
+    def metadata(self, names: list[str], timeout_s: float) -> Any:
+        """Metadata of these topics (none: only of the cluster)."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        topic = MetadataRequest.MetadataRequestTopic
+        request = MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=False)
+        return self.send(request, None, timeout_s)
+
+    def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, dict[TopicPartition, int]]:
+        """Partitions by leader, each with the leader's epoch; from the cache where possible, so it may have moved.
+
+        Raises AskAgain while one has no leader.
+        """
+        wanted = list(partitions)
+        missing = {partition.topic for partition in wanted if partition not in self._leaders}
+        if missing:
+            self.leaders(missing, timeout_s)
+        groups: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for partition in wanted:
+            leader = self._leaders.get(partition)
+            if leader is None:
+                raise AskAgain(f"{partition} has no leader or does not exist")
+            groups[leader.node][partition] = leader.epoch
+        return groups
+
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
+        """Who leads the partitions of topics now, those without a leader included."""
+        found: dict[TopicPartition, Leader] = {}
+        for topic in self.metadata(sorted(set(topics)), timeout_s).topics:
+            if topic.error_code == TOPIC_NOT_AUTHORIZED and topic.name != TRANSACTION_LOG:
+                self.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
+            for part in topic.partitions:
+                found[TopicPartition(topic.name, part.partition_index)] = Leader(part.leader_id, part.leader_epoch)
+        self._leaders.update({part: leader for part, leader in found.items() if leader.node >= 0})
+        return found
+
+    def check_leader(self, code: int, partition: TopicPartition, what: str) -> None:
+        """Raise for an error of a partition; AskAgain when it will pass."""
+        if is_passing(code):
+            self._leaders.pop(partition, None)
+            raise AskAgain(f"{partition}: {error_name(code)}")
+        self.refuse(code, f"{what} of {partition}")
+
+
+def _coordinated(key: str, group: bool) -> str:
+    return f"{'group' if group else 'transaction'} {key}"
+
+
+def is_passing(code: int) -> bool:
+    """Whether the broker will answer otherwise a little later, by Kafka's own word: leaders move, copies catch up."""
+    from kafka.errors import for_code
+
+    return code != 0 and bool(for_code(code).retriable)
+
+
+def error_name(code: int) -> str:
+    """Name and number of an error of Kafka, for messages."""
+    from kafka.errors import for_code
+
+    return f"{for_code(code).__name__} ({code})"

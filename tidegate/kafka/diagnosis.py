@@ -1,0 +1,213 @@
+"""Why no connection comes about: goes the way in step by step, as a client does, and tells which step fails.
+
+Clients of Kafka only say that the broker has hung up: a broker tells nobody why whom it does not know. Blocking; used
+when a connection has failed.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.kafka.client_properties import derive_client_arguments
+from tidegate.kafka.tls import read_tls_context, uses_tls
+
+SERVERS_MAX: Final = 5
+FRAME_BYTES_MAX: Final = 16 << 20
+_SASL_UNSUPPORTED: Final = 33
+_SASL_UNEXPECTED: Final = 34
+_OTHER_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes: the certificate is for another host name, or another address."""
+
+
+class Obstacle(msgspec.Struct, frozen=True):
+    """What is in the way. `property` is the Kafka property to correct; `final`: waiting does not cure it."""
+
+    text: str
+    remedy: str
+    property: str
+    final: bool
+
+
+class _Stopped(Exception):
+    def __init__(self, obstacle: Obstacle) -> None:
+        super().__init__(obstacle.text)
+        self.obstacle = obstacle
+
+
+def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
+    """The worst obstacle on the ways to the first servers of `bootstrap.servers`; None when one of them lets us in.
+
+    Waits at most `timeout_s` for each step. Raises PropertyRefused for properties that cannot be used.
+    """
+    arguments = derive_client_arguments(kafka)
+    context = read_tls_context(kafka) if uses_tls(kafka) else None
+    servers = arguments["bootstrap_servers"]
+    assert isinstance(servers, list)
+    found: list[Obstacle] = []
+    for server in servers[:SERVERS_MAX]:
+        try:
+            _enter(server, arguments, context, kafka.get("ssl.certificate.location", ""), timeout_s)
+        except _Stopped as stopped:
+            found.append(stopped.obstacle)
+        else:
+            return None
+    return max(found, key=lambda obstacle: obstacle.final, default=None)
+
+
+def _enter(
+    server: str, arguments: Mapping[str, Any], context: ssl.SSLContext | None, certificate: str, timeout_s: float
+) -> None:
+    host, port = _split(server)
+    protocol = str(arguments.get("security_protocol", "PLAINTEXT")).lower()
+    with closing(_Way(server, protocol, certificate, _reach(server, host, port, timeout_s))) as way:
+        if context is not None:
+            way.secure(context, host)
+        way.greet()
+        if protocol.startswith("sasl"):
+            way.log_in(host, arguments)
+        way.ask()
+
+
+def _split(server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else (server.strip("[]"), 9092)
+
+
+def _reach(server: str, host: str, port: int, timeout_s: float) -> socket.socket:
+    try:
+        return socket.create_connection((host, port), timeout_s)
+    except socket.gaierror as error:
+        text, remedy = f"the host name `{host}` is not known here", "correct it, or the name service"
+        raise _Stopped(Obstacle(text, remedy, "bootstrap.servers", final=False)) from error
+    except OSError as error:
+        text, remedy = f"{server}: {error.strerror or error}", "start the broker, or correct address and port"
+        raise _Stopped(Obstacle(text, remedy, "bootstrap.servers", final=False)) from error
+
+
+class _Way:
+    """One connection. Every step raises _Stopped."""
+
+    def __init__(self, server: str, protocol: str, certificate: str, link: socket.socket) -> None:
+        self._server = server
+        self._protocol = protocol
+        self._link = link
+        self._certificate = certificate
+
+    def close(self) -> None:
+        """Hang up."""
+        self._link.close()
+
+    def secure(self, context: ssl.SSLContext, host: str) -> None:
+        """The TLS handshake."""
+        try:
+            self._link = context.wrap_socket(self._link, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            why = error.verify_message
+            if error.verify_code in _OTHER_NAME:
+                text, remedy = f"its certificate is for another name: {why}", "use a name that the certificate has"
+                raise self._stop(text, remedy, "bootstrap.servers", final=True) from error
+            remedy = "name the certificate of its authority by `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
+            raise self._stop(f"its certificate is not trusted: {why}", remedy, "ssl.ca.location", final=True) from error
+        except TimeoutError as error:
+            raise self._silent() from error
+        except OSError as error:
+            text = f"no TLS handshake: {_reason(error)}"
+            remedy = f"is this its port for TLS? `security.protocol` is `{self._protocol}`"
+            raise self._stop(text, remedy, "security.protocol", final=False) from error
+
+    def greet(self) -> None:
+        """Any broker answers ApiVersions to anybody, and behind TLS this tells what it thinks of our certificate."""
+        from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+        remedy = f"is this its port for `security.protocol: {self._protocol}`?"
+        self._exchange(ApiVersionsRequest(), ApiVersionsResponse, 0, remedy)
+
+    def log_in(self, host: str, arguments: Mapping[str, Any]) -> None:
+        """SASL: which mechanism, then the mechanism's own exchange."""
+        from kafka.net.sasl import get_sasl_mechanism
+        from kafka.protocol.sasl import (
+            SaslAuthenticateRequest,
+            SaslAuthenticateResponse,
+            SaslHandshakeRequest,
+            SaslHandshakeResponse,
+        )
+
+        name, user = str(arguments.get("sasl_mechanism")), arguments.get("sasl_plain_username")
+        remedy = f"is this its port for `security.protocol: {self._protocol}`?"
+        answer = self._exchange(SaslHandshakeRequest(mechanism=name), SaslHandshakeResponse, 1, remedy)
+        if answer.error_code == _SASL_UNSUPPORTED:
+            offered = ", ".join(answer.mechanisms)
+            raise self._stop(f"it does not take `{name}`", f"it takes {offered}", "sasl.mechanism", final=True)
+        if answer.error_code == _SASL_UNEXPECTED:
+            raise self._stop("this port takes no passwords (SASL)", remedy, "security.protocol", final=True)
+        mechanism = get_sasl_mechanism(name)(host=host, **arguments)
+        refusal = f"it refuses the user `{user}` ({name})"
+        while not mechanism.is_done():
+            request = SaslAuthenticateRequest(mechanism.auth_bytes())
+            answer = self._exchange(request, SaslAuthenticateResponse, 1, "see the broker's log")
+            if answer.error_code:
+                text = f"{refusal}: {answer.error_message or answer.error_code}"
+                remedy = "correct `sasl.username`, `sasl.password` or `sasl.mechanism`"
+                raise self._stop(text, remedy, "sasl.username", final=True)
+            mechanism.receive(answer.auth_bytes)
+
+    def ask(self) -> None:
+        """What only somebody who has been let in may ask."""
+        from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+
+        remedy = f"does it want a user (SASL)? `security.protocol` is `{self._protocol}`"
+        request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+        self._exchange(request, MetadataResponse, 7, remedy)
+
+    def _exchange(self, request: Any, answer: Any, version: int, remedy: str) -> Any:
+        request.API_VERSION = version
+        request.with_header(correlation_id=1, client_id="tidegate")
+        frame = bytes(request.encode(header=True))
+        try:
+            self._link.sendall(len(frame).to_bytes(4, "big") + frame)
+            size = int.from_bytes(self._read(4), "big")
+            if size > FRAME_BYTES_MAX:
+                raise self._stop("it speaks another language than Kafka's", remedy, "security.protocol", final=False)
+            return answer.decode(self._read(size), version=version, header=True)
+        except ssl.SSLError as error:
+            raise self._refused_certificate(error) from error
+        except TimeoutError as error:
+            raise self._silent() from error
+        except OSError as error:
+            raise self._stop(f"it hangs up: {_reason(error)}", remedy, "security.protocol", final=False) from error
+
+    def _refused_certificate(self, error: ssl.SSLError) -> _Stopped:
+        """With TLS 1.3 the broker's opinion of our certificate comes behind the handshake, as an alert."""
+        if self._certificate:
+            text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
+            return self._stop(text, "give one that its authority has signed", "ssl.certificate.location", final=True)
+        text = f"it asks for a client certificate: {_reason(error)}"
+        remedy = "set `ssl.certificate.location` and `ssl.key.location`"
+        return self._stop(text, remedy, "security.protocol", final=True)
+
+    def _silent(self) -> _Stopped:
+        text = "it takes connections and does not answer"
+        remedy = f"it hangs or has too much to do, or its port is not for `security.protocol: {self._protocol}`"
+        return self._stop(text, remedy, "security.protocol", final=False)
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._link.recv(count - len(data))
+            if not more:
+                raise ConnectionResetError("the connection was closed")
+            data += more
+        return data
+
+    def _stop(self, text: str, remedy: str, name: str, *, final: bool) -> _Stopped:
+        return _Stopped(Obstacle(f"{self._server}: {text}", remedy, name, final))
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error)

@@ -1,0 +1,209 @@
+"""The requests that transactions.py sends. Versions are pinned where a newer one means something else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import TopicPartition
+from tidegate.kafka.facts import OpenTransaction
+
+
+def end_request(committable: Committable, commit: bool) -> Any:
+    """EndTxn, version 4 at most: 5 raises the epoch, so that a repeated one is refused."""
+    from kafka.protocol.producer.transaction import EndTxnRequest
+
+    return EndTxnRequest(
+        transactional_id=committable.transactional_id,
+        producer_id=committable.producer_id,
+        producer_epoch=committable.producer_epoch,
+        committed=commit,
+        max_version=4,
+    )
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition.partition)
+    return topics
+
+
+def producers_request(partitions: Iterable[TopicPartition]) -> Any:
+    """DescribeProducers for partitions of one leader; a follower answers, too, with what it has by then."""
+    from kafka.protocol.admin.transactions import DescribeProducersRequest
+
+    topic = DescribeProducersRequest.TopicRequest
+    return DescribeProducersRequest(
+        topics=[topic(name=name, partition_indexes=parts) for name, parts in _by_topic(partitions).items()]
+    )
+
+
+def group_fetch_request(group: str) -> Any:
+    """OffsetFetch of all that a group has, version 7 at most: 8 asks for several groups at once."""
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    return OffsetFetchRequest(group_id=group, topics=None, require_stable=False, min_version=2, max_version=7)
+
+
+def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], text: str) -> Any:
+    """OffsetCommit for a group without members, version 8 at most: 9 wants a member's epoch, 10 topic ids."""
+    from kafka.protocol.consumer import OffsetCommitRequest
+
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    part = topic.OffsetCommitRequestPartition
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        retention_time_ms=-1,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    part(
+                        partition_index=index,
+                        committed_offset=offsets[TopicPartition(name, index)],
+                        committed_leader_epoch=-1,
+                        committed_metadata=text,
+                    )
+                    for index in indexes
+                ],
+            )
+            for name, indexes in _by_topic(offsets).items()
+        ],
+        max_version=8,
+    )
+
+
+def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
+    """WriteTxnMarkers for one transaction in one partition, as `kafka-transactions.sh` sends it to abort.
+
+    The marker is of transaction version 0, as all of librdkafka's: 2 would have to carry a higher epoch than the data.
+    """
+    from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    partition = opened.partition
+    topic = marker.WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])
+    return WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=opened.producer_id,
+                producer_epoch=epoch,
+                transaction_result=commit,
+                topics=[topic],
+                coordinator_epoch=max(0, opened.coordinator_epoch),
+                transaction_version=0,
+            )
+        ],
+        min_version=1,
+        max_version=2,
+    )
+
+
+def topic_settings_request(topic: str, settings: Sequence[str]) -> Any:
+    """DescribeConfigs for settings of one topic."""
+    from kafka.admin import ConfigResourceType
+
+    return _settings_request(ConfigResourceType.TOPIC.value, topic, settings)
+
+
+def broker_setting_request(node: int, setting: str) -> Any:
+    """DescribeConfigs for one setting of one broker; only that broker answers."""
+    from kafka.admin import ConfigResourceType
+
+    return _settings_request(ConfigResourceType.BROKER.value, str(node), [setting])
+
+
+def _settings_request(kind: int, name: str, settings: Sequence[str]) -> Any:
+    from kafka.protocol.admin.configs import DescribeConfigsRequest
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(settings))],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+
+
+ANY_EPOCH: Final = -1
+LATEST_OFFSET: Final = -1
+FIRST_OFFSET: Final = -2
+
+
+def offsets_request(
+    partitions: Iterable[TopicPartition],
+    committed: bool,
+    moment: int = LATEST_OFFSET,
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> Any:
+    """ListOffsets: of the latest offset (the last stable one, or the high watermark), of the first one, or of the
+    first record that is not older than `moment`, ms since 1970 (-1 where there is none).
+
+    Only the leader answers; where `epochs` names one, only the leader of that epoch.
+    """
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    part = topic.ListOffsetsPartition
+    return ListOffsetsRequest(
+        isolation_level=int(committed),
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    part(
+                        partition_index=index,
+                        current_leader_epoch=epochs.get(TopicPartition(name, index), ANY_EPOCH),
+                        timestamp=moment,
+                    )
+                    for index in parts
+                ],
+            )
+            for name, parts in _by_topic(partitions).items()
+        ],
+        min_version=4,
+    )
+
+
+def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
+    """A read-uncommitted fetch of one partition that does not wait; version 10 at most, which only the leader answers.
+
+    A newer one is answered by followers, too, and a high watermark of theirs may be 0 (seen with 4.3.1).
+    """
+    from kafka.protocol.consumer.fetch import FetchRequest
+
+    topic = FetchRequest.FetchTopic
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        forgotten_topics_data=[],
+        rack_id="",
+        topics=[
+            topic(
+                topic=partition.topic,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        last_fetched_epoch=-1,
+                        log_start_offset=-1,
+                        partition_max_bytes=max_bytes,
+                    )
+                ],
+            )
+        ],
+        min_version=4,
+        max_version=10,
+    )

@@ -1,0 +1,76 @@
+"""librdkafka's TLS properties as a context of Python's, for the client that ends transactions. Reads the files."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tidegate.kafka.errors import PropertyRefused
+
+
+def uses_tls(kafka: Mapping[str, str]) -> bool:
+    """Whether `security.protocol` says so."""
+    return kafka.get("security.protocol", "").lower().endswith("ssl")
+
+
+def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    """Certificates and host names are checked by default, as in librdkafka. Raises PropertyRefused."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslsocket_class = _ClosingSocket
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    verify = kafka.get("enable.ssl.certificate.verification", "true").lower() == "true"
+    context.check_hostname = verify and kafka.get("ssl.endpoint.identification.algorithm", "https").lower() != "none"
+    if not verify:
+        context.verify_mode = ssl.CERT_NONE
+    _trust(context, kafka)
+    certificate, key = kafka.get("ssl.certificate.location"), kafka.get("ssl.key.location")
+    if certificate is not None:
+        password = kafka.get("ssl.key.password", "")  # never None: OpenSSL would ask at the terminal
+        load: Callable[[], None] = lambda: context.load_cert_chain(certificate, key, lambda: password)  # noqa: E731  # one of several steps
+        _load(load, "ssl.certificate.location", f"{certificate} with the key {key}")
+    return context
+
+
+class _ClosingSocket(ssl.SSLSocket):
+    """Closed when its handshake fails: kafka-python leaves that to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+
+def _trust(context: ssl.SSLContext, kafka: Mapping[str, str]) -> None:
+    """The authorities: those that are named, else those of this machine."""
+    place, text, revoked = (kafka.get(f"ssl.{name}") for name in ("ca.location", "ca.pem", "crl.location"))
+    if place is not None and place != "probe":
+        folder = Path(place).is_dir()
+        _load(
+            lambda: context.load_verify_locations(None if folder else place, place if folder else None),
+            "ssl.ca.location",
+            place,
+        )
+    if text is not None:
+        _load(lambda: context.load_verify_locations(cadata=text), "ssl.ca.pem", "its text")
+    if text is None and place in (None, "probe"):
+        context.load_default_certs()
+    if revoked is not None:
+        _load(lambda: context.load_verify_locations(revoked), "ssl.crl.location", revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _load(step: Callable[[], None], name: str, what: str) -> None:
+    try:
+        step()
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        text = f"{what} cannot be used: {reason}"
+        hint = "is ssl.key.password right? " if name == "ssl.certificate.location" else ""
+        remedy = f"{hint}it must be PEM, and readable on every machine that the pipeline runs on"
+        message = f"kafka property {name!r}: {text}; {remedy}"
+        raise PropertyRefused(message, text=text, remedy=remedy, property=name) from error

@@ -1,0 +1,56 @@
+"""What a topic takes of a record, as far as this user may see its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.kafka.connection import TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.requests import topic_settings_request
+
+_UNKNOWN_TOPIC: Final = 3
+_UNLIMITED_MS: Final = (1 << 63) - 1
+_NAMES: Final = (
+    "max.message.bytes",
+    "message.timestamp.type",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "cleanup.policy",
+    "compression.type",
+)
+
+
+def read_topic_limits(broker: BrokerConnection, topic: str, timeout_s: float) -> TopicLimits:
+    """All of them are unknown when the topic is, or when this user may not see its settings."""
+
+    def attempt(remaining_s: float) -> TopicLimits:
+        result = broker.send(topic_settings_request(topic, _NAMES), None, remaining_s).results[0]
+        if result.error_code in (_UNKNOWN_TOPIC, TOPIC_NOT_AUTHORIZED):
+            return TopicLimits()
+        if result.error_code:
+            raise AskAgain(error_name(result.error_code))
+        return derive_topic_limits({config.name: config.value or "" for config in result.configs})
+
+    return broker.until(attempt, timeout_s, f"reading the settings of topic {topic}")
+
+
+def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
+    """From a topic's settings; one that a broker does not have, because it is older, sets no limit. Pure."""
+    takes_stamps = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
+    return TopicLimits(
+        batch_bytes=_number(settings.get("max.message.bytes", "")),
+        before_ms=_limit_ms(settings, "message.timestamp.before.max.ms") if takes_stamps else None,
+        after_ms=_limit_ms(settings, "message.timestamp.after.max.ms") if takes_stamps else None,
+        compacted="compact" in settings.get("cleanup.policy", ""),
+        codec=settings.get("compression.type", "producer"),
+    )
+
+
+def _limit_ms(settings: Mapping[str, str], name: str) -> int | None:
+    limit_ms = _number(settings.get(name, ""))
+    return None if limit_ms is None or limit_ms >= _UNLIMITED_MS else limit_ms
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None

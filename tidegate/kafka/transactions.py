@@ -1,0 +1,500 @@
+"""Transactions of other producers, from outside: describe, end, fence, list, and read how they ended.
+
+Requests that end transactions are version 4 at most: a version 5 on a transaction written by librdkafka breaks
+idempotent retry. How requests are sent and repeated: `connection.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
+from tidegate.kafka.broker_settings import read_id_lifetime_ms
+from tidegate.kafka.channel import OpenChannel, open_client_channel
+from tidegate.kafka.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
+from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken
+from tidegate.kafka.facts import (
+    TRANSACTION_LOG,
+    CoordinatorState,
+    EndAnswer,
+    Leader,
+    LoggedRange,
+    Marker,
+    OpenTransaction,
+    PreparedView,
+    ProducerProgress,
+    TopicFacts,
+    TopicLimits,
+    TransactionDescription,
+    TransactionListing,
+)
+from tidegate.kafka.requests import (
+    FIRST_OFFSET,
+    LATEST_OFFSET,
+    end_request,
+    fetch_request,
+    group_fetch_request,
+    group_offsets_request,
+    marker_request,
+    offsets_request,
+    producers_request,
+)
+from tidegate.kafka.topic_settings import read_topic_limits
+
+CONNECT_TIMEOUT_S: Final = 30.0
+ANSWER_TIMEOUT_S: Final = 30.0
+MIRROR_TIMEOUT_S: Final = 10.0
+FETCH_BYTES: Final = 4 << 20
+FENCE_TIMEOUT_MS: Final = 60_000
+"""Only for a transaction begun by the fencing client itself, which begins none."""
+
+_OUT_OF_RANGE: Final = 1
+_OVERTAKEN: Final = frozenset({47, 52})
+"""INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker, or a newer producer, was there first."""
+_ID_NOT_FOUND: Final = 105
+_END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
+    0: EndAnswer.ENDED,
+    47: EndAnswer.FENCED,
+    48: EndAnswer.INVALID_STATE,
+    49: EndAnswer.UNKNOWN_PRODUCER,
+    53: EndAnswer.NOT_AUTHORIZED,
+    90: EndAnswer.FENCED,
+}
+
+
+class TransactionClient:
+    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`.
+
+    `kafka` are librdkafka properties (only those of the connection are used). Every method raises BrokerUnavailable
+    when there is no final answer in time, and SinkRefused when permission is missing.
+    """
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        open_channel: OpenChannel = open_client_channel,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._broker = BrokerConnection(kafka, connect_timeout_s, open_channel, clock)
+        self._clock = clock
+        self._topic_limits: dict[str, TopicLimits] = {}
+
+    def close(self) -> None:
+        """Close the connections and end the client's thread."""
+        self._broker.close()
+
+    @property
+    def interruptions(self) -> int:
+        """How often a request had no final answer: it grows with every outage and reconnection."""
+        return self._broker.interruptions
+
+    # -- the coordinator of an id ------------------------------------------------------------------------------------
+
+    def describe(
+        self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> TransactionDescription | None:
+        """What the coordinator knows; None when it does not know the id (never used, or expired)."""
+        from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        answer = self._broker.ask_coordinator(
+            transactional_id, lambda: request, lambda a: a.transaction_states[0].error_code, timeout_s
+        ).transaction_states[0]
+        if answer.error_code == _ID_NOT_FOUND:
+            return None
+        self._broker.refuse(answer.error_code, f"describing transaction {transactional_id}")
+        return TransactionDescription(
+            state=CoordinatorState(answer.transaction_state),
+            producer_id=answer.producer_id,
+            producer_epoch=answer.producer_epoch,
+            timeout_ms=answer.transaction_timeout_ms,
+            opened_at_ms=answer.transaction_start_time_ms,
+            partitions=frozenset(TopicPartition(t.topic, p) for t in answer.topics for p in t.partitions),
+        )
+
+    def end_transaction(
+        self, committable: Committable, commit: bool = True, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> EndAnswer:
+        """Commit or abort a prepared transaction. Idempotent; NO_ANSWER at the deadline."""
+        try:
+            answer = self._broker.ask_coordinator(
+                committable.transactional_id,
+                lambda: end_request(committable, commit),
+                lambda a: a.error_code,
+                timeout_s,
+            )
+        except BrokerUnavailable:
+            return EndAnswer.NO_ANSWER
+        return _END_ANSWERS.get(answer.error_code, EndAnswer.REJECTED)
+
+    def end_transactions(
+        self, committables: Sequence[Committable], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> list[EndAnswer]:
+        """Commit several transactions at once, answers in their order; what is not final is asked again one by one."""
+        from kafka.errors import KafkaError
+
+        deadline = self._clock.monotonic() + timeout_s
+        answers: list[EndAnswer | None] = [None] * len(committables)
+        nodes = [self._broker.known_coordinator(committable.transactional_id) for committable in committables]
+        pairs = [
+            (end_request(c, commit=True), node) for c, node in zip(committables, nodes, strict=True) if node is not None
+        ]
+        if len(pairs) == len(committables) > 1:
+            for index, answer in enumerate(self._broker.send_all(pairs, timeout_s)):
+                if not isinstance(answer, KafkaError) and answer.error_code not in CONCURRENT_RETRY:
+                    answers[index] = _END_ANSWERS.get(answer.error_code, EndAnswer.REJECTED)
+        return [
+            self.end_transaction(committable, timeout_s=max(0.0, deadline - self._clock.monotonic()))
+            if answer is None
+            else answer
+            for committable, answer in zip(committables, answers, strict=True)
+        ]
+
+    def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[int, int]:
+        """Raise the epoch of an id, which aborts what is open and shuts its producers out; (producer id, epoch) now."""
+        from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=FENCE_TIMEOUT_MS,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=4,
+        )
+        answer = self._broker.ask_coordinator(transactional_id, lambda: request, lambda a: a.error_code, timeout_s)
+        self._broker.refuse(answer.error_code, f"fencing transaction {transactional_id}")
+        return answer.producer_id, answer.producer_epoch
+
+    def list_transactions(self, prefix: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[TransactionListing]:
+        """All transactional ids that begin with `prefix`, of every coordinator."""
+        from kafka.errors import KafkaError
+        from kafka.protocol.admin.transactions import ListTransactionsRequest
+
+        def attempt(remaining_s: float) -> list[TransactionListing]:
+            request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], min_version=0, max_version=0)
+            found = []
+            nodes = self._broker.nodes(remaining_s)
+            for answer in self._broker.send_all([(request, node) for node in nodes], remaining_s):
+                if isinstance(answer, KafkaError):
+                    raise answer
+                if answer.error_code in CONCURRENT_RETRY:
+                    raise AskAgain(error_name(answer.error_code))
+                self._broker.refuse(answer.error_code, "listing transactions")
+                found += answer.transaction_states
+            return [
+                TransactionListing(
+                    TransactionalId(t.transactional_id), t.producer_id, CoordinatorState(t.transaction_state)
+                )
+                for t in found
+                if t.transactional_id.startswith(prefix)
+            ]
+
+        return self._broker.until(attempt, timeout_s, "listing transactions")
+
+    # -- the leaders of partitions -----------------------------------------------------------------------------------
+
+    def producer_state(
+        self, partitions: Iterable[TopicPartition], producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, ProducerProgress]:
+        """What the leaders counted for one (producer id, epoch); partitions that do not know it are left out."""
+        wanted = list(partitions)
+        return self._broker.until(
+            lambda remaining_s: self._progress_and_ends(wanted, producer_id, epoch, remaining_s)[0],
+            timeout_s,
+            "reading producer states",
+        )
+
+    def open_transactions(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> list[OpenTransaction]:
+        """Every transaction, of whomever, that has records and no marker in one of the partitions; in log order."""
+        wanted = list(partitions)
+
+        def attempt(remaining_s: float) -> list[OpenTransaction]:
+            found = [
+                OpenTransaction(
+                    partition, one.producer_id, one.producer_epoch, one.current_txn_start_offset, one.coordinator_epoch
+                )
+                for partition, one in self._producers_and_ends(wanted, remaining_s)[0]
+                if one.current_txn_start_offset >= 0
+            ]
+            return sorted(found, key=lambda one: (one.partition, one.start_offset))
+
+        return self._broker.until(attempt, timeout_s, "reading open transactions")
+
+    def write_marker(
+        self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
+        """End a transaction in one partition, behind its coordinator's back: only what the coordinator has decided.
+
+        `epoch` is the coordinator's. Idempotent; MarkerOvertaken when the partition knows something newer.
+        """
+        partition = opened.partition
+
+        def attempt(remaining_s: float) -> None:
+            node = next(iter(self._broker.by_leader([partition], remaining_s)))
+            with self._fresh_leaders([partition]):
+                answer = self._broker.send(marker_request(opened, epoch, commit), node, remaining_s)
+            code = answer.markers[0].topics[0].partitions[0].error_code
+            if code in _OVERTAKEN:
+                raise MarkerOvertaken(f"{partition} has refused the marker: {error_name(code)}")
+            self._broker.check_leader(code, partition, "writing the missing marker of a transaction")
+
+        self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
+
+    def prepared_view(
+        self, transactional_id: TransactionalId, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> PreparedView:
+        """Everything a prepare asks, in two round trips: the coordinator, then all leaders at once."""
+        deadline = self._clock.monotonic() + timeout_s
+        description = self.describe(transactional_id, timeout_s)
+        if description is None or not description.partitions:
+            return PreparedView(description, {}, {})
+        wanted = sorted(description.partitions)
+        progress, ends = self._broker.until(
+            lambda remaining_s: self._progress_and_ends(wanted, producer_id, epoch, remaining_s),
+            deadline - self._clock.monotonic(),
+            f"reading the partitions of transaction {transactional_id}",
+        )
+        return PreparedView(description, progress, ends)
+
+    def first_sequence(
+        self,
+        partition: TopicPartition,
+        start_offset: int,
+        producer_id: int,
+        epoch: int,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> int | None:
+        """Sequence of the first record at or behind `start_offset` of (producer id, epoch); None: nothing there."""
+        batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
+        return derive_first_sequence(batches, producer_id, epoch)
+
+    def outcome(
+        self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> Marker:
+        """How a transaction ended in one partition, by the control record in the log."""
+        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
+        try:
+            return derive_marker(batches, producer_id, epoch)
+        except _StartGone:
+            return Marker.GONE
+
+    def data_ranges(
+        self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> list[LoggedRange]:
+        """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
+        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
+        try:
+            return list(derive_ranges(batches, written.end_offset, producer_id, epoch))
+        except _StartGone:
+            return []
+
+    def stable_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Last stable offsets: where read-committed readers end."""
+        return self._list_offsets(partitions, LATEST_OFFSET, timeout_s, "reading last stable offsets")
+
+    def first_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Where the logs begin."""
+        return self._list_offsets(partitions, FIRST_OFFSET, timeout_s, "reading first offsets")
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], at_ms: int, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Of the first records that are not older than `at_ms` (since 1970); -1 where there is none."""
+        return self._list_offsets(partitions, at_ms, timeout_s, "reading the offsets at a time")
+
+    def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
+        """What stands beside the offsets of a consumer group; empty for a group that has none."""
+        answer = self._broker.ask_coordinator(
+            group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
+        )
+        self._broker.refuse(answer.error_code, f"reading the consumer group {group}")
+        return {
+            TopicPartition(topic.name, part.partition_index): part.metadata or ""
+            for topic in answer.topics
+            for part in topic.partitions
+            if part.committed_offset >= 0
+        }
+
+    def mirror_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int], text: str = "", timeout_s: float = MIRROR_TIMEOUT_S
+    ) -> None:
+        """Write offsets to a consumer group without members, each with `text` beside it.
+
+        Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0,
+        assertion in `rd_kafka_enq_once_del_source_return`).
+        """
+
+        def code(answer: Any) -> int:
+            return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
+
+        answer = self._broker.ask_coordinator(
+            group, lambda: group_offsets_request(group, offsets, text), code, timeout_s, group=True
+        )
+        self._broker.refuse(code(answer), f"mirroring positions to the consumer group {group}")
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def cluster_id(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
+        """Identity of the cluster."""
+        answer = self._broker.until(lambda left: self._broker.metadata([], left), timeout_s, "reading the cluster id")
+        return str(answer.cluster_id)
+
+    def leaders(self, topics: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, Leader]:
+        """Who leads the partitions of topics and of the transaction log; of the log only where this user may see it."""
+        wanted = [*topics, TRANSACTION_LOG]
+        return self._broker.until(lambda left: self._broker.leaders(wanted, left), timeout_s, "reading the leaders")
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
+        """The broker that has answered last for an id."""
+        return self._broker.known_coordinator(transactional_id)
+
+    def topics(self, names: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, TopicFacts]:
+        """Id and partition count of the topics that exist; others are left out."""
+        answer = self._broker.until(
+            lambda left: self._broker.metadata(sorted(set(names)), left), timeout_s, "reading the topics' metadata"
+        )
+        for topic in answer.topics:
+            if topic.error_code == TOPIC_NOT_AUTHORIZED:
+                self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
+        return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
+
+    def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:
+        """What the topic takes of a record, remembered."""
+        if topic not in self._topic_limits:
+            self._topic_limits[topic] = read_topic_limits(self._broker, topic, timeout_s)
+        return self._topic_limits[topic]
+
+    def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
+        """So long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None
+        when this user may not see it.
+        """
+        return read_id_lifetime_ms(self._broker, timeout_s)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _list_offsets(
+        self, partitions: Iterable[TopicPartition], moment: int, timeout_s: float, what: str
+    ) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+
+        def attempt(remaining_s: float) -> dict[TopicPartition, int]:
+            groups = self._broker.by_leader(wanted, remaining_s)
+            requests = [(offsets_request(group, committed=True, moment=moment), node) for node, group in groups.items()]
+            with self._fresh_leaders(wanted):
+                return self._offsets(self._broker.send_all(requests, remaining_s))
+
+        return self._broker.until(attempt, timeout_s, what)
+
+    def _progress_and_ends(
+        self, partitions: Sequence[TopicPartition], producer_id: int, epoch: int, timeout_s: float
+    ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
+        producers, ends = self._producers_and_ends(partitions, timeout_s)
+        progress = {
+            partition: ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
+            for partition, producer in producers
+            if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch)
+        }
+        return progress, ends
+
+    def _producers_and_ends(
+        self, partitions: Sequence[TopicPartition], timeout_s: float
+    ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
+        """What the leaders know about producers, and the high watermarks, in one round trip.
+
+        A follower tells its producers, too, without the newest batches and markers (seen with 4.3.1 in a rolling
+        restart). Only the leader tells ends, so the second answer of a broker shows that the first one counts.
+        """
+        groups = self._broker.by_leader(partitions, timeout_s)
+        requests = [(producers_request(group), node) for node, group in groups.items()]
+        requests += [(offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()]
+        with self._fresh_leaders(partitions):
+            answers = self._broker.send_all(requests, timeout_s)
+            ends = self._offsets(answers[len(groups) :])
+            return list(self._producers(answers[: len(groups)])), ends
+
+    @contextmanager
+    def _fresh_leaders(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
+        """Whatever goes wrong inside, the leaders are looked up again for the next try."""
+        try:
+            yield
+        except BaseException:
+            self._broker.forget_leaders(partitions)
+            raise
+
+    def _producers(self, answers: list[Any]) -> Iterator[tuple[TopicPartition, Any]]:
+        for topic, entry in self._entries(answers):
+            partition = TopicPartition(topic, entry.partition_index)
+            self._broker.check_leader(entry.error_code, partition, "reading the producers")
+            for producer in entry.active_producers:
+                yield partition, producer
+
+    def _offsets(self, answers: list[Any]) -> dict[TopicPartition, int]:
+        found = {}
+        for topic, entry in self._entries(answers):
+            partition = TopicPartition(topic, entry.partition_index)
+            self._broker.check_leader(entry.error_code, partition, "reading the end")
+            found[partition] = int(entry.offset)
+        return found
+
+    def _entries(self, answers: list[Any]) -> Iterator[tuple[str, Any]]:
+        from kafka.errors import KafkaError
+
+        for answer in answers:
+            if isinstance(answer, KafkaError):
+                raise answer
+            for topic in answer.topics:
+                for entry in topic.partitions:
+                    yield topic.name, entry
+
+    def _batches(
+        self, partition: TopicPartition, start: int, deadline: float, max_bytes: int = FETCH_BYTES
+    ) -> Iterator[BatchHeader]:
+        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises _StartGone."""
+        offset, end = start, None
+        while end is None or offset < end:
+            left = deadline - self._clock.monotonic()
+            answer = self._broker.until(
+                lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                left,
+                f"reading {partition} at offset {offset}",
+            )
+            end = answer.high_watermark if end is None else end
+            before = offset
+            for batch in derive_headers(bytes(answer.records or b"")):
+                if batch.last_offset >= offset:
+                    offset = batch.last_offset + 1
+                    yield batch
+            if offset == before:
+                return
+
+    def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
+        """One answer of a fetch. Raises _StartGone."""
+        try:
+            node = next(iter(self._broker.by_leader([partition], timeout_s)))
+        except AskAgain as again:
+            if not self._broker.metadata([partition.topic], timeout_s).topics[0].partitions:
+                raise _StartGone(f"{partition} does not exist") from again
+            raise
+        with self._fresh_leaders([partition]):
+            answered = self._broker.send(fetch_request(partition, offset, max_bytes), node, timeout_s)
+        answer = answered.responses[0].partitions[0]
+        if answer.error_code == _OUT_OF_RANGE:
+            raise _StartGone(f"{partition}: offset {offset} is not in the log")
+        self._broker.check_leader(answer.error_code, partition, "reading")
+        return answer
+
+
+class _StartGone(Exception):
+    """The offset is below the log's start or behind its end, or the topic does not exist."""

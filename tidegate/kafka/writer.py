@@ -1,0 +1,375 @@
+"""One producer and its one transaction: open, write, flush. Never closed: `close()` would abort what is prepared.
+
+Traps of the client that this module keeps from everybody else: a fatal error comes out of `poll` and `flush` as
+KafkaException, or as SystemError where callbacks are pending; `flush() == 0` hides failed records; `produce_batch`
+goes on behind a refused record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from tidegate.ids import TransactionalId
+from tidegate.kafka.errors import SinkFailed, SinkRefused, refused_record
+from tidegate.kafka.producer_properties import fit_batches, largest_record
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
+
+if TYPE_CHECKING:
+    from tidegate.formats.records import Encoded
+    from tidegate.kafka.facts import TopicLimits
+    from tidegate.kafka.transactions import TransactionClient
+
+T = TypeVar("T")
+
+OPEN_TIMEOUT_S: Final = 120.0
+CALL_TIMEOUT_S: Final = 10.0
+FLUSH_SLICE_S: Final = 0.5
+RETRY_PAUSE_S: Final = 0.1
+REASON_TIMEOUT_S: Final = 1.0
+REASON_SLICE_S: Final = 0.05
+ROOM_TIMEOUT_S: Final = 120.0
+
+_CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
+_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
+_CLIENT_LOG.addFilter(lambda record: not _is_told_elsewhere(record.getMessage()))
+
+# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+
+_REFUSED: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._INVALID_ARG,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""Another attempt would meet the same."""
+
+_OF_TIMESTAMPS: Final = frozenset({KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD})
+"""What brokers say about a batch with such timestamps: the second when there are several of them in it."""
+
+_BECAUSE_OF_ANOTHER: Final = frozenset(
+    {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD}
+)
+"""Of records that fail because another one does: given up by the client, or in one batch with a refused one."""
+
+_REMEDIES: Final[Mapping[int, str]] = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: "; lower checkpoints.transaction_timeout, or raise the broker's "
+    "transaction.max.timeout.ms",
+    KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`, "
+    "or grant DESCRIBE_CONFIGS on the topic: then they are bad records",
+    KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
+    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, "
+    "change the topic, or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers "
+    "should agree",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
+    "pipeline's name and a dot",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
+}
+
+
+def _is_told_elsewhere(line: str) -> bool:
+    """A refused batch fails the transaction, and also the delivery of its records: there we tell it, with remedy.
+
+    Failed connections are told by the daemon, once: the client has hundreds of lines about them, all at once behind it.
+    """
+    return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
+
+
+class Writer:
+    """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
+
+    def __init__(
+        self,
+        sink: str,
+        topic: str,
+        properties: Mapping[str, str],
+        limits: TopicLimits,
+        tools: KafkaTools = KAFKA_TOOLS,
+    ) -> None:
+        self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.produced = 0
+        self.first_record_at: float | None = None
+        """Monotonic seconds."""
+        self.delivery_errors = 0
+        self.first_error = ""
+        self.refused = False
+        self._lacks_reason = False
+        self.partitions = 0
+        self._sink = sink
+        self._topic = topic
+        self._limits = limits
+        self._at_edge = False
+        self._properties = properties
+        self._tools = tools
+        self._clock = tools.clock
+        self._queue_max = int(properties["queue.buffering.max.messages"])
+
+    def open(self, client: TransactionClient | None, stopping: Callable[[], bool]) -> None:
+        """Learn the topic, initialise the transactional id, begin. Raises SinkFailed, SinkRefused.
+
+        `list_topics()` without a topic first: otherwise every third initialisation waits for a timer of 500 ms.
+        Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
+        """
+        deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
+        self._producer = self._make_producer()
+        if client is not None:
+            self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
+            self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+            left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
+            description = client.describe(self.transactional_id, left)
+            if description is None:
+                raise SinkFailed(
+                    f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
+                )
+            self.producer_id, self.producer_epoch = description.producer_id, description.producer_epoch
+        topics = self._patiently(
+            lambda: self._producer.list_topics(self._topic, timeout=CALL_TIMEOUT_S), deadline, stopping
+        )
+        topic = topics.topics[self._topic]
+        if topic.error is not None:
+            raise SinkRefused(
+                f"sink {self._sink}: topic {self._topic}: {topic.error.str()}; create it, or grant the permission",
+                sink=self._sink,
+                topic=self._topic,
+            )
+        self.partitions = len(topic.partitions)
+        if client is not None:
+            self._guard(self._producer.begin_transaction)
+
+    def _make_producer(self) -> Producer:
+        # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
+        config: dict[str, Any] = {
+            **fit_batches(self._properties, self._limits.batch_bytes),
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_delivery,
+        }
+        try:
+            return self._tools.producer(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise SinkRefused(
+                f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
+            ) from error
+
+    @property
+    def queued(self) -> int:
+        """Records that the client has not delivered yet; 0 once discarded. Safe from any thread."""
+        producer = getattr(self, "_producer", None)
+        return 0 if producer is None else len(producer)
+
+    @property
+    def room(self) -> int:
+        """Records that the client would take now. Safe from any thread."""
+        return self._queue_max - self.queued
+
+    def discard(self) -> None:
+        """Destroy the producer, which takes 10 to 100 ms; its transaction stays as it is at the broker.
+
+        Explicit, because the delivery callback makes a reference cycle: otherwise the producer and its threads would
+        live until the garbage collector runs, in whatever thread that is. Records still queued are given up.
+        """
+        if self.queued:
+            self._producer.purge(blocking=False)
+        if hasattr(self, "_producer"):  # not when `open` has failed early
+            del self._producer
+
+    def write(self, rows: Encoded, start: int) -> int:
+        """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
+        end = min(len(rows.records), start + self.room)
+        if end <= start:
+            return start
+        if self.first_record_at is None:
+            self.first_record_at = self._clock.monotonic()
+        self._at_edge |= rows.at_edge
+        done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
+        self.produced += done - start
+        return done
+
+    def repeat(self, message: Message) -> None:
+        """Produce a message that was read, into the same partition, with all it has; waits while the queue is full.
+
+        Raises SinkFailed, SinkRefused.
+        """
+        _, timestamp_ms = message.timestamp()
+        room_by = self._clock.monotonic() + ROOM_TIMEOUT_S
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=message.value(),
+                    key=message.key(),
+                    partition=cast("int", message.partition()),
+                    timestamp=max(0, timestamp_ms),
+                    headers=message.headers() or [],
+                )
+            except BufferError:
+                if self._clock.monotonic() > room_by:
+                    raise self._failure("the client's queue stays full") from None
+                self._guard(lambda: self._producer.poll(RETRY_PAUSE_S))
+            except (KafkaException, SystemError) as error:
+                raise self._failure(error.args[0] if error.args else error) from error
+            else:
+                self.produced += 1
+                return
+
+    def poll(self) -> None:
+        """Serve delivery errors. Raises SinkFailed, SinkRefused for the first one."""
+        self._guard(lambda: self._producer.poll(0))
+        if self.delivery_errors:
+            self._await_reason()
+            if self.refused:
+                raise refused_record(self._sink, self.first_error)
+            raise SinkFailed(f"sink {self._sink}: a record was not delivered: {self.first_error}", sink=self._sink)
+
+    def flush(self, timeout_s: float, stopping: Callable[[], bool]) -> int:
+        """Wait until everything is delivered or has failed; the number of records that are neither."""
+        deadline = self._clock.monotonic() + timeout_s
+        while True:
+            left: int = self._guard(lambda: self._producer.flush(FLUSH_SLICE_S))
+            if not left or stopping() or self._clock.monotonic() > deadline:
+                self._ask_transaction()
+                return left
+
+    def _write_batch(self, rows: Encoded, start: int, end: int) -> int:
+        whole = start == 0 and end == len(rows.records)
+        batch = rows.records if whole else rows.records[start:end]
+        taken = self._guard(lambda: self._producer.produce_batch(self._topic, cast("list[dict[str, Any]]", batch)))
+        if taken == len(batch):
+            return end
+        errors = [record.pop("_error", None) for record in batch]  # type: ignore[typeddict-item]  # the client adds it
+        first = next(index for index, error in enumerate(errors) if error is not None)
+        for record, error in zip(batch, errors, strict=True):
+            if error is not None and error.code() != KafkaError._QUEUE_FULL:
+                raise self._failure(error, self._size_remedy(error, record.get("key"), record.get("value")))
+        if taken != first:
+            # Rows behind the first refused one were taken: sending it later would change the order.
+            raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
+        return start + first
+
+    def _write_each(self, rows: Encoded, start: int, end: int) -> int:
+        """The slow way: `produce_batch` knows no timestamps."""
+        assert rows.timestamps_ms is not None
+        for index in range(start, end):
+            record = rows.records[index]
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.get("value"),
+                    key=record.get("key"),
+                    timestamp=rows.timestamps_ms[index] or 0,  # 0: now; the encoder lets no other 0 through
+                )
+            except BufferError:
+                return index
+            except (KafkaException, SystemError) as error:
+                reason = error.args[0] if error.args else error
+                remedy = self._size_remedy(reason, record.get("key"), record.get("value"))
+                raise self._failure(reason, remedy) from error
+        return end
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            return
+        if not self.first_error or (self._lacks_reason and error.code() not in _BECAUSE_OF_ANOTHER):
+            self._lacks_reason = error.code() in _BECAUSE_OF_ANOTHER
+            remedy = self._size_remedy(error, message.key(), message.value()) or _REMEDIES.get(error.code(), "")
+            self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
+            self.refused = self._is_refused(error)
+        self.delivery_errors += 1
+
+    def _is_refused(self, error: KafkaError) -> bool:
+        """Whether another attempt would meet the same. Not where a timestamp was near at a limit: by then the time has
+        gone on, and the record is inside, or is left out where it is encoded.
+        """
+        return error.code() in _REFUSED and not (self._at_edge and error.code() in _OF_TIMESTAMPS)
+
+    def _await_reason(self) -> None:
+        """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
+        deadline = self._clock.monotonic() + REASON_TIMEOUT_S
+        with contextlib.suppress(KafkaException, SystemError):
+            while (not self.first_error or self._lacks_reason) and self._clock.monotonic() < deadline:
+                self._producer.poll(REASON_SLICE_S)
+        self._ask_transaction()
+
+    def _ask_transaction(self) -> None:
+        """Why all records were given up, when no record was the reason but the transaction: it takes no partition, say.
+
+        A second `begin_transaction` is refused in any case, and for such a transaction with the reason.
+        """
+        if not (self._lacks_reason and self.transactional_id):
+            return
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.txn_requires_abort() or reason.fatal():
+                self._lacks_reason = False
+                remedy = _REMEDIES.get(reason.code(), "")
+                self.first_error = f"{self._topic}: {reason.str()} ({reason.name()}){remedy}"
+                self.refused = self._is_refused(reason)
+
+    def _guard(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except (KafkaException, SystemError) as error:
+            raise self._failure(error.args[0] if error.args else error) from error
+
+    def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
+        """Repeat what a broker restart makes fail."""
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                reason = error.args[0]
+                passing = reason.retriable() or reason.code() in (
+                    KafkaError._TRANSPORT,
+                    KafkaError._TIMED_OUT,
+                    KafkaError._ALL_BROKERS_DOWN,
+                    KafkaError._RESOLVE,
+                )
+                if not passing or stopping() or self._clock.monotonic() > deadline:
+                    raise self._failure(reason) from error
+                self._clock.sleep(RETRY_PAUSE_S)
+
+    def _size_remedy(self, reason: object, key: bytes | None, value: bytes | None) -> str:
+        """The record's size beside all limits, when it is too large for one of them."""
+        if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return ""
+        topic = "not visible to this user" if self._limits.batch_bytes is None else self._limits.batch_bytes
+        return (
+            f": key and value have {len(key or b'') + len(value or b'')} bytes; max.message.bytes of topic "
+            f"{self._topic} is {topic}, message.max.bytes of the producer (`kafka` of the sink) is "
+            f"{largest_record(self._properties)}; raise both above it, or make the record smaller"
+        )
+
+    def _failure(self, reason: object, remedy: str = "") -> SinkFailed | SinkRefused:
+        """The error of this sink for what the client raised.
+
+        When the broker has refused a record, the client refuses all that follow by their state only: the reason comes
+        with the first delivery error.
+        """
+        if isinstance(reason, KafkaError) and reason.code() == KafkaError._STATE:
+            self._await_reason()
+        if self.refused:
+            return refused_record(self._sink, self.first_error)
+        text = f"{reason.str()} ({reason.name()})" if isinstance(reason, KafkaError) else repr(reason)
+        if self.first_error:
+            text += f"; first delivery error: {self.first_error}"
+        kind = SinkRefused if isinstance(reason, KafkaError) and self._is_refused(reason) else SinkFailed
+        if isinstance(reason, KafkaError):
+            remedy = remedy or _REMEDIES.get(reason.code(), "")
+        return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)

@@ -1,0 +1,326 @@
+"""Logs of the daemon: JSON lines or text, secrets taken out, records of the slots among its own.
+
+Every record may carry, as `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a TidegateError,
+which gives code and fields). Handlers and formatters are the standard library's; nothing here needs a library that is
+not imported anyway. docs/operations.md lists the fields of a line. The slots' side is tidegate.slot.worker_logs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TextIO
+
+import msgspec
+
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
+from tidegate.task.messages import LogRecord
+
+FORMATS: Final = ("auto", "text", "json")
+REDACTED: Final = "***"
+MESSAGE_CHARACTERS_MAX: Final = 32_768
+SAME_LINES_MAX: Final = 5
+"""So often the same line is written within an interval; further ones are counted."""
+QUIET_LOGGERS: Final = {
+    "kafka": logging.CRITICAL,  # tells an outage thirty times a second; what it means is told by whoever asked
+    "py4j": logging.WARNING,
+    "asyncio": logging.WARNING,
+    "aiohttp": logging.WARNING,
+    "pyspark": logging.WARNING,
+}
+"""Libraries that tell their life at INFO, and from which level on they matter to operators."""
+
+_SHORT_SECRET: Final = 4
+_HEAD_CHARACTERS: Final = 500
+_COUNTS: Final = "tidegate_counts"
+"""Attribute of records that say how often a line was not written."""
+_EXTRAS: Final = ("attempt", "checkpoint", "subtask")
+
+
+def _matters(record: logging.LogRecord) -> bool:
+    """Not what goes through the root logger below WARNING: py4j does so, with a traceback, when a JVM has died."""
+    return record.name != "root" or record.levelno >= logging.WARNING
+
+
+class _Redactor:
+    """The secrets of this process. A process has one set of them, whatever logger prints them."""
+
+    def __init__(self) -> None:
+        self._pattern: re.Pattern[str] | None = None
+
+    def replace(self, values: Iterable[str]) -> None:
+        ordered = sorted({value for value in values if value}, key=lambda value: (-len(value), value))
+        # A short secret inside a longer word is a coincidence; taking it out everywhere would make logs unreadable.
+        parts = [rf"(?<!\w){re.escape(v)}(?!\w)" if len(v) < _SHORT_SECRET else re.escape(v) for v in ordered]
+        self._pattern = re.compile("|".join(parts)) if parts else None
+
+    def redact(self, text: str) -> str:
+        return self._pattern.sub(REDACTED, text) if self._pattern is not None else text
+
+
+_redactor = _Redactor()
+
+
+def set_secrets(values: Iterable[str]) -> None:
+    """These texts are replaced by `***` in everything that is logged from now on; earlier ones are forgotten."""
+    _redactor.replace(values)
+
+
+def redact(text: str) -> str:
+    """`text` without the secrets; also for what leaves the process on other ways (status page)."""
+    return _redactor.redact(text)
+
+
+class LogContext:
+    """What every line says about where it comes from; the daemon sets `attempt` when one starts."""
+
+    def __init__(self, pipeline: str, attempt: Attempt | None = None) -> None:
+        self.pipeline = pipeline
+        self.attempt = attempt
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line; keys without a value are left out."""
+
+    def __init__(self, context: LogContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Never raises for odd values: what JSON cannot say is written as text."""
+        entry: dict[str, object] = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+            "pipeline": self._context.pipeline,
+        }
+        entry |= _derive_fields(record, self._context)
+        exception = _exception(record)
+        if exception:
+            entry["exception"] = exception
+        return msgspec.json.encode(_plain(entry)).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: message`, with attempt, checkpoint and subtask where known."""
+
+    def __init__(self, context: LogContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def format(self, record: logging.LogRecord) -> str:
+        """An exception follows on lines of its own."""
+        fields = _derive_fields(record, self._context)
+        place = " ".join(f"{name}={fields[name]}" for name in ("subtask", "code") if name in fields)
+        moment = datetime.datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        head = f"{moment} {record.levelname:<7} {record.name.removeprefix('tidegate.')}"
+        line = f"{head}{f' [{place}]' if place else ''}: {_clean(_message(record))}"
+        exception = _exception(record)
+        return f"{line}\n{_clean(exception)}" if exception else line
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    return redact(shorten(record.getMessage()))
+
+
+def shorten(text: str) -> str:
+    """`text` with its end cut off when it is longer than a log line may be."""
+    if len(text) <= MESSAGE_CHARACTERS_MAX:
+        return text
+    return f"{text[:MESSAGE_CHARACTERS_MAX]} ... ({len(text) - MESSAGE_CHARACTERS_MAX} characters more)"
+
+
+def render_exception(record: logging.LogRecord) -> str:
+    """The traceback of a record, empty without one; a forwarded record brings its text along."""
+    if record.exc_info and record.exc_info[1] is not None:
+        return shorten("".join(traceback.format_exception(record.exc_info[1])).rstrip())
+    return record.exc_text or ""
+
+
+def _exception(record: logging.LogRecord) -> str:
+    return redact(render_exception(record))
+
+
+def _derive_fields(record: logging.LogRecord, context: LogContext) -> dict[str, object]:
+    own: Mapping[str, Any] = vars(record)
+    entry: dict[str, object] = {name: own[name] for name in _EXTRAS if own.get(name) is not None}
+    if "attempt" not in entry and context.attempt is not None:
+        entry["attempt"] = context.attempt
+    error = own.get("error")
+    if error is None and record.exc_info:
+        error = record.exc_info[1]
+    code, fields = own.get("code"), own.get("fields")
+    if isinstance(error, TidegateError):
+        code, fields = code or error.code, fields or error.fields
+    if code:
+        entry["code"] = code
+    if fields:
+        entry["fields"] = fields
+    return entry
+
+
+def _plain(value: object) -> object:
+    """What JSON can say, with secrets taken out of every text."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return _clean(redact(value))
+        case Mapping():
+            return {_clean(redact(str(key))): _plain(each) for key, each in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(each) for each in value]
+        case _:
+            return _clean(redact(shorten(str(value))))
+
+
+def _clean(text: str) -> str:
+    """Lone surrogates (undecodable bytes of a file name, broken records) are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class _Line(NamedTuple):
+    """What makes two records the same line. `digest` stands for the whole text, `head` is for people."""
+
+    logger: str
+    level: int
+    digest: int
+    head: str
+
+
+class RepeatFilter:
+    """A filter for `handler`: the same line SAME_LINES_MAX times in an interval, then the number of further ones.
+
+    A fault that repeats a thousand times a second fills no disk, and hides nothing else.
+    """
+
+    def __init__(self, handler: logging.Handler, elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._handler = handler
+        self._repeats: Repeats[_Line] = Repeats(INTERVAL_S, SAME_LINES_MAX, elapsed)
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging.Filter."""
+        if vars(record).get(_COUNTS):
+            return True
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError, LookupError):  # arguments that do not fit: the handler reports it
+            return True
+        line = _Line(record.name, record.levelno, hash((text, render_exception(record))), text[:_HEAD_CHARACTERS])
+        with self._lock:
+            overdue = self._repeats.overdue()
+            passes = self._repeats.may_say(line)
+        self._write(overdue)
+        return passes
+
+    def flush(self) -> None:
+        """Write what was counted so far."""
+        with self._lock:
+            overdue = self._repeats.overdue(everything=True)
+        self._write(overdue)
+
+    def _write(self, overdue: Iterable[Withheld[_Line]]) -> None:
+        for line, times, seconds in overdue:
+            attributes = {
+                "name": line.logger,
+                "levelno": line.level,
+                "levelname": logging.getLevelName(line.level),
+                "msg": f"{times} times more in {max(1.0, seconds):.0f} s: {line.head}",
+                _COUNTS: True,
+            }
+            self._handler.handle(logging.makeLogRecord(attributes))
+
+
+class LogSetup:
+    """The logging of this process from `configure_logging` until `close`; `context` may be changed meanwhile."""
+
+    def __init__(self, context: LogContext, handler: logging.Handler, repeats: RepeatFilter) -> None:
+        self.context = context
+        self._handler = handler
+        self._repeats = repeats
+        root = logging.getLogger()
+        self._before = (root.level, root.handlers[:])
+        self._quiet = {name: logging.getLogger(name).level for name in QUIET_LOGGERS}
+
+    def close(self) -> None:
+        """Give the process back as it was."""
+        root = logging.getLogger()
+        self._repeats.flush()
+        self._handler.flush()
+        root.setLevel(self._before[0])
+        root.handlers[:] = self._before[1]
+        for name, level in self._quiet.items():
+            logging.getLogger(name).setLevel(level)
+        logging.captureWarnings(capture=False)
+
+
+def configure_logging(
+    pipeline: str,
+    level: int = logging.INFO,
+    style: str = "auto",
+    stream: TextIO | None = None,
+    terminal: logging.Handler | None = None,
+) -> LogSetup:
+    """Send all logging of the process to `stream` (default stderr), as `style` says (one of FORMATS).
+
+    `auto` is text on a terminal and JSON elsewhere. `terminal` is used for text in place of the stream when a progress
+    display owns the terminal (tidegate.cli.progress). Raises ValueError for an unknown style.
+    """
+    if style not in FORMATS:
+        raise ValueError(f"unknown log format {style!r}: use one of {', '.join(FORMATS)}")
+    stream = stream if stream is not None else sys.stderr
+    context = LogContext(pipeline)
+    text = style == "text" or (style == "auto" and (terminal is not None or stream.isatty()))
+    handler = terminal if terminal is not None and text else logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter(context) if text else JsonFormatter(context))
+    handler.addFilter(_matters)
+    repeats = RepeatFilter(handler)
+    handler.addFilter(repeats)
+    setup = LogSetup(context, handler, repeats)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    quiet_libraries(level)
+    logging.captureWarnings(capture=True)
+    return setup
+
+
+def quiet_libraries(level: int) -> None:
+    """Libraries log from their own level on, or from `level` when that is higher."""
+    for name, least in QUIET_LOGGERS.items():
+        logging.getLogger(name).setLevel(max(level, least))
+
+
+def emit_slot_record(message: LogRecord, attempt: Attempt, subtask: SlotIndex) -> None:
+    """Log what slot `subtask` sent as if it had been logged here, with its own time and the slot's number."""
+    target = logging.getLogger(message.logger)
+    if not target.isEnabledFor(message.level):
+        return
+    attributes = {
+        "name": message.logger,
+        "levelno": message.level,
+        "levelname": logging.getLevelName(message.level),
+        "msg": message.message,
+        "args": None,
+        "created": message.time_ms / 1000,
+        "msecs": float(message.time_ms % 1000),
+        "exc_text": message.exception or None,
+        "attempt": attempt,
+        "subtask": subtask,
+    }
+    target.handle(logging.makeLogRecord(attributes))

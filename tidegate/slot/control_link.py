@@ -1,0 +1,169 @@
+"""The slot's end of the control connection: one thread that reads orders, sends answers and holds the lease.
+
+It works while the loop is busy, so it answers for the process, not for the loop; the age of the loop's last turn goes
+along in every heartbeat. Without a word from the daemon for the length of the lease the process ends itself: a zombie
+must not go on writing (facts: a frozen executor's workers live on for up to ten seconds after Spark gave them up).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.errors import AttemptFailed
+from tidegate.task.messages import (
+    LENGTH,
+    MESSAGE_BYTES_MAX,
+    DriverMessage,
+    Heartbeat,
+    Ping,
+    SlotMessage,
+    decode_driver_message,
+    encode_message,
+)
+
+LEASE_EXIT_CODE: Final = 75
+"""Exit code of a slot process that heard nothing from its daemon for the length of the lease."""
+
+
+class ControlLost(AttemptFailed):
+    """The daemon closed the control connection or cannot be reached."""
+
+    code = "control-lost"
+
+
+class ControlLink:
+    """Connect, exchange the first messages, then `start` the thread. `wake` is called for every order that arrives.
+
+    With `tls` everything is encrypted, and both ends show the daemon's key (`process/channel_key.py`).
+    """
+
+    def __init__(
+        self, host: str, port: int, wake: Callable[[], None], timeout_s: float, tls: ssl.SSLContext | None = None
+    ) -> None:
+        try:
+            self._sock = socket.create_connection((host, port), timeout_s)
+            if tls is not None:
+                self._sock = tls.wrap_socket(self._sock)
+        except OSError as error:
+            raise ControlLost(f"the daemon at {host}:{port} cannot be reached from this executor: {error}") from error
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.local_host: str = self._sock.getsockname()[0]
+        self.orders: queue.SimpleQueue[DriverMessage | None] = queue.SimpleQueue()
+        self._wake = wake
+        self._outbox: queue.SimpleQueue[SlotMessage] = queue.SimpleQueue()
+        self._poke_read, self._poke_write = os.pipe()
+        os.set_blocking(self._poke_write, False)
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def exchange(self, hello: SlotMessage, timeout_s: float) -> DriverMessage:
+        """Say hello and wait for the first order. Raises ControlLost."""
+        self._sock.settimeout(timeout_s)
+        try:
+            self._sock.sendall(encode_message(hello))
+            while True:
+                message = decode_driver_message(self._read_body())
+                if not isinstance(message, Ping):
+                    return message
+        except OSError as error:
+            raise ControlLost(f"no deployment from the daemon within {timeout_s:.0f} s: {error}") from error
+
+    def start(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
+        """Begin to serve: read orders, send what `send` queues, beat, watch the lease."""
+        self._sock.settimeout(lease_s)
+        self._thread = threading.Thread(
+            target=self._serve, args=(heartbeat, interval_s, lease_s), name="control", daemon=True
+        )
+        self._thread.start()
+
+    def send(self, message: SlotMessage) -> None:
+        """Queue an answer; returns at once. Safe from any thread."""
+        self._outbox.put(message)
+        try:
+            os.write(self._poke_write, b"!")
+        except BlockingIOError:
+            return  # the pipe is full of pokes: the thread is awake anyway
+
+    def waiting(self) -> int:
+        """Messages that are queued and not sent yet."""
+        return self._outbox.qsize()
+
+    def close(self, timeout_s: float) -> None:
+        """Send what is queued and end the thread."""
+        self._closing = True
+        if self._thread is not None:
+            os.write(self._poke_write, b"!")
+            self._thread.join(timeout_s)
+        self._sock.close()
+
+    def _serve(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
+        watched = selectors.DefaultSelector()
+        watched.register(self._sock, selectors.EVENT_READ)
+        watched.register(self._poke_read, selectors.EVENT_READ)
+        heard = time.monotonic()
+        beat_at = heard
+        try:
+            while True:
+                now = time.monotonic()
+                if now - heard > lease_s:
+                    self._end_process(f"no word from the daemon for {lease_s:.1f} s")
+                if now >= beat_at:
+                    self._sock.sendall(encode_message(heartbeat()))
+                    beat_at = now + interval_s
+                wait = 0.0 if self._decrypted else max(0.0, min(beat_at, heard + lease_s) - now)
+                readable = [key.fileobj for key, _ in watched.select(wait)]
+                if self._poke_read in readable:
+                    os.read(self._poke_read, 4096)
+                self._drain_outbox()
+                if self._closing:
+                    return
+                if self._sock in readable or self._decrypted:
+                    message = decode_driver_message(self._read_body())
+                    heard = time.monotonic()
+                    if not isinstance(message, Ping):
+                        self.orders.put(message)
+                        self._wake()
+        except (OSError, ControlLost) as error:
+            if not self._closing:
+                self._end_process(f"control connection lost: {error}")
+        finally:
+            watched.close()
+
+    @property
+    def _decrypted(self) -> bool:
+        """Something has arrived already that no selector sees any more."""
+        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+
+    def _drain_outbox(self) -> None:
+        while not self._outbox.empty():
+            self._sock.sendall(encode_message(self._outbox.get()))
+
+    def _read_body(self) -> bytes:
+        (length,) = LENGTH.unpack(self._read_exactly(LENGTH.size))
+        if length > MESSAGE_BYTES_MAX:
+            raise ControlLost(f"the daemon sent a message of {length} bytes")
+        return self._read_exactly(length)
+
+    def _read_exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            data = self._sock.recv(count - len(parts))
+            if not data:
+                raise ControlLost("the daemon closed the control connection")
+            parts += data
+        return bytes(parts)
+
+    @staticmethod
+    def _end_process(reason: str) -> None:
+        """Not an exception: the loop may be stuck, and nothing of this process may write any more."""
+        print(f"tidegate slot {os.getpid()} ends itself: {reason}", file=sys.stderr, flush=True)
+        os._exit(LEASE_EXIT_CODE)

@@ -1,0 +1,330 @@
+"""Turns a Deploy message into running subtasks: channels, handlers, operators, sources, sinks, restored state.
+
+Imported only in the slot process: it pulls in Polars and the Kafka client.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.coordinator.stored_state import read_state, refuse_broken_chains
+from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
+from tidegate.formats.failures import FailureKind
+from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Slot, StepOperator
+from tidegate.plan.assignment import key_group_range
+from tidegate.plan.graph import Edge, Node, Vertex
+from tidegate.plan.growth import BatchLimits, derive_batch_limits
+from tidegate.plan.origins import derive_origins
+from tidegate.sinks.kafka import KafkaSink
+from tidegate.slot.nodes import SinkNode, SourceNode
+from tidegate.slot.uploads import Uploads
+from tidegate.sources.kafka import KafkaSource
+from tidegate.state.backends import OpenState, choose_backend
+from tidegate.storage.checksum import unseal
+from tidegate.storage.open import open_storage
+from tidegate.storage.shared import Proof
+from tidegate.task.barriers.handler import choose_handler
+from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
+from tidegate.task.elements import Batch
+from tidegate.task.inflight import derive_shapes, read_replay
+from tidegate.task.loop import Clock, SlotLoop
+from tidegate.task.messages import Deploy, SlotMessage
+from tidegate.task.outputs import EdgeOutput
+from tidegate.task.ports import OperatorState, Sink
+from tidegate.task.report import SlotReport
+from tidegate.task.vertex import VertexTask
+
+if TYPE_CHECKING:
+    from tidegate.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S: Final = 5.0
+SOURCE_TIMEOUT_S: Final = 60.0
+BAD_RECORDS_LOGGED: Final = 10
+"""Skipped records are logged with their place this often per reason, then at powers of ten."""
+
+
+class SlotParts:
+    """What a slot gets from outside. The simulation hands in others."""
+
+    tools: KafkaTools = KAFKA_TOOLS
+
+    def input_channel(self, edge: int) -> InputChannel:
+        """The receiving end of a channel."""
+        return InputChannel(edge)
+
+    def remote_output(self, edge: int) -> RemoteOutput:
+        """The sending end of a channel to another slot."""
+        return RemoteOutput(edge)
+
+    def open_storage(self, url: str) -> Storage:
+        """The checkpoint storage."""
+        return open_storage(url)
+
+    def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
+        """The thread that makes state durable."""
+        return Uploads(storage, wake)
+
+    def choose_backend(self, name: str, retained: int) -> OpenState:
+        """How states are opened."""
+        return choose_backend(name, retained)
+
+    def make_source(
+        self,
+        spec: SourceOperator,
+        partitions: Sequence[TopicPartition],
+        restored: SourcePositions,
+        group_id: str,
+        wake: Callable[[], None],
+    ) -> KafkaSource:
+        """A source subtask that reads on its own thread."""
+        return KafkaSource(spec, partitions, restored, group_id, wake)
+
+
+class Deployment:
+    """The work of one slot. `open` builds and starts everything; `close` ends it."""
+
+    def __init__(
+        self,
+        deploy: Deploy,
+        clock: Clock,
+        send: Callable[[SlotMessage], None],
+        wake: Callable[[], None],
+        parts: SlotParts | None = None,
+        host: str = "",
+    ) -> None:
+        """`host` is what this slot's machine is called, for messages."""
+        self._host = host
+        self._deploy = deploy
+        self._clock = clock
+        self._send = send
+        self._wake = wake
+        self._parts = SlotParts() if parts is None else parts
+        self._storage = self._parts.open_storage(deploy.settings.storage_url)
+        self.uploads = self._parts.make_uploads(self._storage, wake)
+        self.loop = SlotLoop(deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.loop.origins = derive_origins(deploy.plan)
+        self.loop.shapes = derive_shapes(deploy.plan)
+        self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
+        self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
+        self._local_inputs: dict[tuple[int, int], InputChannel] = {}
+        self._inputs: dict[VertexId, list[InputChannel]] = {}
+        self._sources: list[SourceNode] = []
+        self._sinks: list[SinkNode] = []
+        settings = deploy.settings
+        self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
+        self._states: dict[OperatorName, OperatorState] = {}
+
+    def open(self) -> None:
+        """Build all subtasks of this slot, upstream channels first, and restore their state."""
+        plan = self._deploy.plan
+        proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
+        proof.answer(self._deploy.slot, self._host)
+        for vertex in plan.vertices:
+            self._inputs[vertex.id] = [
+                self._input_channel(edge, sender)
+                for edge in plan.inputs_of(vertex.id)
+                for sender in self._senders(edge)
+            ]
+        for vertex in plan.vertices:
+            self.loop.tasks.append(self._build_task(vertex))
+        for source in self._sources:
+            source.wait_ready(SOURCE_TIMEOUT_S)
+
+    def report(self) -> SlotReport:
+        """Cumulative counts of this attempt; called from the control thread, reads only."""
+        counters = self.loop.counters
+        bad: dict[OperatorName, dict[FailureKind, int]] = {}
+        for (operator, kind), count in list(counters.bad_records.items()):
+            bad.setdefault(operator, {})[kind] = count
+        return SlotReport(
+            records_in={source.operator.name: source.records for source in self._sources},
+            bytes_in={source.operator.name: source.bytes for source in self._sources},
+            records_out={sink.operator.name: sink.records for sink in self._sinks},
+            bytes_out={sink.operator.name: sink.bytes for sink in self._sinks},
+            bad_records=bad,
+            busy_seconds=counters.busy_ms / 1000,
+            backpressured_seconds=counters.backpressured_ms / 1000,
+            idle_seconds=counters.idle_ms / 1000,
+            queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
+            + sum(task.replaying for task in self.loop.tasks),
+            state_keys={name: len(state) for name, state in self._states.items()},
+        )
+
+    def open_transactions(self) -> dict[VertexId, int | None]:
+        """See Heartbeat; called from the control thread, reads only."""
+        found: dict[VertexId, int | None] = {}
+        for task in self.loop.tasks:
+            ages = [sink.oldest_age_ms for sink in task.sinks.values()]
+            if ages:
+                found[task.vertex.id] = max((age for age in ages if age is not None), default=None)
+        return found
+
+    def close(self) -> None:
+        """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
+        for source in self._sources:
+            source.close()
+        for sink in self._sinks:
+            sink.close()
+        self.uploads.close(CLOSE_TIMEOUT_S)
+        for state in self._states.values():
+            state.close()
+
+    # -- channels --------------------------------------------------------------------------------------------------
+
+    def _senders(self, edge: Edge) -> list[int]:
+        own = int(self._deploy.slot)
+        return list(range(self._deploy.plan.parallelism)) if edge.keys else [own]
+
+    def _input_channel(self, edge: Edge, sender: int) -> InputChannel:
+        channel = self._parts.input_channel(edge.index)
+        where = self._local_inputs if sender == self._deploy.slot else self.remote_inputs
+        where[sender, edge.index] = channel
+        return channel
+
+    def _output(self, edge: Edge) -> EdgeOutput:
+        plan, own = self._deploy.plan, int(self._deploy.slot)
+        receivers = range(plan.parallelism) if edge.keys else [own]
+        channels: list[OutputChannel] = []
+        for receiver in receivers:
+            if receiver == own:
+                channels.append(LocalOutput(self._local_inputs[own, edge.index]))
+            else:
+                output = self._parts.remote_output(edge.index)
+                self.remote_outputs.setdefault(receiver, {})[edge.index] = output
+                channels.append(output)
+        return EdgeOutput(edge, channels, plan.max_parallelism)
+
+    # -- subtasks --------------------------------------------------------------------------------------------------
+
+    def _build_task(self, vertex: Vertex) -> VertexTask:
+        plan = self._deploy.plan
+        operators: dict[int, OperatorRuntime] = {}
+        sinks: dict[int, Sink] = {}
+        source: SourceNode | None = None
+        limits = derive_batch_limits(vertex)
+        for index, node in enumerate(vertex.nodes):
+            match node.operator:
+                case SourceOperator() as spec:
+                    source = self._build_source(spec, limits)
+                case SinkOperator() as spec:
+                    sinks[index] = self._build_sink(spec)
+                case _:
+                    operators[index] = self._build_operator(node)
+        inputs = self._inputs[vertex.id]
+        handler = None
+        if source is None:
+            # Rows between a union and its inputs have no key, so nothing could say where they belong after a restore
+            # with other partitions or slots: barriers are aligned there, whatever they are elsewhere.
+            by_key = any(edge.keys for edge in plan.inputs_of(vertex.id))
+            unaligned = by_key and self._deploy.settings.unaligned_after_ms is not None
+            handler = choose_handler(exactly_once=plan.exactly_once, unaligned=unaligned, channels=len(inputs))
+        return VertexTask(
+            vertex,
+            SubtaskId(vertex.id, self._deploy.slot),
+            self.loop,
+            inputs=inputs,
+            handler=handler,
+            source=source,
+            operators=operators,
+            sinks=sinks,
+            outputs={edge: self._output(plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges},
+            replay=self._replay(vertex),
+            limits=limits,
+            ports={edge.index: edge.port for edge in plan.inputs_of(vertex.id)},
+        )
+
+    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
+        deploy = self._deploy
+        source = self._parts.make_source(
+            spec,
+            deploy.partitions.get(spec.name, ()),
+            positions_of(deploy, spec.name),
+            deploy.settings.group_id,
+            self._wake,
+        )
+        source.batch_bytes_max = limits.size_bytes
+        node = SourceNode(spec, source, self.loop.bad_record)
+        self._sources.append(node)
+        return node
+
+    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+        deploy = self._deploy
+        sink = KafkaSink(
+            spec,
+            deploy.plan.pipeline,
+            deploy.slot,
+            deploy.attempt,
+            deploy.settings.transaction_timeout_ms,
+            self._wake,
+            journal=deploy.journal,
+            exactly_once=deploy.plan.exactly_once,
+            interval_ms=deploy.settings.checkpoint_interval_ms,
+            concurrent=deploy.settings.checkpoints_at_a_time,
+            tools=self._parts.tools,
+        )
+        sink.open()
+        node = SinkNode(spec, sink)
+        self._sinks.append(node)
+        return node
+
+    def _build_operator(self, node: Node) -> OperatorRuntime:
+        """The operator with its part of the restored state: the key groups of this subtask."""
+        deploy = self._deploy
+        if not isinstance(node.operator, StepOperator):
+            raise TypeError(f"{node.operator.kind} {node.operator.name} is no operator of a slot's chain")
+        operator = node.operator.open(Slot(deploy.plan.max_parallelism, self._open_state))
+        handles = [
+            handle
+            for handle in deploy.states
+            if handle.operator == node.operator.name and handle.kind is StateKind.OPERATOR
+        ]
+        if not operator.states:
+            if handles:
+                raise ValueError(f"state files were given to {node.operator.name}, an operator without state")
+            return operator
+        (state,) = operator.states.values()
+        self._states[node.operator.name] = state
+        if handles:
+            refuse_broken_chains(handles)
+            state.restore(map(self._read_state, handles), self._key_groups)
+            logger.info("state of %s restored from %d files: %d keys", node.operator.name, len(handles), len(state))
+        return operator
+
+    @property
+    def _key_groups(self) -> range:
+        return key_group_range(self._deploy.slot, self._deploy.plan.parallelism, self._deploy.plan.max_parallelism)
+
+    def _replay(self, vertex: Vertex) -> list[tuple[int, Batch]]:
+        """Rows in flight towards this subtask: what had been received, then what had not left its senders (B50)."""
+        inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
+        shapes = {index: shape for index, shape in self.loop.shapes.items() if index in inputs}
+        pieces = read_replay(self._deploy.states, self._read_state, shapes, self._key_groups)
+        if pieces:
+            rows = sum(batch.frame.height for _, batch in pieces)
+            logger.info("%d rows in flight towards %s restored", rows, vertex.id)
+        return pieces
+
+    def _read_state(self, handle: StateHandle) -> bytes:
+        return unseal(handle.path, read_state(self._storage, handle))
+
+
+def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:
+    """The restored positions of one source; none where it has only partitions here that no checkpoint knows."""
+    for positions in deploy.positions:
+        if positions.source == source:
+            return positions
+    return SourcePositions(source, ())
+
+
+def _log_bad_record(where: str, count: int) -> None:
+    if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
+        logger.warning("skipped: %s (%d so far for this reason)", where, count)

@@ -1,0 +1,355 @@
+"""Data connections between slots: non-blocking sockets around the channels of tidegate.task.
+
+Every ordered pair of slots that an edge joins has one TCP connection, opened by the sender; frames flow one way,
+credits the other. Who connects is a stranger until its hello is verified: few at a time, for seconds, a few hundred
+bytes. All calls come from the slot's one thread.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import selectors
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from tidegate.errors import AttemptFailed
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.process.repeats import Complaints
+from tidegate.slot.channel_sockets import AwaitsPeer, Channel, Sockets
+from tidegate.task.channels import InputChannel, RemoteOutput
+from tidegate.task.messages import PeerAddress
+from tidegate.task.wire import (
+    ChannelBroken,
+    ChannelHello,
+    Frame,
+    FrameReader,
+    Kind,
+    SequenceCheck,
+    decode_element,
+    write_frame,
+)
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BYTES: Final = 1 << 20
+SEND_PARTS_MAX: Final = 64
+HELLO_BYTES_MAX: Final = 512
+"""More than this without a hello is no slot."""
+HELLO_TIMEOUT_S: Final = 10.0
+"""For the hello of a connection; a slot sends it at once."""
+STRANGERS_MAX: Final = 64
+"""At a time, when there are not more slots than half of it; a further one ends the oldest."""
+ACCEPT_PAUSE_S: Final = 0.5
+"""When no connection can be accepted (no descriptors are left, for instance)."""
+SOCKETS: Final = Sockets()
+
+
+class PeerLost(AttemptFailed):
+    """A data connection to another slot ended."""
+
+    code = "peer-lost"
+
+
+class _Connection:
+    """One socket: an outgoing buffer and a frame reader."""
+
+    receive_bytes = RECEIVE_BYTES
+
+    def __init__(self, transport: DataTransport, sock: Channel) -> None:
+        self.sock = sock
+        self.reader = FrameReader()
+        self._transport = transport
+        self._out: deque[memoryview] = deque()
+        self._wants_write = False
+        self._awaits_peer = False
+        transport.selector.register(sock, selectors.EVENT_READ, self.on_event)
+
+    def queue(self, parts: list[bytes]) -> None:
+        self._out.extend(memoryview(part) for part in parts if part)
+
+    @property
+    def backlog(self) -> bool:
+        return bool(self._out)
+
+    def flush(self) -> None:
+        """Write until the socket is full."""
+        self._awaits_peer = False
+        while self._out:
+            try:
+                sent = self.sock.sendmsg([self._out[i] for i in range(min(len(self._out), SEND_PARTS_MAX))])
+            except BlockingIOError as blocked:
+                self._awaits_peer = isinstance(blocked, AwaitsPeer)
+                break
+            except OSError as error:
+                raise PeerLost(f"data connection to {self.name} broke: {error}") from error
+            while sent:
+                part = self._out[0]
+                if sent >= len(part):
+                    sent -= len(part)
+                    self._out.popleft()
+                else:
+                    self._out[0] = part[sent:]
+                    sent = 0
+        wants_write = bool(self._out) and not self._awaits_peer
+        if wants_write != self._wants_write:
+            self._wants_write = wants_write
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._wants_write else 0)
+            self._transport.selector.modify(self.sock, events, self.on_event)
+
+    def on_event(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self.flush()
+        if mask & selectors.EVENT_READ:
+            self._read()
+            if self._awaits_peer:
+                self.flush()
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(self.receive_bytes)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLost(f"data connection to {self.name} broke: {error}") from error
+        if not data:
+            self.on_end()
+            return
+        for frame in self.reader.feed(data):
+            self.on_frame(frame)
+
+    def on_end(self) -> None:
+        raise PeerLost(f"data connection to {self.name} was closed by the other side")
+
+    @property
+    def name(self) -> str:
+        return "another slot"
+
+    def on_frame(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._transport.selector.unregister(self.sock)
+        self.sock.close()
+
+
+class _Sender(_Connection):
+    """To one other slot: takes frames from the outputs, reads credits."""
+
+    def __init__(self, transport: DataTransport, sock: Channel, peer: int, outputs: Mapping[int, RemoteOutput]):
+        super().__init__(transport, sock)
+        self._peer = peer
+        self._outputs = outputs
+
+    @property
+    def name(self) -> str:
+        return f"slot {self._peer}"
+
+    def on_frame(self, frame: Frame) -> None:
+        if frame.kind is not Kind.CREDIT or frame.channel not in self._outputs:
+            raise ChannelBroken(f"{self.name} answered with {frame.kind.name} on edge {frame.channel}")
+        self._outputs[frame.channel].grant(frame.sequence)
+
+    def pump(self) -> bool:
+        moved = False
+        while not self.backlog:
+            taken = [(edge, item) for edge, output in self._outputs.items() if (item := output.take()) is not None]
+            if not taken:
+                break
+            for edge, (kind, sequence, body) in taken:
+                self.queue(write_frame(kind, edge, sequence, body))
+            moved = True
+            self.flush()
+        return moved
+
+
+class _Receiver(_Connection):
+    """From one other slot: fills input channels, grants credits. Unknown until its hello frame.
+
+    Whatever goes wrong before the hello is a stranger's matter (a port scan, a zombie of an older attempt): its
+    connection is closed and the attempt goes on.
+    """
+
+    receive_bytes = HELLO_BYTES_MAX
+
+    def __init__(self, transport: DataTransport, sock: Channel) -> None:
+        super().__init__(transport, sock)
+        self._sender: int | None = None
+        self._sequence = SequenceCheck()
+        self._inputs: dict[int, InputChannel] = {}
+
+    @property
+    def name(self) -> str:
+        return "an unknown sender" if self._sender is None else f"slot {self._sender}"
+
+    def on_event(self, mask: int) -> None:
+        try:
+            super().on_event(mask)
+            self._check_greeting()
+        except (ChannelBroken, PeerLost) as error:
+            if self._sender is not None:
+                raise
+            self._transport.refuse(self, error.message)
+
+    def on_frame(self, frame: Frame) -> None:
+        if self._sender is None:
+            self._on_hello(frame)
+            return
+        self._sequence.check(frame)
+        channel = self._inputs.get(frame.channel)
+        if channel is None:
+            raise ChannelBroken(f"{self.name} sends on edge {frame.channel}, which does not lead here")
+        channel.push(decode_element(frame))
+
+    def _check_greeting(self) -> None:
+        if self._sender is None and self.reader.pending_bytes > HELLO_BYTES_MAX:
+            raise ChannelBroken(f"{self.reader.pending_bytes} bytes without a hello")
+
+    def _on_hello(self, frame: Frame) -> None:
+        if frame.kind is not Kind.HELLO:
+            raise ChannelBroken(f"a {frame.kind.name} frame came before the hello")
+        try:
+            hello = msgspec.json.decode(frame.body, type=ChannelHello)
+        except msgspec.DecodeError as error:
+            raise ChannelBroken(f"the hello cannot be read: {error}") from error
+        if not self._transport.admits(hello):
+            raise ChannelBroken(f"hello of attempt {hello.attempt}, slot {hello.sender}: not of this attempt")
+        self._sender = hello.sender
+        self.receive_bytes = RECEIVE_BYTES
+        self._inputs = self._transport.inputs_from(hello.sender)
+        self._transport.welcome(self)
+
+    def pump(self) -> bool:
+        for edge, channel in self._inputs.items():
+            credit = channel.take_credit()
+            if credit:
+                self.queue(write_frame(Kind.CREDIT, edge, credit, b""))
+        if self.backlog:
+            self.flush()
+        return False
+
+
+class DataTransport:
+    """All data connections of a slot. `port` is bound at construction and goes to the daemon in the hello.
+
+    `elapsed` gives monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        host: str,
+        attempt: Attempt,
+        token: str,
+        sockets: Sockets = SOCKETS,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.selector = selector
+        self._sockets = sockets
+        self._elapsed = elapsed
+        self._attempt = attempt
+        self._token = token
+        self._complaints = Complaints(logger, elapsed)
+        self._listener = sockets.listen(host)
+        self.port: int = self._listener.getsockname()[1]
+        self._connections: list[_Sender | _Receiver] = []
+        self._strangers: dict[_Receiver, float] = {}
+        """Those without a hello, oldest first, and when each is given up."""
+        self._strangers_max = STRANGERS_MAX
+        self._inputs: dict[tuple[int, int], InputChannel] = {}
+        self._accepts_at: float | None = None
+        """When connections are accepted again; None: now."""
+        selector.register(self._listener, selectors.EVENT_READ, self._on_accept)
+
+    def open(
+        self,
+        slot: SlotIndex,
+        peers: tuple[PeerAddress, ...],
+        inputs: dict[tuple[int, int], InputChannel],
+        outputs: Mapping[int, Mapping[int, RemoteOutput]],
+    ) -> None:
+        """Connect to the slots we send to: `inputs` by (sender, edge), `outputs` by receiver and edge.
+
+        Raises PeerLost.
+        """
+        self._inputs = inputs
+        self._strangers_max = max(STRANGERS_MAX, 2 * len(peers))
+        for peer, channels in outputs.items():
+            address = peers[peer]
+            try:
+                sock = self._sockets.connect(address.host, address.port)
+            except OSError as error:
+                raise PeerLost(f"slot {peer} at {address.host}:{address.port} cannot be reached: {error}") from error
+            sender = _Sender(self, sock, peer, channels)
+            hello = msgspec.json.encode(ChannelHello(self._attempt, self._token, slot))
+            sender.queue(write_frame(Kind.HELLO, 0, 0, hello))
+            sender.flush()
+            self._connections.append(sender)
+
+    def admits(self, hello: ChannelHello) -> bool:
+        """Only this attempt, with its token."""
+        return hello.attempt == self._attempt and hmac.compare_digest(hello.token.encode(), self._token.encode())
+
+    def inputs_from(self, sender: int) -> dict[int, InputChannel]:
+        """Input channels by edge."""
+        return {edge: channel for (slot, edge), channel in self._inputs.items() if slot == sender}
+
+    def welcome(self, connection: _Receiver) -> None:
+        """It is a slot of ours."""
+        del self._strangers[connection]
+        self._connections.append(connection)
+
+    def refuse(self, connection: _Receiver, why: str) -> None:
+        """Close a connection that is not ours."""
+        if self._strangers.pop(connection, None) is None:
+            return  # its last event was on the way when it was closed
+        self._complaints.report("a data connection was refused", why)
+        connection.close()
+
+    def pump(self) -> bool:
+        """Move what may leave into the sockets; True when frames left."""
+        if self._strangers or self._accepts_at is not None:
+            self._look_at_the_clock()
+        moved = [connection.pump() for connection in self._connections]  # every one, not up to the first that moved
+        return any(moved)
+
+    def close(self) -> None:
+        """Close every socket."""
+        for connection in (*self._connections, *self._strangers):
+            connection.close()
+        self._connections.clear()
+        self._strangers.clear()
+        self._stop_accepting()
+        self._listener.close()
+
+    def _on_accept(self, mask: int) -> None:  # noqa: ARG002  # the selector's callback
+        try:
+            sock = self._sockets.accept(self._listener)
+        except BlockingIOError:
+            return
+        except OSError as error:  # of one connection, or no descriptors are left: neither ends the slot
+            self._complaints.report("a data connection cannot be accepted", error.strerror or type(error).__name__)
+            self._stop_accepting()
+            self._accepts_at = self._elapsed() + ACCEPT_PAUSE_S
+            return
+        while len(self._strangers) >= self._strangers_max:
+            self.refuse(next(iter(self._strangers)), "there are too many without a hello")
+        self._strangers[_Receiver(self, sock)] = self._elapsed() + HELLO_TIMEOUT_S
+
+    def _stop_accepting(self) -> None:
+        if self._accepts_at is None:
+            self.selector.unregister(self._listener)
+
+    def _look_at_the_clock(self) -> None:
+        now = self._elapsed()
+        for stranger, until in list(self._strangers.items()):
+            if until > now:
+                break
+            self.refuse(stranger, f"no hello within {HELLO_TIMEOUT_S:g} s")
+        if self._accepts_at is not None and now >= self._accepts_at:
+            self._accepts_at = None
+            self.selector.register(self._listener, selectors.EVENT_READ, self._on_accept)

@@ -1,0 +1,245 @@
+"""A slot process: what Spark's barrier task runs on an executor.
+
+Dial the daemon, receive the deployment, build the subtasks (deployment.py), turn the loop until told to stop. The
+edge around tidegate.task.loop: sockets, the wake-up pipe, the upload thread and the clock are here; decisions are not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import queue
+import selectors
+import signal
+from typing import TYPE_CHECKING, Final
+
+from tidegate import __version__
+from tidegate.clock import SYSTEM_CLOCK, SteadyClock
+from tidegate.errors import AttemptFailed
+from tidegate.process.channel_key import dialling_context
+from tidegate.process.limits import raise_descriptor_limit
+from tidegate.slot.channel_sockets import EncryptedSockets
+from tidegate.slot.control_link import ControlLink
+from tidegate.slot.faults import derive_failure
+from tidegate.slot.transport import SOCKETS, DataTransport
+from tidegate.slot.worker_logs import SlotLogHandler
+from tidegate.task.messages import (
+    Abandoned,
+    AddPartitions,
+    Completed,
+    Deploy,
+    Heartbeat,
+    Hello,
+    Running,
+    Stop,
+    Stopped,
+    Trigger,
+)
+
+if TYPE_CHECKING:
+    from tidegate.slot.bootstrap import SlotBootstrap
+    from tidegate.slot.deployment import Deployment
+
+PR_SET_PDEATHSIG: Final = 1
+IDLE_WAIT_S: Final = 0.1
+STOP_TIMEOUT_S: Final = 5.0
+POLARS_THREADS: Final = "1"
+"""One Polars thread per slot: Spark's model is a process per core."""
+
+
+class Waker:
+    """Ends the selector's wait from any thread."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        selector.register(self._read, selectors.EVENT_READ, self._on_readable)
+
+    def wake(self) -> None:
+        """Make the pipe readable; a full pipe is readable already."""
+        try:
+            os.write(self._write, b"!")
+        except BlockingIOError:
+            return
+
+    def _on_readable(self, _mask: int) -> None:
+        os.read(self._read, 65536)
+
+
+def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
+    """Entry of a barrier task; returns its partition when the daemon has said stop.
+
+    Dies with its parent, Spark's fork daemon, which Spark kills with the executor (measured: closes the hole of a
+    killed fork daemon, whose workers otherwise live on). Ctrl-C is the daemon's to handle, not the slots'.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
+    raise_descriptor_limit()
+    selector = selectors.DefaultSelector()
+    waker = Waker(selector)
+    tls, sockets = (
+        (dialling_context(bootstrap.key), EncryptedSockets(bootstrap.key)) if bootstrap.key else (None, SOCKETS)
+    )
+    link = ControlLink(bootstrap.host, bootstrap.port, waker.wake, bootstrap.connect_timeout_s, tls)
+    transport = DataTransport(selector, link.local_host, bootstrap.attempt, bootstrap.token, sockets)
+    hello = Hello(
+        attempt=bootstrap.attempt,
+        token=bootstrap.token,
+        partition=partition,
+        process=os.getpid(),
+        host=link.local_host,
+        data_port=transport.port,
+        version=__version__,
+        python=platform.python_version(),
+    )
+    order = link.exchange(hello, timeout_s=bootstrap.connect_timeout_s * 4)
+    if isinstance(order, Deploy):
+        SlotProcess(order, link, transport, selector, waker).serve()
+    return partition
+
+
+class SlotProcess:
+    """One deployment in this process, from Deploy to Stop."""
+
+    def __init__(
+        self,
+        deploy: Deploy,
+        link: ControlLink,
+        transport: DataTransport,
+        selector: selectors.BaseSelector,
+        waker: Waker,
+    ) -> None:
+        self._deploy = deploy
+        self._link = link
+        self._transport = transport
+        self._selector = selector
+        self._waker = waker
+        self._clock = SteadyClock(SYSTEM_CLOCK)
+        self._turned_at = self._clock.monotonic()
+        self._deployment: Deployment | None = None
+        self._stopping = False
+
+    def serve(self) -> None:
+        """Run until Stop. Whatever goes wrong is told to the daemon, which ends the attempt."""
+        settings = self._deploy.settings
+        self._forward_logs(settings.pipeline_log_level)
+        self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
+        try:
+            self._build()
+            self._run()
+        except Exception as error:  # noqa: BLE001 - all are told to the daemon, which decides
+            self._report(error)
+        finally:
+            self._close()
+
+    def _forward_logs(self, level: int) -> None:
+        SlotLogHandler(self._link.send, self._link.waiting).install(level)
+
+    def _build(self) -> None:
+        self._deployment = self._make_deployment()
+        self._deployment.open()
+        self._transport.open(
+            self._deploy.slot, self._deploy.peers, self._deployment.remote_inputs, self._deployment.remote_outputs
+        )
+        self._settle_memory()
+        self._link.send(Running())
+
+    @staticmethod
+    def _settle_memory() -> None:
+        """Long-lived objects leave the collector's sight; young garbage of the hot path is collected rarely."""
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+
+    def _make_deployment(self) -> Deployment:
+        from tidegate.slot.deployment import Deployment
+
+        return Deployment(self._deploy, self._clock, self._link.send, self._waker.wake, host=self._link.local_host)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            progressed = self._turn()
+            self._wait(0.0 if progressed else self._idle_s())
+            self._take_news()
+
+    def _idle_s(self) -> float:
+        """How long nothing may happen before the next turn."""
+        assert self._deployment is not None
+        deadline_ms = self._deployment.loop.next_deadline_ms
+        if deadline_ms is None:
+            return IDLE_WAIT_S
+        return min(IDLE_WAIT_S, max(0.001, (deadline_ms - self._clock.now_ms()) / 1000))
+
+    def _turn(self) -> bool:
+        """One step of everything; whether anything moved."""
+        assert self._deployment is not None
+        progressed = self._deployment.loop.turn()
+        progressed |= self._transport.pump()
+        self._turned_at = self._clock.monotonic()
+        return progressed
+
+    def _wait(self, seconds: float) -> None:
+        """Until a socket or a helper thread has news, or the time is over."""
+        assert self._deployment is not None
+        loop = self._deployment.loop
+        started = self._clock.elapsed_ms()
+        for key, mask in self._selector.select(seconds):
+            key.data(mask)
+        if seconds:
+            waited_ms = self._clock.elapsed_ms() - started
+            if loop.backpressured:
+                loop.counters.backpressured_ms += waited_ms
+            else:
+                loop.counters.idle_ms += waited_ms
+
+    def _take_news(self) -> None:
+        """Finished uploads and the daemon's orders."""
+        assert self._deployment is not None
+        for uploaded in self._deployment.uploads.take_results():
+            self._deployment.loop.on_uploaded(uploaded)
+        self._take_orders()
+
+    def _take_orders(self) -> None:
+        assert self._deployment is not None
+        loop = self._deployment.loop
+        while not self._stopping:
+            try:
+                order = self._link.orders.get_nowait()
+            except queue.Empty:
+                return
+            match order:
+                case Trigger():
+                    loop.on_trigger(order)
+                case Completed():
+                    loop.on_completed(order)
+                case Abandoned():
+                    self._deployment.uploads.discard(loop.on_abandoned(order))
+                    self._deployment.uploads.abandon(order.checkpoint)
+                case AddPartitions():
+                    loop.on_partitions(order)
+                case Stop():
+                    self._stopping = True
+                case _:
+                    raise AttemptFailed(f"the daemon sent {type(order).__name__} to a running slot")
+
+    def _heartbeat(self) -> Heartbeat:
+        from tidegate.task.report import SlotReport
+
+        age_ms = int((self._clock.monotonic() - self._turned_at) * 1000)
+        if self._deployment is None:
+            return Heartbeat(age_ms, SlotReport(), {})
+        return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
+
+    def _report(self, error: Exception) -> None:
+        self._link.send(derive_failure(error))
+
+    def _close(self) -> None:
+        if self._deployment is not None:
+            self._deployment.close()
+        self._transport.close()
+        self._link.send(Stopped())
+        self._link.close(STOP_TIMEOUT_S)

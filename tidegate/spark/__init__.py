@@ -1,0 +1,1 @@
+"""Spark as the host of the slots, and the Java below it."""

@@ -1,0 +1,339 @@
+"""Spark as the host of the slots: one session per daemon, one barrier job per attempt (design section 2).
+
+Spark gives placement, executors, code shipping and process supervision. It never decides about a restart: a barrier
+job that ends in an action is not retried, and its thread's end is the failure signal of last resort.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.settings.secrets import is_secret_key
+from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.faults import lacking_module
+from tidegate.spark.channel_key import make_key
+from tidegate.spark.class_archive import spark_archive
+from tidegate.spark.java import find_java, java_home
+from tidegate.spark.jvm_output import JvmOutput
+from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S: Final = 120.0
+POLL_S: Final = 0.1
+REHEARSAL_S_MAX: Final = 120.0
+OUTPUT_TIMEOUT_S: Final = 1.0
+"""For the last lines of a JVM that has ended."""
+
+ENGINE_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.dynamicAllocation.enabled": "false",  # refused by barrier jobs
+    "spark.speculation": "false",
+    "spark.api.mode": "classic",  # Connect has no SparkContext
+    "spark.ui.enabled": "false",
+    "spark.log.level": "FATAL",  # what fails is told by the daemon, once, without a Java stack trace
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "false",  # a fresh process per attempt: no thread or client survives
+    "spark.python.task.killTimeout": "0ms",
+    "spark.scheduler.revive.interval": "200ms",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "30",
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.network.timeout": "30s",
+    "spark.task.reaper.enabled": "true",
+    "spark.task.reaper.killTimeout": "60s",
+    "spark.executor.maxNumFailures": "1000000",  # a daemon must not end by counting lost executors
+    "spark.executor.failuresValidityInterval": "1h",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+}
+"""Defaults of the engine; the pipeline file may override each (reasons in docs/adr)."""
+
+JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""No record passes through a JVM of ours, so it is started for a quick start: with the defaults a session on two
+executors takes 26 s of CPU until its first task, with these 12 (measured on two cores; half of it is compilation)."""
+
+QUIET_LOG4J: Final = """status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+"""
+
+
+_OF_THE_CLUSTER: Final = (
+    "; when nothing of the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
+    "in docs/operations.md, Encryption"
+)
+
+
+class NotEnoughSlots(PipelineStopped):
+    """The Spark master offers fewer task slots than the pipeline's parallelism."""
+
+    code = "not-enough-slots"
+    exit_code = 2
+
+
+class SparkJobEnded(AttemptFailed):
+    """The barrier job ended although nobody told it to."""
+
+    code = "spark-job-ended"
+
+
+class SparkHost:
+    """The session. Blocking calls: run them in a thread."""
+
+    def __init__(
+        self,
+        application: str,
+        master: str,
+        properties: Mapping[str, str],
+        work_dir: Path,
+        start_timeout_s: float = START_TIMEOUT_S,
+        *,
+        encrypted: bool = False,
+    ) -> None:
+        self.channel_key = ""
+        """See channel_key.py. Once the session is open; empty when nothing is encrypted."""
+        self._encrypted = encrypted
+        self._start_timeout_s = start_timeout_s
+        self._application = application
+        self._master = master
+        self._properties = dict(properties)
+        self._work_dir = work_dir
+        self._context: SparkContext | None = None
+        self._output = JvmOutput()
+
+    def start(self, parallelism: int) -> None:
+        """Open the session and count its slots. Raises SparkUnavailable, NotEnoughSlots."""
+        wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
+        java = find_java()
+        archive = spark_archive(java).options
+        self._prepare_environment(java)
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        log4j = self._work_dir / "log4j2.properties"
+        log4j.write_text(QUIET_LOG4J, encoding="utf-8")
+        temporary = self._work_dir / "tmp"
+        temporary.mkdir()
+        here = [f"-Djava.io.tmpdir={temporary}", *archive]
+        for name, more in (
+            ("spark.driver.extraJavaOptions", here),
+            # Others' executors run where our files are not.
+            ("spark.executor.extraJavaOptions", here if self._is_local else []),
+        ):
+            self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
+        settings = derive_settings(self._application, self._master, self._properties, encrypted=self._encrypted)
+        launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
+        launched.setAll([(name, value) for name, value in settings.items() if not is_secret_key(name)])
+        conf.setAll(list(settings.items()))
+        output = self._output
+        try:
+            with output.writer() as descriptor:
+                streams = {"stdout": descriptor, "stderr": descriptor}
+                # Its command line is there for everybody to read.
+                gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
+            if self._encrypted:
+                self.channel_key = make_key(java, gateway.jvm, self._work_dir)
+                logger.info("what daemon, slots and Spark say to one another is encrypted")
+            self._context = SparkContext(conf=conf, gateway=gateway)
+        except SparkUnavailable:
+            raise
+        except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            output.wait_end(OUTPUT_TIMEOUT_S)
+            said = f"; it said: {output.tail}" if output.tail else ""
+            raise SparkUnavailable(
+                f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
+                f"Java installation{self._cause_of_the_cluster}"
+            ) from error
+        self._wait_for_slots(parallelism)
+
+    def job(self, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]) -> SparkJob:
+        """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
+        assert self._context is not None
+        keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
+        return SparkJob(self._context, keyed, parallelism, ended)
+
+    def rehearse(self, parallelism: int) -> None:
+        """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
+
+        Raises subprocess.TimeoutExpired.
+        """
+        from py4j.protocol import Py4JError
+
+        context: Any = self._context
+        gateway = context._gateway  # noqa: SLF001 - pyspark has no name for it
+        context.parallelize(range(parallelism), parallelism).barrier().mapPartitions(list).collect()
+        self.stop()
+        try:
+            gateway.jvm.java.lang.System.exit(0)  # else it is killed with this process
+        except (OSError, Py4JError):
+            logger.debug("the JVM has ended before it could answer")
+        gateway.proc.wait(REHEARSAL_S_MAX)
+
+    def stop(self) -> None:
+        """Close the session; the JVM goes with the process. One that is dead already leaves nothing to close."""
+        if self._context is None:
+            return
+        from py4j.protocol import Py4JError
+
+        context, alive, self._context = self._context, self.jvm_alive, None
+        self._output.session_ends()
+        if not alive:
+            return
+        try:
+            context.stop()
+        except (OSError, Py4JError) as error:  # what ended the daemon must be told, not that its JVM went first
+            logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
+
+    @property
+    def jvm_alive(self) -> bool:
+        """Whether the gateway JVM answers; when it does not, only a new daemon process helps."""
+        process = getattr(getattr(self._context, "_gateway", None), "proc", None)
+        return process is None or process.poll() is None
+
+    def _prepare_environment(self, java: Path) -> None:
+        """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
+        python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
+        os.environ["PYSPARK_PYTHON"] = python or sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["JAVA_HOME"] = str(java_home(java))
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
+        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
+        os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
+
+    @property
+    def _cause_of_the_cluster(self) -> str:
+        """What may be in the way of a driver that nobody answers, for the end of a message."""
+        return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
+
+    @property
+    def _is_local(self) -> bool:
+        return self._master.startswith("local")
+
+    def _wait_for_slots(self, parallelism: int) -> None:
+        context: Any = self._context
+        scala = context._jsc.sc()  # noqa: SLF001 - the only way to Spark's own count of slots
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        deadline = time.monotonic() + (5.0 if self._master.startswith("local[") else self._start_timeout_s)
+        offered = 0
+        while True:
+            offered = int(scala.maxNumConcurrentTasks(profile))
+            if offered >= parallelism:
+                logger.info("Spark %s offers %d slots, %d are used", self._master, offered, parallelism)
+                return
+            if time.monotonic() > deadline:
+                break
+            threading.Event().wait(POLL_S)
+        silent = "" if offered else self._cause_of_the_cluster
+        raise NotEnoughSlots(
+            f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
+            f"the master or of the executors, or lower `parallelism`{silent}",
+            offered=offered,
+            needed=parallelism,
+        )
+
+
+class SparkJob:
+    """`parallelize(n).barrier().mapPartitions(slot).collect()` in a thread of the daemon."""
+
+    def __init__(
+        self, context: SparkContext, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]
+    ) -> None:
+        from pyspark import InheritableThread
+
+        self._context = context
+        self._group = f"tidegate-attempt-{bootstrap.attempt}"
+        self._bootstrap = bootstrap
+        self._parallelism = parallelism
+        self._ended = ended
+        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
+
+    def start(self) -> None:
+        """Submit the job; returns at once."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Let Spark kill what is left of the job: slow, only for slots that do not return by themselves."""
+        self._context.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        bootstrap = self._bootstrap
+
+        def slot(partitions: Iterable[int]) -> Iterator[int]:
+            from tidegate.slot.worker import run_slot
+
+            return iter([run_slot(bootstrap, next(iter(partitions)))])
+
+        error: str | None = None
+        try:
+            self._context.setJobGroup(self._group, "tidegate slots", interruptOnCancel=True)
+            self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
+                slot
+            ).collect()
+        except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text tells the cause
+            error = describe_failure(str(failure))
+        self._ended(error)
+
+
+def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
+    """All of a session; what the pipeline file says wins."""
+    own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
+    if encrypted:
+        own |= ENCRYPTED_SPARK
+        if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
+            own[SECRET] = secrets.token_hex(32)
+    return {**own, **given}
+
+
+def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> str:
+    """The engine's options, then those of the pipeline file, which win; a collector of theirs replaces ours.
+
+    `more`: what holds only on this machine, the directory for temporary files and the class archive.
+    """
+    own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
+    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *more, given]).strip()
+
+
+def derive_job_error(text: str | None) -> TidegateError:
+    """What the end of the job means: a missing module needs a person, anything else another attempt."""
+    if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
+        return lacking_module("the executors cannot start a slot", text)
+    return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned unasked'}")
+
+
+def describe_failure(text: str) -> str:
+    """The line of a Spark error that tells a person the cause: the last Python error, else the first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        head = line.split(":", 1)[0]
+        if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
+            return line
+    interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
+    return (interesting or lines or ["unknown Spark failure"])[0][:500]

