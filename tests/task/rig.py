@@ -225,6 +225,7 @@ class Rig:
             operators=operators,
             sinks=sinks,
             outputs={edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+            ports={each.index: each.port for each in self.plan.inputs_of(vertex.id)},
             replay=self._restored.replay(vertex.id, slot.index) if self._restored is not None else (),
         )
 

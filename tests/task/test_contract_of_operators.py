@@ -1,0 +1,219 @@
+"""The contract of an operator as a subtask keeps it: side outputs, inputs, time, answers from outside, short calls."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import polars as pl
+
+from tests.task.fakes import Row, frame_of
+from tests.task.rig import Rig
+from tests.task.small_rigs import batch
+from tests.task.topologies import KEYED, edge, filter_node, plan_of, sink_node, source_node, vertex
+from tidegate.datatypes import BOOLEAN
+from tidegate.expressions.expression import Literal
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName, VertexId
+from tidegate.operators.kinds.filter import FilterOperator
+from tidegate.operators.runtime import Out, Runtime
+from tidegate.plan.chain import derive_vertices
+from tidegate.plan.graph import Edge, Node, Way
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.task.elements import Batch
+from tidegate.task.pace import CALL_MS, ROWS_MAX, Pace
+
+
+class Splitter(Runtime):
+    """Even numbers go on, odd ones to `odd`, and those from 100 on to an output that nobody reads."""
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        small = batch.filter(pl.col("n") < 100)
+        out.side("odd", small.filter(pl.col("n") % 2 == 1))
+        out.side("large", batch.filter(pl.col("n") >= 100))
+        out.emit(small.filter(pl.col("n") % 2 == 0))
+
+
+def test_rows_of_a_side_output_go_where_it_leads() -> None:
+    split = Node(filter_node("split").operator, children=(2,), sides={"odd": Way(children=(3,))})
+    nodes = (source_node("read", children=(1,)), split, sink_node("even"), sink_node("odd"))
+    rows: list[Row] = [(1, 1), (1, 2), (1, 100), (1, 3), (1, 4)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [rows], operators={"split": Splitter})
+    rig.settle()
+    assert rig.slots[0].sinks["even"].open == [(1, 2), (1, 4)]
+    assert rig.slots[0].sinks["odd"].open == [(1, 1), (1, 3)]
+
+
+def test_side_outputs_are_cut_into_vertices_like_main_ones() -> None:
+    class Sided(FilterOperator, frozen=True, tag="sided"):
+        def side_outputs(self) -> tuple[str, ...]:
+            return ("late", "dead")
+
+    def name(text: str) -> OperatorName:
+        return OperatorName(text)
+
+    read, plain = source_node("read").operator, filter_node("plain").operator
+    sided = Sided(name("sided"), Literal(True, BOOLEAN), KEYED, BadRecordPolicy.FAIL)
+    graph: LogicalGraph = {
+        name("read"): LogicalNode(read),
+        name("sided"): LogicalNode(sided, (Input(name("read")),)),
+        name("keyed"): LogicalNode(plain, (Input(name("sided"), "late", keys=("k",)),)),
+        name("out"): LogicalNode(sink_node("out").operator, (Input(name("sided")),)),
+        name("again"): LogicalNode(sink_node("again").operator, (Input(name("sided"), "late"),)),
+    }
+    vertices, edges = derive_vertices(graph)
+    head = vertices[0]
+    assert [node.operator.name for node in head.nodes] == ["read", "sided", "out", "again"]
+    assert head.nodes[1].children == (2,)
+    assert head.nodes[1].edges == ()
+    assert head.nodes[1].sides == {"late": Way(children=(3,), edges=(0,))}
+    assert (edges[0].upstream, edges[0].downstream, edges[0].keys) == (VertexId("read"), VertexId("keyed"), ("k",))
+
+
+class Joined(Runtime):
+    """Notes on which input each row arrived."""
+
+    def __init__(self) -> None:
+        self.arrived: list[tuple[int, list[Row]]] = []
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.arrived.append((port, batch.select("k", "n").rows()))
+
+
+def test_a_batch_is_processed_with_the_input_that_its_edge_feeds() -> None:
+    joined = Joined()
+    left, right = vertex(source_node("left", edges=(0,))), vertex(source_node("right", edges=(1,)))
+    into = edge(1, "right", "join", "k")
+    edges = [edge(0, "left", "join", "k"), Edge(1, into.upstream, into.downstream, into.keys, into.columns, port=1)]
+    plan = plan_of(1, [left, right, vertex(filter_node("join"))], edges)
+    numbers = {"left": 1, "right": 2}
+    rig = Rig(plan, batches=lambda name, slot: [[(7, numbers[name])]], operators={"join": lambda: joined})
+    rig.settle()
+    assert sorted(joined.arrived) == [(0, [(7, 1)]), (1, [(7, 2)])]
+
+
+class Alarm(Runtime):
+    """Emits what it kept when its time has come, one row a call."""
+
+    def __init__(self) -> None:
+        self.kept: deque[Row] = deque()
+        self.calls: list[int] = []
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.kept += batch.select("k", "n").rows()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return 1_000_500 if self.kept else None
+
+    def on_time(self, now_ms: int, out: Out) -> bool:
+        self.calls.append(now_ms)
+        out.emit(frame_of([self.kept.popleft()]))
+        return bool(self.kept)
+
+
+def test_an_operator_is_called_when_its_time_has_come_and_again_while_more_is_due() -> None:
+    alarm = Alarm()
+    nodes = (source_node("read", children=(1,)), filter_node("wait", children=(2,)), sink_node("write"))
+    rows: list[Row] = [(1, 1), (1, 2), (1, 3)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [rows], operators={"wait": lambda: alarm})
+    rig.settle()
+    slot = rig.slots[0]
+    assert (slot.sinks["write"].open, slot.loop.next_deadline_ms) == ([], 1_000_500)
+    rig.clock.ms = 1_000_499
+    rig.settle()
+    assert alarm.calls == []
+    rig.clock.ms = 1_000_500
+    rig.settle()
+    assert slot.sinks["write"].open == rows
+    assert alarm.calls == [1_000_500] * 3
+    assert slot.loop.next_deadline_ms is None
+
+
+class Answers(Runtime):
+    """Something outside answers."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Row] = deque()
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.ready += batch.select("k", "n").rows()
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        if not self.ready:
+            return False
+        out.emit(frame_of([self.ready.popleft()]))
+        return True
+
+
+def test_what_comes_to_an_operator_from_outside_is_polled_while_there_is_room() -> None:
+    answers = Answers()
+    head = vertex(source_node("read", edges=(0,)))
+    below = vertex(filter_node("ask", children=(1,)), sink_node("write"))
+    rows: list[Row] = [(1, 1), (1, 2)]
+    rig = Rig(
+        plan_of(1, [head, below], [edge(0, "read", "ask", "k")]),
+        batches=lambda name, slot: [rows],
+        operators={"ask": lambda: answers},
+    )
+    sink = rig.slots[0].sinks["write"]
+    rig.settle()
+    assert sink.open == rows
+    answers.ready.append((2, 9))
+    sink.free = 0
+    rig.settle()
+    assert sink.open == rows
+    sink.free = ROWS_MAX
+    rig.settle()
+    assert sink.open == [*rows, (2, 9)]
+
+
+def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> None:
+    pace = Pace()
+    pace.observe(4000, 4 * CALL_MS)
+    assert pace.rows == ROWS_MAX, "once may be chance"
+    pace.observe(4000, 4 * CALL_MS)
+    assert pace.rows == 1000
+    pace.observe(1000, 0.9 * CALL_MS)
+    assert pace.rows == 1000
+    pace.observe(10, 1.0)
+    assert pace.rows == 1000, "a small batch says nothing about large ones"
+    pace.observe(1000, 0.2 * CALL_MS)
+    assert pace.rows == 2000
+    for _ in range(40):
+        pace.observe(pace.rows, 0.1)
+    assert pace.rows == ROWS_MAX
+    for _ in range(2):
+        pace.observe(1, 10 * CALL_MS)
+    assert pace.rows == 1
+
+
+class Slow(Runtime):
+    """Needs a millisecond a row."""
+
+    def __init__(self) -> None:
+        self.rig: Rig | None = None
+        self.heights: list[int] = []
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        self.heights.append(batch.height)
+        if self.rig is not None:
+            self.rig.clock.ms += batch.height
+
+
+def test_a_slow_operator_gets_so_little_at_a_time_that_a_barrier_waits_50_ms() -> None:
+    slow = Slow()
+    head = vertex(source_node("read", edges=(0,)))
+    rig = Rig(
+        plan_of(1, [head, vertex(filter_node("slow"))], [edge(0, "read", "slow", "k")]),
+        batches=lambda name, slot: [],
+        operators={"slow": lambda: slow},
+    )
+    slow.rig = rig
+    channel = rig.slots[0].inputs[0, 0]
+    for start in range(0, 1200, 200):
+        one: Batch = batch(*((1, number) for number in range(start, start + 200)))
+        channel.push(one)
+    rig.settle()
+    assert sum(slow.heights) == 1200
+    assert slow.heights[:2] == [200, 200]
+    assert max(slow.heights[2:]) <= CALL_MS
