@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition as Position
 
 from tests.sinks.driving import NO_IDS, Cluster, DrivenSink, permit, sink_operator
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
 
 KEYS = 5_000
@@ -47,12 +47,13 @@ class Written:
         self.counts = [0] * KEYS
         self._pad = b" " * 150
 
-    def batch(self, count: int) -> Encoded:
-        records: list[OutputRecord] = []
-        for key in self.random.choices(range(KEYS), k=count):
-            records.append({"key": b"k%d" % key, "value": b"%d %d" % (key, self.counts[key]) + self._pad})
+    def batch(self, count: int) -> OutputRecords:
+        keys = self.random.choices(range(KEYS), k=count)
+        values: list[bytes] = []
+        for key in keys:
+            values.append(b"%d %d" % (key, self.counts[key]) + self._pad)
             self.counts[key] += 1
-        return Encoded(records, sum(len(record["value"] or b"") for record in records))
+        return OutputRecords(values, [b"k%d" % key for key in keys], size_bytes=sum(map(len, values)))
 
 
 class Check:

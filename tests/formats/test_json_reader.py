@@ -26,7 +26,7 @@ from tidegate.datatypes import (
 )
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
-from tidegate.formats.json_reader import JsonDecoder
+from tidegate.formats.kinds.json.reader import JsonDecoder
 
 POINT = DataType("struct", fields=(("x", INT), ("at", TIMESTAMP)))
 UTC = dt.UTC
@@ -34,7 +34,7 @@ UTC = dt.UTC
 
 def decode_one(kind: DataType, text: str) -> tuple[object, str]:
     """The value of field `v` and the reason of the failure, one of them empty."""
-    frame, failures = JsonDecoder([("v", kind)]).decode([b'{"v":%s}' % text.encode()])
+    frame, failures = JsonDecoder([("v", kind)]).decode_values([b'{"v":%s}' % text.encode()])
     return (frame["v"][0], "") if not failures else (None, str(failures[0]))
 
 
@@ -114,7 +114,7 @@ def test_what_does_not_fit_fails_with_its_path(kind: DataType, text: str, reason
 )
 def test_a_bad_record_fails_alone(value: bytes | None, reason: str) -> None:
     good = b'{"v":1}'
-    frame, failures = JsonDecoder([("v", BIGINT), ("s", STRING)]).decode([good, value, good, value, value, good])
+    frame, failures = JsonDecoder([("v", BIGINT), ("s", STRING)]).decode_values([good, value, good, value, value, good])
     assert frame["v"].to_list() == [1, 1, 1]
     assert [failure.row for failure in failures] == [1, 3, 4]
     assert all(reason in str(failure) for failure in failures)
@@ -136,7 +136,7 @@ def test_a_timestamp_that_its_offset_moves_out_of_the_calendar_fails_its_record(
 ) -> None:
     """No Python value can hold it, and no reader of the output could read it."""
     bad, good = (b'{"v":%s}' % (shape % f'"{moment}"').encode() for moment in (text, "2026-01-01T00:00:00Z"))
-    frame, failures = JsonDecoder([("v", kind), ("w", TIMESTAMP)]).decode([good, b"{", bad, good, b'{"v":null}'])
+    frame, failures = JsonDecoder([("v", kind), ("w", TIMESTAMP)]).decode_values([good, b"{", bad, good, b'{"v":null}'])
     assert frame.height == 3
     assert frame.to_dicts()[2] == {"v": None, "w": None}
     assert [failure.row for failure in failures] == [1, 2]
@@ -156,7 +156,7 @@ def test_a_number_that_no_double_holds_is_out_of_range() -> None:
 
 
 def test_unknown_fields_are_skipped_missing_ones_null_and_the_last_repetition_counts() -> None:
-    frame, failures = JsonDecoder([("a b", BIGINT), ("class", STRING)]).decode(
+    frame, failures = JsonDecoder([("a b", BIGINT), ("class", STRING)]).decode_values(
         [b'{"x":{"y":[1,"\xff"]},"a b":1,"a b":2}', b'{"class":"c"}']
     )
     assert not failures
@@ -164,19 +164,19 @@ def test_unknown_fields_are_skipped_missing_ones_null_and_the_last_repetition_co
 
 
 def test_no_records_make_an_empty_frame_with_the_schema() -> None:
-    frame, failures = JsonDecoder([("v", TIMESTAMP)]).decode([])
+    frame, failures = JsonDecoder([("v", TIMESTAMP)]).decode_values([])
     assert not failures
     assert frame.schema == {"v": polars_type(TIMESTAMP)}
 
 
 def test_a_source_of_which_no_field_is_used_still_counts_its_records() -> None:
-    frame, _ = JsonDecoder([]).decode([b"{}", b'{"v":1}'])
+    frame, _ = JsonDecoder([]).decode_values([b"{}", b'{"v":1}'])
     assert frame.height == 2
 
 
 @pytest.mark.slow
 def test_a_value_of_10_mb_is_decoded() -> None:
-    frame, failures = JsonDecoder([("s", STRING)]).decode([json.dumps({"s": "é" * 5_000_000}).encode()])
+    frame, failures = JsonDecoder([("s", STRING)]).decode_values([json.dumps({"s": "é" * 5_000_000}).encode()])
     assert not failures
     assert frame["s"].str.len_chars()[0] == 5_000_000
 
@@ -206,7 +206,7 @@ SCHEMA = (
 @pytest.mark.slow
 @given(st.lists(FIELDS, max_size=5))
 def test_decoding_agrees_with_the_standard_library(records: list[dict[str, object]]) -> None:
-    frame, failures = JsonDecoder(SCHEMA).decode([json.dumps(record).encode() for record in records])
+    frame, failures = JsonDecoder(SCHEMA).decode_values([json.dumps(record).encode() for record in records])
     assert not failures
     assert frame.rows() == [tuple(record.get(name) for name, _ in SCHEMA) for record in records]
 
@@ -214,7 +214,7 @@ def test_decoding_agrees_with_the_standard_library(records: list[dict[str, objec
 @pytest.mark.slow
 @given(st.lists(st.binary(max_size=20), max_size=6))
 def test_any_bytes_give_a_row_or_a_failure(values: list[bytes]) -> None:
-    frame, failures = JsonDecoder(SCHEMA).decode(values)
+    frame, failures = JsonDecoder(SCHEMA).decode_values(values)
     assert frame.height + len(failures) == len(values)
 
 
@@ -237,8 +237,8 @@ def test_X19_declared_fields_are_checked_whether_they_are_read_or_not(
     kind, wrong = WRONG[name]
     declared = [("id", BIGINT), ("v", kind)]
     values: list[bytes | None] = [b'{"id":0}', b'{"id":1,"v":%s}' % wrong, b'{"id":2,"v":null,"else":[1]}']
-    frame, failures = JsonDecoder(declared, read).decode(values)
-    whole, same = JsonDecoder(declared).decode(values)
+    frame, failures = JsonDecoder(declared, read).decode_values(values)
+    whole, same = JsonDecoder(declared).decode_values(values)
     assert failures == same
     assert [failure.row for failure in failures] == [1]
     assert frame.height == whole.height == 2
@@ -248,5 +248,5 @@ def test_X19_declared_fields_are_checked_whether_they_are_read_or_not(
 def test_X19_timestamps_of_the_first_and_last_year_are_read_and_unread() -> None:
     values: list[bytes | None] = [b'{"v":"0001-01-01T00:00:00Z"}', b'{"v":"9999-12-31T23:59:59.999999Z"}', b"{}"]
     for read in ([("v", TIMESTAMP)], []):
-        frame, failures = JsonDecoder([("v", TIMESTAMP)], read).decode(values)
+        frame, failures = JsonDecoder([("v", TIMESTAMP)], read).decode_values(values)
         assert (frame.height, failures) == (3, [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -14,15 +15,20 @@ from hypothesis import strategies as st
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, STRING, TIMESTAMP, DataType
 from tidegate.formats.columns import polars_type
-from tidegate.formats.json_reader import JsonDecoder
-from tidegate.formats.json_writer import JsonEncoder
+from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.kinds.json.writer import json_objects
 
 UTC = dt.UTC
 
 
+def encode(columns: Sequence[tuple[str, DataType]], frame: pl.DataFrame) -> list[bytes]:
+    encoded: list[bytes] = frame.select(value=json_objects(columns)).to_series().to_list()
+    return encoded
+
+
 def encode_one(kind: DataType, value: object) -> str:
     frame = pl.DataFrame([pl.Series("v", [value], dtype=polars_type(kind))])
-    return JsonEncoder([("v", kind)]).encode(frame)[0].decode()
+    return encode([("v", kind)], frame)[0].decode()
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_text_of_values(kind: DataType, value: object, text: str) -> None:
 
 def test_fields_in_order_of_the_sink_and_no_others() -> None:
     frame = pl.DataFrame({"a": [1, None], "__offset": [0, 1], "b": ["x", None]})
-    assert JsonEncoder([("b", STRING), ("a", BIGINT)]).encode(frame) == [b'{"b":"x","a":1}', b'{"b":null,"a":null}']
+    assert encode([("b", STRING), ("a", BIGINT)], frame) == [b'{"b":"x","a":1}', b'{"b":null,"a":null}']
 
 
 ROWS = st.lists(
@@ -91,8 +97,8 @@ SCHEMA: tuple[tuple[str, DataType], ...] = (
 @given(ROWS)
 def test_encoded_rows_decode_to_themselves(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame([pl.Series(n, [row[n] for row in rows], dtype=polars_type(kind)) for n, kind in SCHEMA])
-    values = JsonEncoder(SCHEMA).encode(frame)
-    decoded, failures = JsonDecoder(SCHEMA).decode(values)
+    values = encode(SCHEMA, frame)
+    decoded, failures = JsonDecoder(SCHEMA).decode_values(values)
     assert not failures
     assert decoded.rows() == frame.rows()
 
@@ -102,5 +108,5 @@ def test_encoded_rows_decode_to_themselves(rows: list[dict[str, Any]]) -> None:
 def test_the_standard_library_reads_what_is_written(rows: list[dict[str, Any]]) -> None:
     schema = [(name, kind) for name, kind in SCHEMA if name in ("i", "d e", "s", "l")]
     frame = pl.DataFrame([pl.Series(n, [row[n] for row in rows], dtype=polars_type(kind)) for n, kind in schema])
-    found = [json.loads(value) for value in JsonEncoder(schema).encode(frame)]
+    found = [json.loads(value) for value in encode(schema, frame)]
     assert found == [{name: row[name] for name, _ in schema} for row in rows]

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import polars as pl
 import pytest
 
+from tests.formats.routed import encode_routed, headers_column
 from tidegate.datatypes import BIGINT, BINARY, TIMESTAMP
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.record_limits import EDGE_MS, RecordLimits, batch_size, compressed_size
-from tidegate.formats.records import Encoded, RecordEncoder
+from tidegate.formats.records import OutputRecords, RecordEncoder
 
 NOW = 1_800_000_000_000
 LIMITS = RecordLimits("kept", record_bytes=1_000_000, batch_bytes=2000, now_ms=NOW)
 VALUE = [("value", BINARY)]
 
 
-def encode_values(sizes: list[int], limits: RecordLimits, keys: list[bytes | None] | None = None) -> Encoded:
+def encode_values(sizes: list[int], limits: RecordLimits, keys: list[bytes | None] | None = None) -> OutputRecords:
     frame = pl.DataFrame({"value": [b"x" * size for size in sizes]})
     if keys is None:
         return RecordEncoder("raw", VALUE).encode(frame, limits)
@@ -26,7 +28,7 @@ def encode_values(sizes: list[int], limits: RecordLimits, keys: list[bytes | Non
     return RecordEncoder("raw", VALUE, "k").encode(frame, limits)
 
 
-def stamped(*offsets_ms: int | None, **limits: int) -> Encoded:
+def stamped(*offsets_ms: int | None, **limits: int) -> OutputRecords:
     """Records with timestamps that lie so far from now."""
     at = [None if offset is None else (NOW + offset) * 1000 for offset in offsets_ms]
     frame = pl.DataFrame({"n": range(len(at)), "at": pl.Series(at, dtype=pl.Int64()).cast(pl.Datetime("us", "UTC"))})
@@ -49,11 +51,23 @@ def test_X12_the_size_of_a_batch_of_one_record_is_kafkas() -> None:
 def test_X12_a_record_that_the_topic_would_refuse_is_bad_with_sizes_and_limits() -> None:
     encoded = encode_values([1930, 1931, 5, 90_000], LIMITS)
     assert [failure.row for failure in encoded.failures] == [1, 3]
-    assert [len(record["value"] or b"") for record in encoded.records] == [1930, 5]
+    assert [len(value or b"") for value in encoded.values] == [1930, 5]
     assert encoded.size_bytes == 1935
     assert str(encoded.failures[0]) == (
         "RECORD_TOO_LARGE: key and value have 1931 bytes, 2001 in Kafka's format; max.message.bytes of topic kept is "
         "2000, and message.max.bytes of the producer (`kafka` of the sink) leaves 1000000 for them"
+    )
+
+
+def test_X12_headers_count_as_they_lie_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    headers: list[dict[str, Any]] = [{"name": "é", "value": b"x" * 100}, {"name": "n", "value": None}]
+    assert batch_size(None, b"x" * 10, headers) == batch_size(None, b"x" * 10) + (1 + 2) + (2 + 100) + (1 + 1) + 1 + 1
+    names = [("h", b"y" * 100)] * 3
+    frame = pl.DataFrame([pl.Series("value", [b"x" * 1618] * 2 + [b"x" * 1619]), headers_column([names, None, names])])
+    encoded = encode_routed(monkeypatch, frame, LIMITS)
+    assert [one.row for one in encoded.failures] == [2]
+    assert str(encoded.failures[0]).startswith(
+        "RECORD_TOO_LARGE: key, value and headers have 1931 bytes, 2001 in Kafka's format; max.message.bytes of topic"
     )
 
 
@@ -73,7 +87,7 @@ def test_X12_what_is_small_enough_when_compressed_is_written(codec: str) -> None
     limits = msgspec.structs.replace(LIMITS, batch_bytes=20_000, codec=codec)
     encoded = RecordEncoder("raw", VALUE).encode(frame, limits)
     assert [failure.row for failure in encoded.failures] == [1]
-    assert len(encoded.records) == 2
+    assert len(encoded) == 2
     assert compressed_size(codec, b"ab" * 15_000) < 5_000
     plain = RecordEncoder("raw", VALUE).encode(frame, msgspec.structs.replace(limits, codec=""))
     assert [failure.row for failure in plain.failures] == [0, 1]
@@ -117,4 +131,4 @@ def test_a_row_is_bad_once_with_the_first_reason() -> None:
 
 def test_without_limits_everything_is_encoded() -> None:
     frame = pl.DataFrame({"value": [b"x" * 9_000_000]})
-    assert len(RecordEncoder("raw", VALUE).encode(frame).records) == 1
+    assert len(RecordEncoder("raw", VALUE).encode(frame)) == 1

@@ -7,7 +7,10 @@ import datetime as dt
 import polars as pl
 import pytest
 
+from tests.formats.routed import encode_routed, headers_column
 from tidegate.datatypes import BIGINT, BINARY, STRING, TIMESTAMP
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import RecordEncoder
 
 
@@ -28,13 +31,13 @@ from tidegate.formats.records import RecordEncoder
 def test_keys_are_the_text_of_their_column(column: pl.Series, keys: list[bytes | None]) -> None:
     frame = pl.DataFrame([column.alias("k"), pl.Series("v", [1, 2, 3])])
     encoded = RecordEncoder("json", [("v", BIGINT)], "k").encode(frame)
-    assert [record["key"] for record in encoded.records] == keys
-    assert [record["value"] for record in encoded.records] == [b'{"v":1}', b'{"v":2}', b'{"v":3}']
+    assert encoded.keys == keys
+    assert encoded.values == [b'{"v":1}', b'{"v":2}', b'{"v":3}']
 
 
 def test_a_sink_without_key_writes_none() -> None:
     encoded = RecordEncoder("json", [("v", BIGINT)]).encode(pl.DataFrame({"v": [1]}))
-    assert encoded.records == [{"value": b'{"v":1}'}]
+    assert (encoded.keys, encoded.values) == (None, [b'{"v":1}'])
     assert encoded.timestamps_ms is None
 
 
@@ -51,7 +54,7 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
         at = (at * 1000).cast(pl.Datetime("us", "UTC"))
     frame = pl.DataFrame([pl.Series("v", [1, 2, 3, 4]), at])
     encoded = RecordEncoder("json", [("v", BIGINT)], "v", "at").encode(frame)
-    assert [record["key"] for record in encoded.records] == [b"2", b"3"]
+    assert encoded.keys == [b"2", b"3"]
     assert encoded.timestamps_ms == [7, None]
     assert encoded.size_bytes == 2 * len(b'2{"v":2}')
     assert [failure.row for failure in encoded.failures] == [0, 3]
@@ -60,13 +63,8 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
 
 def test_raw_writes_value_and_key_and_null_is_a_tombstone() -> None:
     frame = pl.DataFrame({"key": ["a", "b"], "value": [b"\xff", None]})
-    encoded = RecordEncoder("raw", [("key", STRING), ("value", BINARY)]).encode(frame)
-    assert encoded.records == [{"key": b"a", "value": b"\xff"}, {"key": b"b", "value": None}]
-
-
-def test_raw_needs_a_value_of_text_or_bytes() -> None:
-    with pytest.raises(ValueError, match="column `value`"):
-        RecordEncoder("raw", [("value", BIGINT)])
+    encoded = RecordEncoder("raw", [("value", BINARY)], "key").encode(frame)
+    assert (encoded.keys, encoded.values) == ([b"a", b"b"], [b"\xff", None])
 
 
 def test_size_counts_keys_and_values() -> None:
@@ -77,4 +75,28 @@ def test_size_counts_keys_and_values() -> None:
 def test_a_timestamp_key_is_no_column_of_the_value() -> None:
     frame = pl.DataFrame({"at": pl.Series([0], dtype=pl.Datetime("us", "UTC")), "v": [1]})
     encoded = RecordEncoder("json", [("at", TIMESTAMP)], "v").encode(frame)
-    assert encoded.records == [{"key": b"1", "value": b'{"at":"1970-01-01T00:00:00Z"}'}]
+    assert (encoded.keys, encoded.values) == ([b"1"], [b'{"at":"1970-01-01T00:00:00Z"}'])
+
+
+def test_a_format_may_set_everything_that_a_record_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame(
+        [
+            pl.Series("value", [b"a", b"bad", None]),
+            pl.Series("key", [None, b"k", b"k"]),
+            pl.Series("timestamp", [7, None, None], dtype=pl.Int64),
+            headers_column([[("h", b"1"), ("h", None)], [], None]),
+            pl.Series("partition", [4, 5, None], dtype=pl.Int32),
+            pl.Series("topic", [None, "b", "c"]),
+        ]
+    )
+    encoded = encode_routed(monkeypatch, frame)
+    assert (encoded.values, encoded.keys, encoded.timestamps_ms) == ([b"a", None], [None, b"k"], [7, None])
+    assert (encoded.headers, encoded.partitions) == ([[("h", b"1"), ("h", None)], None], [4, None])
+    assert (encoded.topics, encoded.size_bytes) == ([None, "c"], 2)
+    assert encoded.failures == (RecordFailure(1, FailureKind.WRONG_TYPE, "it is bad"),)
+
+
+def test_a_row_that_the_format_refuses_is_reported_by_it_and_not_by_the_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"value": [b"bad", b"good"], "key": [None, None]}, schema_overrides={"key": pl.Binary()})
+    encoded = encode_routed(monkeypatch, frame, RecordLimits("kept", 1000, needs_key=True))
+    assert [(one.row, one.kind) for one in encoded.failures] == [(0, FailureKind.WRONG_TYPE), (1, FailureKind.NO_KEY)]

@@ -17,7 +17,7 @@ from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.types import Committable
 from tidegate.dev.broker.server import create_topics
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.transactions import TransactionClient
@@ -32,12 +32,10 @@ SHORT_MS_MAX = 32_000
 NO_IDS: frozenset[TransactionalId] = frozenset()
 
 
-def rows(numbers: Sequence[int], keys: int = 7, size: int = 0) -> Encoded:
+def rows(numbers: Sequence[int], keys: int = 7, size: int = 0) -> OutputRecords:
     """Records whose value is their number; the key is the number modulo `keys`."""
-    records: list[OutputRecord] = [
-        {"key": b"%d" % (number % keys), "value": (b"%d" % number).ljust(size, b" ")} for number in numbers
-    ]
-    return Encoded(records, sum(len(record["value"] or b"") for record in records))
+    values = [(b"%d" % number).ljust(size, b" ") for number in numbers]
+    return OutputRecords(values, [b"%d" % (number % keys) for number in numbers], size_bytes=sum(map(len, values)))
 
 
 def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPermit:
@@ -83,7 +81,7 @@ class DrivenSink:
                 self.woken.wait(0.01)
                 self.woken.clear()
 
-    def write(self, encoded: Encoded) -> None:
+    def write(self, encoded: OutputRecords) -> None:
         self.turn_until(lambda: self.sink.room > 0, "room in the sink")
         self.sink.write(encoded)
         self.sink.turn()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
-from tidegate.formats.records import Encoded
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
@@ -18,6 +19,10 @@ from tidegate.kafka.writer import Writer
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow
+
+
+def stamped(records: OutputRecords, timestamps_ms: list[int | None]) -> OutputRecords:
+    return msgspec.structs.replace(records, timestamps_ms=timestamps_ms)
 
 
 def test_prepared_records_become_visible_only_by_the_commit(cluster: Cluster) -> None:
@@ -212,7 +217,7 @@ def test_a_queue_full_by_size_holds_rows_back_in_order(cluster_tv2: Cluster) -> 
 def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic)
-    driven.write(Encoded(rows(range(3)).records, 3, [1_000, None, 3_000]))
+    driven.write(stamped(rows(range(3)), [1_000, None, 3_000]))
     cluster_tv2.committer.commit(permit(driven.prepared(1).committables))
     from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Position
@@ -227,6 +232,37 @@ def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
     assert stamps[1] > 1_600_000_000_000
 
 
+def test_headers_partitions_and_topics_of_single_records_are_written_and_committed_together(
+    cluster_tv2: Cluster,
+) -> None:
+    own, other = cluster_tv2.topic(3), cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(own)
+    headers = [[("h", b"1"), ("h", None)], None, None]
+    driven.write(
+        OutputRecords(
+            [b"a", b"b", None], [b"k"] * 3, None, headers, partitions=[2, 1, None], topics=[None, None, other]
+        )
+    )
+    prepared = driven.prepared(1)
+    places = {part.partition for one in prepared.committables for part in one.written}
+    assert places == {TopicPartition(own, 2), TopicPartition(own, 1), TopicPartition(other, 0)}
+    cluster_tv2.committer.commit(permit(prepared.committables))
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Position
+
+    reader = Consumer(
+        {"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "routed", "isolation.level": "read_committed"}
+    )
+    try:
+        reader.assign([Position(own, 2, 0), Position(own, 1, 0), Position(other, 0, 0)])
+        found = {message.value(): message for message in reader.consume(3, 60)}
+    finally:
+        reader.close()
+    assert (found[b"a"].topic(), found[b"a"].partition(), found[b"a"].headers()) == (own, 2, headers[0])
+    assert (found[b"b"].partition(), found[b"b"].headers()) == (1, None)
+    assert (found[None].topic(), found[None].key()) == (other, b"k")
+
+
 def test_a_timestamp_that_the_topic_refuses_is_told_although_other_records_of_its_batch_fail_before(
     cluster_tv2: Cluster,
 ) -> None:
@@ -235,7 +271,7 @@ def test_a_timestamp_that_the_topic_refuses_is_told_although_other_records_of_it
     stamps: list[int | None] = [*[now_ms] * 99, now_ms + 48 * 3_600_000]
     driven = cluster_tv2.sink(topic)
     with pytest.raises(SinkRefused, match=r"INVALID_TIMESTAMP.*message\.timestamp\.after\.max\.ms"):
-        driven.write(Encoded(rows(range(100)).records, 3, stamps))
+        driven.write(stamped(rows(range(100)), stamps))
         driven.prepared(1)
     assert cluster_tv2.values(topic, settled=False) == []
 

@@ -10,10 +10,11 @@ import msgspec
 import polars as pl
 import pytest
 
+from tests.formats.routed import encode_routed, headers_column
 from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
 from tidegate.datatypes import BIGINT, BINARY
 from tidegate.formats.record_limits import RecordLimits
-from tidegate.formats.records import Encoded, RecordEncoder
+from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.topic_settings import derive_topic_limits
@@ -86,7 +87,7 @@ def limits_of(driven: DrivenSink) -> RecordLimits:
     return driven.sink.record_limits
 
 
-def commit(cluster: Cluster, driven: DrivenSink, encoded: Encoded, checkpoint: int = 1) -> int:
+def commit(cluster: Cluster, driven: DrivenSink, encoded: OutputRecords, checkpoint: int = 1) -> int:
     """How many records were written and committed."""
     driven.write(encoded)
     prepared = driven.prepared(checkpoint)
@@ -108,12 +109,12 @@ def test_X12_the_broker_takes_every_record_that_is_let_through_up_to_the_very_by
     text = [b"".join(b"%d " % chance.randrange(999) for _ in range(count)) for count in range(4_000, 14_000, 500)]
     values = [*noise, *text]
     encoded = RecordEncoder("raw", [("value", BINARY)]).encode(pl.DataFrame({"value": values}), limits)
-    assert len(encoded.records) + len(encoded.failures) == len(values)
+    assert len(encoded) + len(encoded.failures) == len(values)
     bad = {len(values[failure.row]) for failure in encoded.failures if failure.row < len(noise)}
     assert bad == {19_929}
-    assert commit(cluster_tv2, driven, encoded) == len(encoded.records)
+    assert commit(cluster_tv2, driven, encoded) == len(encoded)
     if codec != "none":
-        assert any(len(record["value"] or b"") > 20_000 for record in encoded.records)
+        assert any(len(value or b"") > 20_000 for value in encoded.values)
 
 
 @pytest.mark.slow
@@ -124,6 +125,28 @@ def test_X12_the_client_takes_every_record_that_is_let_through_up_to_the_very_by
     encoded = RecordEncoder("raw", [("value", BINARY)], "k").encode(frame, limits_of(driven))
     assert [failure.row for failure in encoded.failures] == [1]
     assert commit(cluster_tv2, driven, encoded) == 1
+
+
+@pytest.mark.slow
+def test_X12_headers_are_counted_as_broker_and_client_count_them(
+    cluster_tv2: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of records from well below the limit to well above it the largest that is let through is just taken."""
+    topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
+    driven = cluster_tv2.sink(topic)
+    limits = limits_of(driven)
+    values = [b"x" * size for size in range(19_000, 20_000)]
+    headers = headers_column([[("name", b"y" * 300), ("none", None)]] * len(values))
+    encoded = encode_routed(monkeypatch, pl.DataFrame([pl.Series("value", values), headers]), limits)
+    largest = max(len(value or b"") for value in encoded.values)
+    assert (len(encoded), len(encoded.failures)) == (largest - 18_999, 19_999 - largest)
+    assert commit(cluster_tv2, driven, encoded) == len(encoded)
+    unlimited = RecordLimits(topic, 1_000_000)
+    one_more = encode_routed(
+        monkeypatch, pl.DataFrame([pl.Series("value", [b"x" * (largest + 1)]), headers[:1]]), unlimited
+    )
+    with pytest.raises(SinkRefused, match="MSG_SIZE"):
+        commit(cluster_tv2, driven, one_more, 2)
 
 
 @pytest.mark.slow
@@ -152,7 +175,7 @@ def test_X11_a_timestamp_that_is_refused_near_a_limit_costs_an_attempt_and_not_t
     limits_of(driven)
     late = time.time_ns() // 1_000_000 + 100_000
     with pytest.raises(expected, match="INVALID_TIMESTAMP"):
-        commit(cluster_tv2, driven, Encoded([{"value": b"1"}], 1, [late], at_edge=at_edge))
+        commit(cluster_tv2, driven, OutputRecords([b"1"], None, [late], at_edge=at_edge))
 
 
 @pytest.mark.slow

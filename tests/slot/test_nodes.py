@@ -11,7 +11,7 @@ from tests.operators.driven import Collected
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_limits import RecordLimits, find_refused
-from tidegate.formats.records import Encoded
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.slot.nodes import SinkNode
@@ -27,8 +27,8 @@ class Kept:
     def __init__(self) -> None:
         self.values: list[bytes | None] = []
 
-    def write(self, encoded: Encoded) -> None:
-        self.values += [record["value"] for record in encoded.records]
+    def write(self, encoded: OutputRecords) -> None:
+        self.values += encoded.values
 
 
 def test_X12_records_that_are_too_large_are_left_out_and_told_by_their_row() -> None:

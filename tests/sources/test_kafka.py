@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import confluent_kafka as ck
 import msgspec
 import polars as pl
 import pytest
@@ -12,7 +11,9 @@ from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_tr
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
+from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind
+from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
@@ -173,12 +174,12 @@ def test_X19_a_wrong_type_in_a_declared_column_that_nobody_reads_is_bad(
 def test_X13_a_record_that_makes_the_decoder_raise_is_bad_alone(
     broker: SessionBroker, topics: TopicMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fall_over(messages: list[ck.Message], names: list[str]) -> pl.DataFrame:
-        if any(message.value() == b"poison" for message in messages):
+    def fall_over(self: RawDecoder, messages: Messages) -> Decoded:
+        if b"poison" in messages.values:
             raise ZeroDivisionError("poison")
-        return pl.DataFrame({"value": [message.value() for message in messages]}, schema={"value": pl.Binary()})
+        return Decoded(pl.DataFrame({"value": messages.values}, schema={"value": pl.Binary()}), [])
 
-    monkeypatch.setattr("tidegate.sources.kafka._raw_frame", fall_over)
+    monkeypatch.setattr(RawDecoder, "decode", fall_over)
     topic = topics()
     produce(broker.bootstrap, topic, [b"a", b"poison", b"b"])
     raw = source_operator(broker.bootstrap, topic, format="raw", output=(("value", BINARY),))

@@ -24,9 +24,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "clock": frozenset(),
     "threads": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
-    "settings": BASE,
     "formats": BASE,
     "storage": BASE,
+    "settings": BASE | {"storage"},
     "state": BASE | {"formats", "storage"},
     "expressions": BASE | FIRST,
     "operators": BASE | FIRST | {"expressions"},
@@ -59,6 +59,7 @@ PURE = [
 SINGLE = ["ids.py", "errors.py", "datatypes.py", "__init__.py"]
 LIGHT = [
     *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
+    *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
     *("process", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
 ]
 RUNNING = ("expressions/compiled/", "operators/rowwise.py", "/runtime.py")

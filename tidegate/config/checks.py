@@ -13,26 +13,13 @@ from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
 from tidegate.config.values import Value
-from tidegate.datatypes import DataType
+from tidegate.datatypes import Schema
+from tidegate.formats.registry import FORMATS
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Path
-from tidegate.settings.columns import derive_type
 from tidegate.settings.secrets import Text
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import render_duration
-
-RAW_COLUMNS: Mapping[str, DataType] = {
-    name: derive_type(kind)
-    for name, kind in {
-        "key": "binary",
-        "value": "binary",
-        "timestamp": "timestamp",
-        "topic": "string",
-        "partition": "int",
-        "offset": "bigint",
-    }.items()
-}
-"""The columns of every raw source."""
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
@@ -156,18 +143,24 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if isinstance(source.start, dict) and len(source.all_topics) > 1:
         message = "offsets by partition do not say which of several topics"
         yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
-    if source.format == "json" and source.schema_ is None:
+    kind = FORMATS[source.format]
+    if kind.needs_schema and source.schema_ is None:
         yield PathProblem(
             path, "`schema` is missing", "add it: columns and types, for instance {id: bigint}", at_key=True
         )
-    if source.format == "raw":
-        for name, kind in (source.schema_ or {}).items():
-            fixed = RAW_COLUMNS.get(name)
-            if fixed is None:
-                message = "a raw source has no such column"
-                yield PathProblem((*path, "schema", name), message, derive_suggestion(name, RAW_COLUMNS), at_key=True)
-            elif fixed != kind:
-                yield PathProblem((*path, "schema", name), f"is {fixed} in a raw source, not {kind}", f"write {fixed}")
+    if kind.fixed_columns is not None:
+        yield from _chosen_columns(path, kind.name, kind.fixed_columns, source.schema_ or {})
+
+
+def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:
+    """Of a source whose format has fixed columns, and whose `schema` only chooses among them."""
+    for name, kind in chosen.items():
+        if name not in fixed:
+            message = f"a {word} source has no such column"
+            yield PathProblem((*path, "schema", name), message, derive_suggestion(name, fixed), at_key=True)
+        elif fixed[name] != kind:
+            message = f"is {fixed[name]} in a {word} source, not {kind}"
+            yield PathProblem((*path, "schema", name), message, f"write {fixed[name]}")
 
 
 def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:

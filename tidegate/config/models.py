@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, SecretStr, create_model
 
+from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import (
@@ -35,7 +36,9 @@ from tidegate.settings.fields import (
     integer,
 )
 
-_USE_JSON = "use json or raw"
+_LATER_FORMATS = {"avro": "use json, or raw to pass the bytes on as they are"}
+_NEEDED = [f"needed for {name}" for name, one in FORMATS.items() if one.needs_schema]
+_FIXED = [f"fixed for {name}" for name, one in FORMATS.items() if one.fixed_columns is not None]
 
 
 class CheckpointSettings(Settings):
@@ -190,11 +193,11 @@ class SourceSettings(Settings):
     topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`.")] = None
     topics: Annotated[Topics | None, Field(description="Several topics with records of one shape.")] = None
     format: Annotated[
-        str, choice("json", "raw", later={"avro": _USE_JSON}), Field(description="How the records' bytes are read.")
-    ] = "json"
+        str, choice(*FORMATS, later=_LATER_FORMATS), Field(description="How the records' bytes are read.")
+    ] = DEFAULT
     schema_: Annotated[
         dict[Column, ColumnType] | None,
-        Field(alias="schema", min_length=1, description="Columns and Spark types; needed for json, fixed for raw."),
+        Field(alias="schema", min_length=1, description=f"Columns and Spark types; {', '.join(_NEEDED + _FIXED)}."),
     ] = None
     start: Annotated[
         Start,
@@ -266,9 +269,9 @@ class SinkSettings(Settings):
     topic: Annotated[Topic, Field(description="The topic to write.")]
     format: Annotated[
         str,
-        choice("json", "raw", later={"avro": _USE_JSON}),
-        Field(description="`json`: an object of all columns; `raw`: the bytes of the column `value`."),
-    ] = "json"
+        choice(*FORMATS, later=_LATER_FORMATS),
+        Field(description="; ".join(f"`{name}`: {one.writes}" for name, one in FORMATS.items()) + "."),
+    ] = DEFAULT
     key: Annotated[
         Column | None,
         Field(description="Column whose text is the record key; a raw sink takes the column `key` if there is one."),

@@ -24,6 +24,7 @@ from tidegate.config.models import (
     StepSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
+from tidegate.formats.registry import FORMATS
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.units import render_duration
@@ -67,32 +68,9 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
   `struct<name: type, ...>` (in quotes, because of `: `); synonyms `byte short integer long real`.
 - Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
   cannot be compared exactly.
-- A raw source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset
-  bigint`; a raw sink writes the column `value`.
 - Several names in `from` are a union: all of them must have the same columns with the same types.
+- The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key.
 - Headers of records are not read, and sinks write none.
-
-## JSON
-
-A source takes one object per record, in UTF-8. Fields that the schema does not name are skipped, missing ones and
-`null` are NULL, of a repeated one the last counts. Names of fields are found exactly as written. A value of another
-type makes a bad record, nothing is converted: `"5"` and `5.0` are no bigint, `5` is no string. That holds for every
-field of the schema, whether a step reads it or not; each costs a little time: leave out what needs no check.
-
-| type | in | out |
-| --- | --- | --- |
-| `boolean` | `true`, `false` | the same |
-| whole numbers | a number without fraction and exponent, within the type's range | the same |
-| `float`, `double` | any number within the type's range | the same; NaN and infinities become `null` |
-| `string` | a string | the same |
-| `binary` | base64 | base64 |
-| `date` | `"2026-01-31"` | the same |
-| `timestamp` | `"2026-01-31T12:00:00.5+01:00"`, without offset UTC | `"2026-01-31T11:00:00.500Z"` |
-| `array`, `struct` | array, object | the same, with `null` for NULL fields |
-
-More than six digits of a second are rounded. A tombstone (a record without value) is a bad record of a JSON source; a
-raw source reads it as NULL. The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL
-is a record without key.
 """
 
 
@@ -101,6 +79,7 @@ def render_reference() -> str:
     parts = [_HEAD]
     for title, (path, model) in SECTIONS.items():
         parts.append(_section(title, path, model))
+    parts += [f"## Format `{name}`\n\n{one.page}" for name, one in FORMATS.items()]
     parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
     parts.append(_owned("Kafka properties that are refused", REFUSED_KAFKA))
     unusable = {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from tidegate.formats.registry import DEFAULT, FORMATS
+
+_OTHERS = " or ".join(name for name in FORMATS if name != DEFAULT)
+
 SAMPLE = """\
 # A Tidegate pipeline: `tidegate validate FILE`, `tidegate explain FILE`, `tidegate run FILE`.
 version: 1
@@ -35,7 +39,7 @@ checkpoints:
 sources:
   orders:
     topic: orders                       # or topics: [a, b]
-    format: json                        # or raw
+    format: @default@                        # or @others@
     schema: {id: bigint, customer: string, amount: double, at: timestamp}
     start: earliest                     # earliest | latest | 2026-11-01T00:00:00Z | {0: 17, 1: 4}
     # until: latest                     # stop at the ends seen at start
@@ -57,4 +61,4 @@ steps:                                  # expressions are Spark SQL
 sinks:
   priced_orders: {from: priced, topic: orders-priced, key: customer}
   totals: {from: per_customer, topic: orders-per-customer, key: customer}
-"""
+""".replace("@default@", DEFAULT).replace("@others@", _OTHERS)

@@ -1,1 +1,1 @@
-"""Bytes to columns and back: JSON and raw."""
+"""Bytes to columns and back: what a format is, the formats that there are, and what all of them share."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import polars as pl
@@ -24,12 +24,16 @@ COMPRESSED_MARGIN: Final = 1.1
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
+EncodedHeaders = Sequence[Mapping[str, Any]]
+"""One value of the column `headers` of `contract.Encoded`."""
+
+
 class RecordLimits(msgspec.Struct, frozen=True):
     """What one record may be like; None: no limit, or none that is known."""
 
     topic: str
     record_bytes: int
-    """Of key and value: the client's own limit."""
+    """Of key, value and headers: the client's own limit."""
     batch_bytes: int | None = None
     """Of a batch as it arrives at the broker, even if it holds one record."""
     codec: str = ""
@@ -89,32 +93,51 @@ def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[RecordFa
         return
     parts = [pl.col(name).bin.size().cast(pl.Int64) for name in ("key", "value") if name in encoded.columns]
     sizes = encoded.select(pl.sum_horizontal(parts)).to_series()
+    headers_of = encoded["headers"].to_list() if "headers" in encoded.columns else None
+    if headers_of is not None:
+        sizes += pl.Series([len(header_bytes(headers)) for headers in headers_of], dtype=pl.Int64)
     for row in (sizes > least).arg_true():
         key, value = (encoded[name][row] if name in encoded.columns else None for name in ("key", "value"))
-        batch_bytes = batch_size(key, value)
-        if sizes[row] > limits.record_bytes or _exceeds(batch_bytes, key, value, limits):
+        headers = None if headers_of is None else headers_of[row]
+        batch_bytes = batch_size(key, value, headers)
+        data = (key or b"") + (value or b"") + header_bytes(headers)
+        if sizes[row] > limits.record_bytes or _exceeds(batch_bytes, data, limits):
             topic = "not visible to this user" if limits.batch_bytes is None else limits.batch_bytes
             yield RecordFailure(
                 row,
                 FailureKind.RECORD_TOO_LARGE,
-                f"key and value have {sizes[row]} bytes, {batch_bytes} in Kafka's format; "
+                f"{_named(headers)} have {sizes[row]} bytes, {batch_bytes} in Kafka's format; "
                 f"max.message.bytes of topic {limits.topic} is {topic}, and message.max.bytes of the producer (`kafka` "
                 f"of the sink) leaves {limits.record_bytes} for them",
             )
 
 
-def _exceeds(batch_bytes: int, key: bytes | None, value: bytes | None, limits: RecordLimits) -> bool:
+def _named(headers: EncodedHeaders | None) -> str:
+    return "key and value" if headers is None else "key, value and headers"
+
+
+def _exceeds(batch_bytes: int, data: bytes, limits: RecordLimits) -> bool:
     if limits.batch_bytes is None or batch_bytes <= limits.batch_bytes:
         return False
     if not limits.codec:
         return True
-    return compressed_size(limits.codec, (key or b"") + (value or b"")) * COMPRESSED_MARGIN > limits.batch_bytes
+    return compressed_size(limits.codec, data) * COMPRESSED_MARGIN > limits.batch_bytes
 
 
-def batch_size(key: bytes | None, value: bytes | None) -> int:
-    """Bytes of a batch (format 2) of one record without headers, before compression."""
-    record = 4 + sum(_varint_bytes(-1 if part is None else len(part)) + len(part or b"") for part in (key, value))
+def batch_size(key: bytes | None, value: bytes | None, headers: EncodedHeaders | None = None) -> int:
+    """Bytes of a batch (format 2) of one record, before compression."""
+    parts = sum(_varint_bytes(-1 if part is None else len(part)) + len(part or b"") for part in (key, value))
+    record = 3 + parts + _varint_bytes(len(headers or ())) + len(header_bytes(headers))
     return BATCH_OVERHEAD_BYTES + _varint_bytes(record) + record
+
+
+def header_bytes(headers: EncodedHeaders | None) -> bytes:
+    """As many bytes as headers take in a record, and the same but for the lengths in between."""
+    found = bytearray()
+    for header in headers or ():
+        for part in (header["name"].encode(), header["value"]):
+            found += bytes(_varint_bytes(-1 if part is None else len(part))) + (part or b"")
+    return bytes(found)
 
 
 def _varint_bytes(number: int) -> int:

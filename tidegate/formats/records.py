@@ -1,110 +1,98 @@
-"""Rows to Kafka records, in the shape that `Producer.produce_batch` takes."""
+"""Rows to Kafka records as columns: what an encoder makes, without the rows that Kafka or the topic would refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypedDict
+from typing import Any, Final
 
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import DataType
+from tidegate.formats.contract import Columns, Encoded, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.json_writer import JsonEncoder
-from tidegate.formats.raw import raw_value
 from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
-from tidegate.formats.text import timestamp_text
+from tidegate.formats.registry import FORMATS
 
 LEAST_TIMESTAMP_MS: Final = 1
 """Brokers refuse timestamps before 1970, and the client writes the time of sending for 0."""
 
 
-class OutputRecord(TypedDict, total=False):
-    """One record; `key` is absent when the sink writes none."""
+class OutputRecords(msgspec.Struct, frozen=True):
+    """Records of one batch in row order, as columns of equal length; None for what the sink does not set."""
 
-    key: bytes | None
-    value: bytes | None
-
-
-class Encoded(msgspec.Struct, frozen=True):
-    """Records of one batch in row order."""
-
-    records: list[OutputRecord]
-    size_bytes: int
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    timestamps_ms: Sequence[int | None] | None = None
+    """Milliseconds since 1970, from `LEAST_TIMESTAMP_MS` on; None: the time of sending."""
+    headers: Sequence[Headers | None] | None = None
+    partitions: Sequence[int | None] | None = None
+    """None: the client chooses by the key."""
+    topics: Sequence[str | None] | None = None
+    """None: the sink's topic, by whose limits records are judged whatever topic they go to."""
+    size_bytes: int = 0
     """Of all keys and values."""
-    timestamps_ms: list[int | None] | None = None
-    """Milliseconds since 1970 for each record, from `LEAST_TIMESTAMP_MS` on (None: the time of sending); None when the
-    sink sets no timestamps."""
     failures: tuple[RecordFailure, ...] = ()
-    """Rows that are not among the records, because Kafka would refuse them."""
+    """Rows that are not among the records, because they have none or Kafka would refuse it."""
     at_edge: bool = False
     """A timestamp is so near at the topic's limits that the broker may refuse it all the same."""
 
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keyed_values(self) -> bool:
+        """Nothing is set but keys and values."""
+        return self.timestamps_ms is None and self.headers is None and self.partitions is None and self.topics is None
+
 
 class RecordEncoder:
-    """The expressions that make keys, values and timestamps of one sink."""
+    """The encoder of one sink's format, and what Kafka asks of every record. `timestamp` names a column of frames."""
 
     def __init__(
-        self,
-        format_name: str,
-        columns: Sequence[tuple[str, DataType]],
-        key: str | None = None,
-        timestamp: str | None = None,
+        self, format_name: str, columns: Columns, key: str | None = None, timestamp: str | None = None
     ) -> None:
-        names = [name for name, _ in columns]
-        if format_name == "json":
-            value = JsonEncoder(columns).expression
-        elif format_name == "raw":
-            value = raw_value(columns)
-            key = key or ("key" if "key" in names else None)
-        else:
-            raise ValueError(f"unknown format {format_name!r}: json or raw")
-        self._value = value.alias("value")
-        self._key = key
-        self._timestamp = timestamp
-        self._parts: dict[pl.DataType | None, list[pl.Expr]] = {}
+        self._encoder = FORMATS[format_name].encoder(columns, key, timestamp)
+        self._timestamp = timestamp or "timestamp"
 
-    def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> Encoded:
-        """One record per row, but for the failures. Key and timestamp columns need not be among the written ones."""
-        kind = None if self._key is None else frame.get_column(self._key).dtype
-        if kind not in self._parts:
-            self._parts[kind] = self._expressions(kind)
-        encoded = frame.select_seq(self._parts[kind])
-        failures = self._failures(encoded, limits)
+    def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> OutputRecords:
+        """One record per row, but for the failures."""
+        encoded = self._encoder.encode(frame)
+        columns, failures = encoded.columns, self._failures(encoded, limits)
         if failures:
-            encoded = encoded.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
-        values = encoded.get_column("value").to_list()
-        size_bytes = _size_bytes(values)
-        records: list[OutputRecord]
-        if self._key is None:
-            records = [{"value": value} for value in values]
-        else:
-            keys = encoded.get_column("key").to_list()
-            size_bytes += _size_bytes(keys)
-            records = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
-        if self._timestamp is None:
-            return Encoded(records, size_bytes, None, failures)
-        at_edge = limits is not None and is_at_edge(encoded["timestamp"], limits)
-        return Encoded(records, size_bytes, encoded["timestamp"].to_list(), failures, at_edge)
+            columns = columns.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
+        by_name = {column.name: column for column in columns}
+        parts = {name: column.to_list() for name, column in by_name.items()}
+        values, keys = parts["value"], parts.get("key")
+        return OutputRecords(
+            values,
+            keys,
+            parts.get("timestamp"),
+            _headers(parts.get("headers")),
+            parts.get("partition"),
+            parts.get("topic"),
+            _size_bytes(values) + (0 if keys is None else _size_bytes(keys)),
+            failures,
+            "timestamp" in parts and limits is not None and is_at_edge(by_name["timestamp"], limits),
+        )
 
-    def _failures(self, encoded: pl.DataFrame, limits: RecordLimits | None) -> tuple[RecordFailure, ...]:
+    def _failures(self, encoded: Encoded, limits: RecordLimits | None) -> tuple[RecordFailure, ...]:
         """Each row once, with the first reason."""
-        found: dict[int, RecordFailure] = {}
-        if self._timestamp is not None:
-            found.update((failure.row, failure) for failure in _unstorable(self._timestamp, encoded["timestamp"]))
+        columns = encoded.columns
+        found = {failure.row: failure for failure in encoded.failures}
+        timestamp = self._timestamp if "timestamp" in columns.columns else None
+        if timestamp is not None:
+            for failure in _unstorable(timestamp, columns["timestamp"]):
+                found.setdefault(failure.row, failure)
         if limits is not None:
-            for failure in find_refused(encoded, limits, self._timestamp):
+            for failure in find_refused(columns, limits, timestamp):
                 found.setdefault(failure.row, failure)
         return tuple(found[row] for row in sorted(found))
 
-    def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
-        """What makes the record parts; `kind` is the type of the key column, which is one and the same in practice."""
-        parts = [self._value]
-        if self._key is not None and kind is not None:
-            parts.append(key_bytes(pl.col(self._key), kind).alias("key"))
-        if self._timestamp is not None:
-            parts.append(pl.col(self._timestamp).dt.epoch("ms").alias("timestamp"))
-        return parts
+
+def _headers(found: list[Any] | None) -> list[Headers | None] | None:
+    if found is None:
+        return None
+    return [None if one is None else [(header["name"], header["value"]) for header in one] for one in found]
 
 
 def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
@@ -113,8 +101,8 @@ def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
         RecordFailure(
             row,
             FailureKind.TIMESTAMP_NOT_STORABLE,
-            f"`{column}` is {value} ms since 1970, and Kafka stores timestamps from "
-            f"{LEAST_TIMESTAMP_MS} ms on (NULL stands for the time of sending)",
+            f"`{column}` is {value} ms since 1970, and Kafka stores timestamps from {LEAST_TIMESTAMP_MS} ms on (NULL "
+            "stands for the time of sending)",
         )
         for row, value in zip(rows, timestamps_ms.gather(rows), strict=True)
     ]
@@ -123,14 +111,3 @@ def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:
 def _size_bytes(values: list[bytes | None]) -> int:
     """A query of Polars for it would cost more than the rest of a small batch."""
     return sum(map(len, filter(None, values)))
-
-
-def key_bytes(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """The bytes of a record key: text as it is, integers decimal, boolean `true`/`false`, binary raw, NULL no key."""
-    if isinstance(kind, pl.Binary):
-        return key
-    if isinstance(kind, pl.Datetime):
-        key = timestamp_text(key)
-    elif not isinstance(kind, pl.String):
-        key = key.cast(pl.String)
-    return key.cast(pl.Binary)

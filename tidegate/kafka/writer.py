@@ -20,7 +20,7 @@ from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
 
 if TYPE_CHECKING:
-    from tidegate.formats.records import Encoded
+    from tidegate.formats.records import OutputRecords
     from tidegate.kafka.facts import TopicLimits
     from tidegate.kafka.transactions import TransactionClient
 
@@ -33,6 +33,8 @@ RETRY_PAUSE_S: Final = 0.1
 REASON_TIMEOUT_S: Final = 1.0
 REASON_SLICE_S: Final = 0.05
 ROOM_TIMEOUT_S: Final = 120.0
+_BY_KEY: Final = -1
+"""The client chooses the partition."""
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
 _CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
@@ -87,6 +89,11 @@ def _is_told_elsewhere(line: str) -> bool:
     Failed connections are told by the daemon, once: the client has hundreds of lines about them, all at once behind it.
     """
     return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
+
+
+def _partition(rows: OutputRecords, index: int) -> int:
+    found = None if rows.partitions is None else rows.partitions[index]
+    return _BY_KEY if found is None else found
 
 
 class Writer:
@@ -188,15 +195,15 @@ class Writer:
         if hasattr(self, "_producer"):  # not when `open` has failed early
             del self._producer
 
-    def write(self, rows: Encoded, start: int) -> int:
+    def write(self, rows: OutputRecords, start: int) -> int:
         """Hand over rows from index `start` on; the index of the first row that found no room. Raises SinkFailed."""
-        end = min(len(rows.records), start + self.room)
+        end = min(len(rows), start + self.room)
         if end <= start:
             return start
         if self.first_record_at is None:
             self.first_record_at = self._clock.monotonic()
         self._at_edge |= rows.at_edge
-        done = self._write_batch(rows, start, end) if rows.timestamps_ms is None else self._write_each(rows, start, end)
+        done = self._write_batch(rows, start, end) if rows.keyed_values else self._write_each(rows, start, end)
         self.produced += done - start
         return done
 
@@ -245,13 +252,19 @@ class Writer:
                 self._ask_transaction()
                 return left
 
-    def _write_batch(self, rows: Encoded, start: int, end: int) -> int:
-        whole = start == 0 and end == len(rows.records)
-        batch = rows.records if whole else rows.records[start:end]
-        taken = self._guard(lambda: self._producer.produce_batch(self._topic, cast("list[dict[str, Any]]", batch)))
+    def _write_batch(self, rows: OutputRecords, start: int, end: int) -> int:
+        values, keys = rows.values, rows.keys
+        batch: list[dict[str, Any]]
+        if keys is None:
+            batch = [{"value": value} for value in values[start:end]]
+        else:
+            batch = [
+                {"key": key, "value": value} for key, value in zip(keys[start:end], values[start:end], strict=True)
+            ]
+        taken = self._guard(lambda: self._producer.produce_batch(self._topic, batch))
         if taken == len(batch):
             return end
-        errors = [record.pop("_error", None) for record in batch]  # type: ignore[typeddict-item]  # the client adds it
+        errors = [record.pop("_error", None) for record in batch]
         first = next(index for index, error in enumerate(errors) if error is not None)
         for record, error in zip(batch, errors, strict=True):
             if error is not None and error.code() != KafkaError._QUEUE_FULL:
@@ -261,24 +274,24 @@ class Writer:
             raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
         return start + first
 
-    def _write_each(self, rows: Encoded, start: int, end: int) -> int:
-        """The slow way: `produce_batch` knows no timestamps."""
-        assert rows.timestamps_ms is not None
+    def _write_each(self, rows: OutputRecords, start: int, end: int) -> int:
+        """The slow way: `produce_batch` takes nothing but keys and values."""
         for index in range(start, end):
-            record = rows.records[index]
+            key, value = None if rows.keys is None else rows.keys[index], rows.values[index]
             try:
                 self._producer.produce(
-                    self._topic,
-                    value=record.get("value"),
-                    key=record.get("key"),
-                    timestamp=rows.timestamps_ms[index] or 0,  # 0: now; the encoder lets no other 0 through
+                    self._topic if rows.topics is None else rows.topics[index] or self._topic,
+                    value=value,
+                    key=key,
+                    partition=_partition(rows, index),
+                    timestamp=0 if rows.timestamps_ms is None else rows.timestamps_ms[index] or 0,
+                    headers=None if rows.headers is None else rows.headers[index],
                 )
             except BufferError:
                 return index
             except (KafkaException, SystemError) as error:
                 reason = error.args[0] if error.args else error
-                remedy = self._size_remedy(reason, record.get("key"), record.get("value"))
-                raise self._failure(reason, remedy) from error
+                raise self._failure(reason, self._size_remedy(reason, key, value)) from error
         return end
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:

@@ -113,6 +113,5 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
         if isinstance(node.operator, SinkOperator)
         and isinstance(scope.declared[name].settings, SinkSettings)
         and node.operator.key is None
-        and node.operator.format == "json"
         and name in totals
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.config.checks import RAW_COLUMNS
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
@@ -14,7 +13,9 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
+from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
+from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -89,9 +90,7 @@ class Builder:
 
     def _source(self, name: OperatorName, source: SourceSettings) -> None:
         policy = self.policies[name] = BadRecordPolicy(source.bad_records)
-        columns = source.schema_ or {}
-        if source.format == "raw":
-            columns = {word: kind for word, kind in RAW_COLUMNS.items() if not source.schema_ or word in source.schema_}
+        columns = dict(FORMATS[source.format].read_columns(source.schema_ or {}))
         if not columns or not source.all_topics:
             return
         self.schemas[name] = columns
@@ -145,25 +144,19 @@ class Builder:
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
     def _sink(self, one: Declared, sink: SinkSettings, columns: dict[str, DataType]) -> None:
-        key = sink.key
-        if key is None and sink.format == "raw" and "key" in columns:
-            key = "key"  # as it was read: a copy of a topic keeps its keys, and with them the order per key
+        record_format = FORMATS[sink.format]
+        key = record_format.default_key(columns) if sink.key is None else sink.key
         usable = key is None or self.key((*one.path, "key"), key, columns)
         if sink.timestamp is not None:
             path = (*one.path, "timestamp")
             kind = self.column(path, sink.timestamp, columns)
             if kind is not None and kind.kind not in ("timestamp", "bigint"):
                 self.problem(path, f"`{sink.timestamp}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
-        written = tuple(columns.items())
-        if sink.format == "raw":
-            value = columns.get("value")
-            if value is None or value.kind not in ("string", "binary"):
-                message = "a raw sink writes the column `value`, " + (
-                    f"which is {value}" if value else "which is not there"
-                )
-                self.problem((*one.path, "format"), message, "select a string or binary column `value`, or use json")
-                return
-            written = (("value", value),)
+        try:
+            written = tuple(record_format.written_columns(columns).items())
+        except FormatRefusal as refusal:
+            self.problem((*one.path, "format"), refusal.message, refusal.remedy)
+            return
         if not usable:
             return
         name = OperatorName(one.name)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import msgspec
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
@@ -18,6 +17,7 @@ from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import derive_duration_ms, render_duration
+from tidegate.storage.open import OBJECT_STORES, STORES, scheme_of
 
 CONFIG = "config"
 """The pydantic error type of every check of our own; its context has `message` and `remedy`."""
@@ -309,16 +309,16 @@ def _unaligned(value: object) -> Unaligned:
 
 def _directory(value: object) -> str:
     text = require_text(value, "a directory", "for instance file:///var/lib/tidegate")
-    scheme, separator, _ = text.partition("://")
-    if separator and scheme in ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"):
+    scheme = scheme_of(text)
+    store = STORES.get(scheme)
+    if store is None and scheme in OBJECT_STORES:
         raise refusal(
             f"`{scheme}://` is not supported yet", "use a directory that every daemon and executor sees: file:///..."
         )
-    path = text.removeprefix("file://")
-    if not path.startswith("/") or (separator and scheme != "file"):
+    if store is None:
         raise refusal(f"`{text[:60]}` is not an absolute directory", "for instance file:///var/lib/tidegate")
-    if "\0" in text or (separator and "\0" in unquote(path)):
-        raise refusal("the directory has a NUL byte, which no path has", "for instance file:///var/lib/tidegate")
+    if wrong := store.check(text):
+        raise refusal(wrong, f"for instance {store.example}")
     return text
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.formats.records import Encoded
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
 
 WAITING_BYTES_MAX: Final = 8 << 20
@@ -32,17 +32,17 @@ class Backlog:
     def __init__(self, queue_max: int) -> None:
         self._queue_max = queue_max
         self._room_min = max(1, queue_max // 4)
-        self._waiting: deque[Encoded | QueuedBarrier] = deque()
+        self._waiting: deque[OutputRecords | QueuedBarrier] = deque()
         self._place = 0
         self._rows = 0
         self._bytes = 0
         self._blocked = False
 
-    def add(self, rows: Encoded) -> None:
+    def add(self, rows: OutputRecords) -> None:
         """Rows to be written."""
-        if rows.records:
+        if len(rows):
             self._waiting.append(rows)
-            self._rows += len(rows.records)
+            self._rows += len(rows)
             self._bytes += rows.size_bytes
 
     def add_barrier(self, barrier: QueuedBarrier) -> None:
@@ -50,7 +50,7 @@ class Backlog:
         self._waiting.append(barrier)
 
     @property
-    def head(self) -> Encoded | QueuedBarrier | None:
+    def head(self) -> OutputRecords | QueuedBarrier | None:
         """What is next."""
         return self._waiting[0] if self._waiting else None
 
@@ -71,10 +71,10 @@ class Backlog:
     def advance(self, place: int) -> bool:
         """The rows of the head up to index `place` are written. Whether all are: else the client is full."""
         head = self._waiting[0]
-        assert isinstance(head, Encoded)
+        assert isinstance(head, OutputRecords)
         self._rows -= place - self._place
         self._place = place
-        self._blocked = place < len(head.records)
+        self._blocked = place < len(head)
         if self._blocked:
             return False
         self._waiting.popleft()

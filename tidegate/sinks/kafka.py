@@ -17,7 +17,7 @@ from typing import Final
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.formats.record_limits import RecordLimits
-from tidegate.formats.records import Encoded
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import TopicLimits
@@ -139,7 +139,7 @@ class KafkaSink:
         assert self._limits is not None
         return derive_record_limits(self._operator.topic, self._properties, self._limits, self._clock.now_ms())
 
-    def write(self, rows: Encoded) -> None:
+    def write(self, rows: OutputRecords) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
         self._backlog.add(rows)
 

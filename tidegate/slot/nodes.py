@@ -95,7 +95,7 @@ class SinkNode(Runtime):
         limits = self._sink.record_limits
         parts, raising = evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
         for _, encoded in parts:
-            self.records += len(encoded.records)
+            self.records += len(encoded)
             self.bytes += encoded.size_bytes
             self._sink.write(encoded)
         found = ((start, encoded.failures) for start, encoded in parts)

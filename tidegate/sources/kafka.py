@@ -6,32 +6,33 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
 from itertools import starmap
-from typing import Any
+from typing import Final
 
-import confluent_kafka as ck
 import msgspec
 import polars as pl
 
 from tidegate.coordinator.types import SourcePositions
-from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.bisection import evaluate_rows, internal_failure
-from tidegate.formats.columns import polars_type
-from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
-from tidegate.formats.json_reader import JsonDecoder
-from tidegate.formats.raw import RAW_SCHEMA
+from tidegate.formats.contract import Decoded, Decoder, WaitingForSchema
+from tidegate.formats.failures import RecordFailure, gather_failures
+from tidegate.formats.registry import FORMATS
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.sources.errors import SourceUnavailable
+from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 from tidegate.task.elements import BYTES_MAX
 
+_LOG = logging.getLogger("tidegate.sources")
+
+SCHEMA_SECONDS_MAX: Final = 60.0
+"""For a schema that records name: then the attempt ends, and the next one asks anew."""
 _CLOSE_SECONDS = 10.0
-# The library's types allow None, which only messages without a broker have: narrowed once, not per record.
-_PARTITION: Callable[[ck.Message], Hashable] = ck.Message.partition
-_OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignment]  # see above
 
 
 class UnreadableRecord(msgspec.Struct, frozen=True):
@@ -69,9 +70,10 @@ class KafkaSource:
         self._wake = wake
         self.batch_bytes_max = BYTES_MAX
         """Of the values of one batch, but for one record."""
-        self._decode = _decoder_of(operator)
+        self._decoder = FORMATS[operator.format].decoder(operator.schema, operator.output)
+        self._waiting_since: float | None = None
+        """For a schema; monotonic seconds."""
         self._single = len(operator.topics) == 1
-        self._key = _PARTITION if self._single else _topic_and_partition
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
@@ -121,7 +123,7 @@ class KafkaSource:
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
     def poll(self, rows_max: int) -> SourceBatch | None:
-        """The next batch of at most so many records, None when nothing waits.
+        """The next batch of at most so many records; None when nothing waits, or the next records wait for a schema.
 
         Raises SourceFailed, SourceUnavailable.
         """
@@ -132,6 +134,10 @@ class KafkaSource:
             return None
         assert self._positions is not None
         batch = self._batch(pending, self._positions)
+        self._wait_for_schema(batch if isinstance(batch, WaitingForSchema) else None)
+        if isinstance(batch, WaitingForSchema):
+            self._reader.put_back(pending)
+            return None
         if self._positions.bounded:
             self._pause_finished(self._reader, self._positions)
         return batch
@@ -141,30 +147,52 @@ class KafkaSource:
         if self._reader is not None:
             self._reader.close(_CLOSE_SECONDS)
 
-    def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | None:
-        messages, size_bytes = pending.messages, pending.size_bytes
-        origins, offsets = list(map(self._key, messages)), list(map(_OFFSET, messages))
+    def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
+        """Positions move with what is returned: a batch that waits was not read."""
+        messages, size_bytes = KafkaMessages(pending.messages), pending.size_bytes
+        origins = self._origins(messages)
         # Inside a partition records come in offset order: the last one counts.
-        behind = {self._partitions[key]: last + 1 for key, last in dict(zip(origins, offsets, strict=True)).items()}
+        last = dict(zip(origins, messages.offsets, strict=True))
+        behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
         if positions.crosses_end(behind):
-            messages = [m for m in messages if positions.within(self._part(m), _OFFSET(m))]
-            origins, offsets = list(map(self._key, messages)), list(map(_OFFSET, messages))
-            size_bytes = sum(map(len, messages))
+            places = enumerate(zip(origins, messages.offsets, strict=True))
+            messages = messages.choose([i for i, (key, at) in places if positions.within(self._partitions[key], at)])
+            origins, size_bytes = self._origins(messages), messages.size_bytes
+        batch = None
+        if len(messages):
+            decoded = _decode_each(self._decoder, messages)
+            if isinstance(decoded, WaitingForSchema):
+                return decoded
+            frame = _with_provenance(decoded, messages)
+            failures = [
+                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one)
+                for one in decoded.failures
+            ]
+            batch = SourceBatch(frame, len(messages), size_bytes, failures)
         positions.move(behind)
         positions.move(pending.ends)
-        if not messages:
-            return None
-        frame, bad = _decode_each(self._decode, messages)
-        numbers = origins if self._single else list(map(ck.Message.partition, messages))
-        frame = _with_provenance(frame, numbers, offsets, bad)
-        failures = [UnreadableRecord(self._part(messages[f.row]), offsets[f.row], f) for f in bad]
-        return SourceBatch(frame, len(messages), size_bytes, failures)
+        return batch
+
+    def _wait_for_schema(self, waiting: WaitingForSchema | None) -> None:
+        """Raises SourceUnavailable when the decoder has waited for too long."""
+        now = self._tools.clock.monotonic()
+        if waiting is None:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+            _LOG.info("source %s waits for %s", self._operator.name, waiting.wanted)
+        elif now - self._waiting_since > SCHEMA_SECONDS_MAX:
+            raise SourceUnavailable(
+                f"source {self._operator.name}: {waiting.wanted} was not there within {SCHEMA_SECONDS_MAX:g} s",
+                source=self._operator.name,
+            )
+
+    def _origins(self, messages: KafkaMessages) -> Sequence[Hashable]:
+        """The key of each message's partition in `_partitions`."""
+        return messages.partitions if self._single else list(zip(messages.topics, messages.partitions, strict=True))
 
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
-
-    def _part(self, message: ck.Message) -> TopicPartition:
-        return self._partitions[self._key(message)]
 
     def _pause_finished(self, reader: Reader, positions: Positions) -> None:
         reached = positions.ended - self._paused
@@ -173,72 +201,36 @@ class KafkaSource:
             reader.pause(sorted(reached))
 
 
-Decode = Callable[[list[ck.Message]], tuple[pl.DataFrame, list[RecordFailure]]]
-
-
-def _decode_each(decode: Decode, messages: list[ck.Message]) -> tuple[pl.DataFrame, list[RecordFailure]]:
+def _decode_each(decoder: Decoder, messages: KafkaMessages) -> Decoded | WaitingForSchema:
     """The good rows; a record that makes the decoder raise is bad like the others."""
-    parts, raising = evaluate_rows(len(messages), lambda start, end: decode(messages[start:end]))
-    if not raising and len(parts) == 1:
-        return parts[0][1]
-    failures = gather_failures(starmap(internal_failure, raising), ((start, found) for start, (_, found) in parts))
-    frames = [frame for _, (frame, _) in parts] or [decode([])[0]]
-    return pl.concat(frames), failures
+    parts, raising = evaluate_rows(len(messages), lambda start, end: decoder.decode(messages.part(start, end)))
+    decoded: list[tuple[int, Decoded]] = []
+    for start, part in parts:
+        if isinstance(part, WaitingForSchema):
+            return part
+        decoded.append((start, part))
+    if not raising and len(decoded) == 1:
+        return decoded[0][1]
+    failures = gather_failures(starmap(internal_failure, raising), ((start, part.failures) for start, part in decoded))
+    if not decoded:
+        return Decoded(_no_rows(decoder, messages), failures)
+    return Decoded(pl.concat([part.frame for _, part in decoded]), failures)
 
 
-def _decoder_of(operator: SourceOperator) -> Decode:
-    if operator.format == "json":
-        decoder = JsonDecoder(operator.schema, operator.output)
-        return lambda messages: decoder.decode(list(map(ck.Message.value, messages)))
-    if operator.format == "raw":
-        names = [name for name, _ in operator.output]
-        return lambda messages: _raw_rows(messages, names)
-    raise ValueError(f"source {operator.name}: unknown format {operator.format!r}")
+def _no_rows(decoder: Decoder, messages: KafkaMessages) -> pl.DataFrame:
+    """The decoder's columns; it has made the same of no message before, so it does not wait."""
+    decoded = decoder.decode(messages.part(0, 0))
+    assert isinstance(decoded, Decoded)
+    return decoded.frame
 
 
-def _topic_and_partition(message: ck.Message) -> Hashable:
-    return message.topic(), message.partition()
-
-
-def _raw_rows(messages: list[ck.Message], names: Sequence[str]) -> tuple[pl.DataFrame, list[RecordFailure]]:
-    """Kafka takes any timestamp, and producers that mean other units than milliseconds write years behind 9999."""
-    if "timestamp" not in names:
-        return _raw_frame(messages, names), []
-    outside = [
-        RecordFailure(
-            row, FailureKind.OUT_OF_RANGE, f"the record's timestamp is {instant_us // 1000} ms, after the year 9999"
-        )
-        for row, instant_us in enumerate(map(_instant_us, messages))
-        if instant_us is not None and not FIRST_MOMENT <= instant_us <= LAST_MOMENT
-    ]
-    if outside:
-        rows = {failure.row for failure in outside}
-        messages = [message for row, message in enumerate(messages) if row not in rows]
-    return _raw_frame(messages, names), outside
-
-
-def _raw_frame(messages: list[ck.Message], names: Sequence[str]) -> pl.DataFrame:
-    kinds = dict(RAW_SCHEMA)
-    columns = []
-    for name in names:
-        values = [_instant_us(m) for m in messages] if name == "timestamp" else [getattr(m, name)() for m in messages]
-        columns.append(pl.Series(name, values, dtype=polars_type(kinds[name])))
-    return pl.DataFrame(columns) if columns else pl.DataFrame(height=len(messages))
-
-
-def _instant_us(message: ck.Message) -> int | None:
-    kind, instant_ms = message.timestamp()
-    return None if kind == ck.TIMESTAMP_NOT_AVAILABLE else instant_ms * 1000
-
-
-def _with_provenance(
-    frame: pl.DataFrame, partitions: list[Any], offsets: list[int], bad: list[RecordFailure]
-) -> pl.DataFrame:
+def _with_provenance(decoded: Decoded, messages: KafkaMessages) -> pl.DataFrame:
     """Add `__partition` and `__offset` of the good records."""
-    if bad:
-        rows = {failure.row for failure in bad}
-        partitions = [value for row, value in enumerate(partitions) if row not in rows]
-        offsets = [value for row, value in enumerate(offsets) if row not in rows]
-    return frame.hstack(
+    partitions, offsets = messages.partitions, messages.offsets
+    if decoded.failures:
+        bad = {failure.row for failure in decoded.failures}
+        partitions = [value for row, value in enumerate(partitions) if row not in bad]
+        offsets = [value for row, value in enumerate(offsets) if row not in bad]
+    return decoded.frame.hstack(
         [pl.Series("__partition", partitions, dtype=pl.Int32), pl.Series("__offset", offsets, dtype=pl.Int64)]
     )

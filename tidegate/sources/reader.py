@@ -171,6 +171,15 @@ class Reader:
             self._changed.notify_all()
             return taken
 
+    def put_back(self, pending: Pending) -> None:
+        """What was taken last and is to be taken again, in front of all that has come since."""
+        with self._changed:
+            self._pending = Pending(
+                pending.messages + self._pending.messages,
+                {**pending.ends, **self._pending.ends},
+                pending.size_bytes + self._pending.size_bytes,
+            )
+
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
         """A bounded read is done with these: stop fetching them."""
         with self._changed:

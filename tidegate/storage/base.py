@@ -1,8 +1,14 @@
-"""What a checkpoint storage can do. Object names are relative paths with `/`; bytes in, bytes out; nothing cached."""
+"""What a storage of checkpoints has to do, for whoever writes another one (docs/extending.md).
+
+A `Storage` holds objects: bytes under names that are relative paths with `/`. Checkpoints, the journal and savepoints
+are written by nothing else, and exactly once rests on three promises of it: what a writing call has returned from
+survives, `put_if_absent` lets one of several writers win, and `get` and `list` answer what was written last.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol
 
 from tidegate.errors import TidegateError
 
@@ -30,19 +36,28 @@ class ObjectCorrupt(StorageError):
 
 
 class Storage(Protocol):
-    """Durable objects. When a writing call has returned, the object survives a power cut."""
+    """Durable objects. When a writing call has returned, the object survives a power cut.
+
+    Used by several threads and processes at a time, on several machines. Calls block, for a bounded time, and raise
+    StorageError for whatever prevents them: `retriable` is what another attempt may find cured. Nothing is cached: an
+    object that another process has written is seen by the next call.
+    """
 
     location: str
     """For messages: the directory or bucket as the user wrote it."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Create the object whole or not at all; False when the name exists already (whatever its content)."""
+        """Create the object whole or not at all; False when the name exists already (whatever its content).
+
+        Of several callers with one name exactly one gets True, also when they are on different machines: the journal is
+        one object per entry, and whoever creates the next one owns the pipeline. After an error it is not known.
+        """
 
     def put(self, name: str, data: bytes) -> None:
-        """Create or replace, atomically."""
+        """Create or replace, atomically: a reader sees the former content or the new one."""
 
     def get(self, name: str) -> bytes:
-        """Raises ObjectMissing."""
+        """The whole content. Raises ObjectMissing."""
 
     def list(self, prefix: str) -> list[str]:
         """Names that start with `prefix`, sorted; unfinished writes never appear."""
@@ -51,4 +66,27 @@ class Storage(Protocol):
         """Idempotent: deleting what is not there is no error."""
 
     def probe(self) -> None:
-        """Write, read and delete a small object; put_if_absent must refuse a second write. Raises StorageError."""
+        """Write, read and delete a small object; put_if_absent must refuse a second write. Raises StorageError.
+
+        Asked before anything starts, so what it says is what the user has to correct.
+        """
+
+
+class StoreKind(ABC):
+    """A kind of storage, by the schemes of its addresses; its module in `storage/kinds` has an instance, `STORE`."""
+
+    schemes: ClassVar[tuple[str, ...]]
+    """In lower case, without `://`."""
+    example: ClassVar[str]
+    """An address, for remedies."""
+
+    def check(self, address: str) -> str:  # noqa: ARG002 - for kinds whose addresses can be wrong by their text alone
+        """What is wrong with the text of an address in a pipeline file; empty if nothing is. Asks nothing outside."""
+        return ""
+
+    @abstractmethod
+    def open(self, address: str, *, create: bool) -> Storage:
+        """With `create` False it is only to be read: nothing is touched, and what is not there is empty.
+
+        Raises StorageError.
+        """

@@ -1,14 +1,21 @@
-"""From the address in the pipeline file to a storage."""
+"""From the address in the pipeline file to a storage: the kinds in `storage/kinds`, by the scheme of the address."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
-from urllib.parse import urlsplit
 
-from tidegate.storage.base import Storage, StorageError
-from tidegate.storage.local import LocalStorage
+from tidegate.storage import kinds
+from tidegate.storage.base import Storage, StorageError, StoreKind
 
-_OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "az", "abfs", "abfss", "http", "https"})
+OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https"})
+"""Schemes that people try; refused by name while no kind has them."""
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.ASCII)
 
 
 class StorageUnsupported(StorageError):
@@ -26,15 +33,36 @@ class StorageOpener(Protocol):
         """See `open_storage`."""
 
 
-def open_storage(url: str, *, create: bool = True) -> Storage:
-    """`file:///directory` or a path; with `create` False only to be read.
+def discover_stores() -> Mapping[str, StoreKind]:
+    """By scheme. Raises TypeError for a module without a store, or a second one of the same scheme."""
+    found: dict[str, StoreKind] = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)):
+        one = getattr(importlib.import_module(f"{kinds.__name__}.{name}"), "STORE", None)
+        if not isinstance(one, StoreKind) or not found.keys().isdisjoint(one.schemes):
+            raise TypeError(f"tidegate/storage/kinds/{name} has no STORE, or one whose schemes another one has")
+        found |= dict.fromkeys(one.schemes, one)
+    return MappingProxyType(found)
 
-    Raises StorageUnsupported for other kinds, else StorageError.
+
+STORES: Final = discover_stores()
+
+
+def scheme_of(address: str) -> str:
+    """In lower case; `file` for a path."""
+    found = _SCHEME.match(address)
+    return "file" if found is None else (found[1] or found[2]).lower()
+
+
+def open_storage(url: str, *, create: bool = True) -> Storage:
+    """The storage at an address, or at a path; with `create` False only to be read.
+
+    Raises StorageUnsupported for an unknown scheme, else StorageError.
     """
-    scheme = urlsplit(url).scheme.lower() if "://" in url or url.startswith("file:") else ""
-    if scheme in {"", "file"}:
-        return LocalStorage(url, create=create)
-    if scheme in _OBJECT_STORES:
+    scheme = scheme_of(url)
+    store = STORES.get(scheme)
+    if store is not None:
+        return store.open(url, create=create)
+    if scheme in OBJECT_STORES:
         raise StorageUnsupported(
             f"{url}: object stores need the storage extra; not supported yet: use a directory that the daemon and all "
             "executors mount (file:///...)",

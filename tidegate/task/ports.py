@@ -1,7 +1,9 @@
 """What the slot loop needs from sources and sinks beyond the contract of every operator (`operators/runtime.py`).
 
-All calls come from the loop's one thread and return at once; blocking work happens on the implementer's own helper
-threads, which post results to a bounded queue and call the `wake` they were given.
+For whoever writes another one, too (docs/extending.md); Kafka's are the ones there are. All calls come from the loop's
+one thread and return at once; blocking work happens on the implementer's own helper threads, which post results to a
+bounded queue and call the `wake` they were given. A process may die between any two calls, so whatever counts is in
+what a checkpoint is given.
 """
 
 from __future__ import annotations
@@ -25,10 +27,17 @@ OperatorState = KeyedState[StateHandle]
 
 
 class Source(OperatorRuntime, Protocol):
-    """A rewindable source (F04): an operator that polls, and knows where it has come to."""
+    """A rewindable source (F04): an operator that polls, and knows where it has come to.
+
+    The same positions give the same rows, in the same order within a partition. Rows carry `__partition` and
+    `__offset`, by which they are reported when they fail later; what cannot be decoded it reports itself.
+    """
 
     def positions(self) -> SourcePositions:
-        """Where to continue after everything that `poll` has emitted (F08)."""
+        """Where to continue after everything that `poll` has emitted, and nothing more (F08).
+
+        Asked at every barrier, from the first one on: they are known before the subtask runs.
+        """
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these, too, from their first offset; from now on `positions` has them. Never on a bounded read."""
@@ -49,7 +58,10 @@ class Prepared(msgspec.Struct, frozen=True):
 class Sink(OperatorRuntime, Protocol):
     """A transactional (or at-least-once) sink: an operator that encodes and queues rows, and takes part in commits.
 
-    Closing it leaves prepared transactions prepared.
+    Rows belong to the transaction of the next barrier. Once that one is prepared, whoever has its committable can
+    commit or abort it, also when this process has died; the daemon commits after the checkpoint is in the journal.
+    Rows after the barrier go into another transaction, those of one key in order. Closing it leaves prepared
+    transactions prepared.
     """
 
     def turn(self) -> bool:
@@ -59,7 +71,7 @@ class Sink(OperatorRuntime, Protocol):
         """The barrier: what was written so far belongs to `checkpoint`; flush and count it in the background."""
 
     def poll_prepared(self) -> Sequence[Prepared]:
-        """Finished prepares. Raises AttemptFailed when one failed."""
+        """Finished prepares, in the order of their barriers. Raises AttemptFailed when one failed."""
 
     def unconfirmed(self) -> Sequence[Committable]:
         """Committables of earlier checkpoints that no `completed` has confirmed; every ack repeats them."""

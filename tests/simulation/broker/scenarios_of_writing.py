@@ -9,17 +9,14 @@ from tests.simulation.broker.scenario import Value, refused, scenario
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import FLUSH_S, SMALL_BATCHES, Stage
 from tidegate.errors import TidegateError
-from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.formats.records import OutputRecords
 from tidegate.kafka.writer import Writer
 
 HOUR_MS = 3_600_000
 
 
-def _rows(values: Sequence[bytes], key: bytes | None = b"k", times_ms: list[int | None] | None = None) -> Encoded:
-    records: list[OutputRecord] = [
-        {"value": value} if key is None else {"key": key, "value": value} for value in values
-    ]
-    return Encoded(records, 0, timestamps_ms=times_ms)
+def _rows(values: Sequence[bytes], key: bytes | None = b"k", times_ms: list[int | None] | None = None) -> OutputRecords:
+    return OutputRecords(values, None if key is None else [key] * len(values), times_ms)
 
 
 def _named(call: Callable[[], object]) -> tuple[str, str]:
@@ -32,14 +29,14 @@ def _named(call: Callable[[], object]) -> tuple[str, str]:
     return "no error", ""
 
 
-def _write_all(writer: Writer, rows: Encoded) -> None:
+def _write_all(writer: Writer, rows: OutputRecords) -> None:
     """And let it be delivered. Raises SinkFailed, SinkRefused."""
-    assert writer.write(rows, 0) == len(rows.records)
+    assert writer.write(rows, 0) == len(rows)
     writer.flush(FLUSH_S, lambda: False)
     writer.poll()
 
 
-def _refused(stage: Stage, settings: Mapping[str, str], rows: Encoded) -> Value:
+def _refused(stage: Stage, settings: Mapping[str, str], rows: OutputRecords) -> Value:
     """Good records, refused ones, and again good ones: what is told, told again, and in the log."""
     topic = stage.topic(settings=settings)
     writer = stage.writer("a", topic)

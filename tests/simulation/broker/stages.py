@@ -16,7 +16,7 @@ from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.formats.records import Encoded, OutputRecord
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
@@ -146,10 +146,9 @@ class Stage:
         times_ms: list[int | None] | None = None,
     ) -> None:
         """Write numbers and flush; the key (or the number as key) decides about the partition."""
-        records: list[OutputRecord] = [
-            {"key": b"%d" % number if key is None else key, "value": (b"%d" % number).ljust(size)} for number in numbers
-        ]
-        assert writer.write(Encoded(records, 0, timestamps_ms=times_ms), 0) == len(records)
+        values = [(b"%d" % number).ljust(size) for number in numbers]
+        keys = [b"%d" % number if key is None else key for number in numbers]
+        assert writer.write(OutputRecords(values, keys, times_ms), 0) == len(values)
         assert writer.flush(FLUSH_S, _never) == 0
         writer.poll()
 

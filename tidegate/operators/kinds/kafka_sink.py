@@ -13,7 +13,7 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     """Writes Kafka records inside the transaction of the current checkpoint interval."""
 
     topic: str
-    format: str  # "json" | "raw"
+    format: str  # by its name in formats.registry
     columns: Columns  # what is written, in order (json: the fields of the object)
     key: str | None  # column whose text is the record key
     timestamp: str | None  # column that becomes the record timestamp; rows whose value Kafka cannot store are bad

@@ -18,7 +18,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     """
 
     topics: tuple[str, ...]
-    format: str  # "json" | "raw"
+    format: str  # by its name in formats.registry
     schema: Columns  # as declared
     output: Columns  # what is decoded and emitted
     start: str | dict[int, int]  # "earliest" | "latest" | ISO-8601 timestamp | {partition: offset}

@@ -22,9 +22,9 @@ import polars as pl
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType
 from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 
-Columns = Sequence[tuple[str, DataType]]
 _FLOAT_MAX = 3.4028234663852886e38
 _BOUND = re.compile(r"Expected `(int|float)` [<>]=|^Number out of range")
 _KEPT_TYPES = (bytes, dt.datetime, dt.date)
@@ -66,13 +66,17 @@ class JsonDecoder:
         self._moments = [one for one in fields if one.outside is not None]
         """Fields that hold timestamps."""
 
-    def decode(self, values: Sequence[bytes | None]) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """Rows of the good records in order, and the bad ones. Never raises for what a record contains."""
+    def decode(self, messages: Messages) -> Decoded:
+        """See Decoder."""
+        return self.decode_values(messages.values)
+
+    def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
+        """Rows of the good values in order, and the bad ones. Never raises for what a value contains."""
         records: list[Any] = []
         failures: list[RecordFailure] = []
         decoded = map(self._decode, values)
         while True:
-            # `extend` keeps what it had before an exception and `map` goes on behind it: good records need no loop here
+            # `extend` keeps what it had before an exception and `map` goes on after it: good records need no loop here
             try:
                 records.extend(decoded)
                 break
@@ -80,27 +84,25 @@ class JsonDecoder:
                 row = len(records) + len(failures)
                 failures.append(_failure(row, values[row], error))
         frame = self._frame(records)
-        return self._within_calendar(frame, records, failures) if self._moments else (frame, failures)
+        return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
 
-    def _within_calendar(
-        self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]
-    ) -> tuple[pl.DataFrame, list[RecordFailure]]:
+    def _within_calendar(self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]) -> Decoded:
         """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
         looked_at = [one for one in self._moments if one.name in frame.columns or one.may_be_outside(records)]
         if not looked_at:
-            return frame, failures
+            return Decoded(frame, failures)
         unread = [one.column(records) for one in looked_at if one.name not in frame.columns]
         found = frame.hstack(unread).select(one.outside for one in looked_at if one.outside is not None)
         bad = found.select(pl.any_horizontal(pl.all())).to_series()
         if not bad.any():
-            return frame, failures
+            return Decoded(frame, failures)
         failed = {failure.row for failure in failures}
         places = [row for row in range(frame.height + len(failures)) if row not in failed]
         for index in bad.arg_true():
             name = next(column for column in found.columns if found[column][index])
             message = f"a timestamp in UTC is before the year 1 or after 9999 - at `$.{name}`"
             failures.append(RecordFailure(places[index], FailureKind.OUT_OF_RANGE, message))
-        return frame.filter(~bad), sorted(failures, key=attrgetter("row"))
+        return Decoded(frame.filter(~bad), sorted(failures, key=attrgetter("row")))
 
     def _frame(self, records: list[Any]) -> pl.DataFrame:
         if not records:

@@ -1,0 +1,74 @@
+"""The formats that there are, and what holds for each of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.formats.batches import messages_of
+from tidegate.datatypes import STRING
+from tidegate.formats import kinds
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Decoded, Format, FormatRefusal
+from tidegate.formats.registry import FORMATS, discover_formats
+
+every_format = pytest.mark.parametrize("one", FORMATS.values(), ids=FORMATS)
+
+
+def test_formats_are_found_by_the_names_of_their_modules() -> None:
+    assert {name: one.name for name, one in FORMATS.items()} == {name: name for name in FORMATS}
+    assert {"json", "raw"} <= FORMATS.keys()
+    assert list(FORMATS) == sorted(FORMATS)
+
+
+@pytest.mark.parametrize("text", ["", "from tidegate.formats.kinds.json import FORMAT"])
+def test_a_module_without_a_format_of_its_name_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "lines.py").write_text(text, "utf-8")
+    monkeypatch.setattr(kinds, "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, f"{kinds.__name__}.lines", raising=False)
+    with pytest.raises(TypeError, match="kinds/lines has no FORMAT whose name is 'lines'"):
+        discover_formats()
+
+
+def test_what_the_daemon_reads_of_formats_loads_no_polars() -> None:
+    program = "import sys, tidegate.config.models; sys.exit('polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@every_format
+def test_no_message_becomes_a_frame_without_rows_and_with_the_columns_that_are_read(one: Format) -> None:
+    columns = tuple(one.read_columns(one.fixed_columns or {"value": STRING}).items())
+    for output in (columns, columns[:1]):
+        decoded = one.decoder(columns, output).decode(messages_of([]))
+        assert isinstance(decoded, Decoded)
+        assert dict(decoded.frame.schema) == {name: polars_type(kind) for name, kind in output}
+        assert (decoded.frame.height, list(decoded.failures)) == (0, [])
+
+
+@every_format
+def test_a_row_becomes_a_value_and_a_key_beside_it(one: Format) -> None:
+    frame = pl.DataFrame({"value": ["a", "b"], "k": [1, None]})
+    encoded = one.encoder(tuple(one.written_columns({"value": STRING}).items()), "k", None).encode(frame)
+    assert dict(encoded.columns.schema) == {"value": pl.Binary(), "key": pl.Binary()}
+    assert encoded.columns["key"].to_list() == [b"1", None]
+    assert list(encoded.failures) == []
+
+
+@every_format
+def test_what_a_format_says_of_itself_fits_where_it_is_printed(one: Format) -> None:
+    assert one.writes
+    assert not one.writes.endswith(".")
+    assert one.page.endswith(".\n")
+    assert not one.page.startswith("#")
+
+
+def test_columns_that_a_format_cannot_write_are_refused_with_a_remedy() -> None:
+    with pytest.raises(FormatRefusal, match="a raw sink writes the column `value`, which is not there") as caught:
+        FORMATS["raw"].written_columns({"a": STRING})
+    assert "use json" in caught.value.remedy

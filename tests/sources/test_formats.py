@@ -1,0 +1,229 @@
+"""What a source gives a decoder and takes from it, by a format that is defined here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import confluent_kafka as ck
+import polars as pl
+import pytest
+
+from tests.waiting import wait_until
+from tidegate.clock import SystemClock
+from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import STRING
+from tidegate.formats.contract import Columns, Decoded, Encoder, Format, Messages, WaitingForSchema
+from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
+from tidegate.formats.registry import FORMATS
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.sources.errors import SourceUnavailable
+from tidegate.sources.kafka import SCHEMA_SECONDS_MAX, KafkaSource
+from tidegate.sources.tools import Consumer, SourceTools
+
+PART = TopicPartition("words", 0)
+
+
+class WordFormat(Format):
+    """Records `<id of a schema>:<word>`; a word is decoded once its schema is known."""
+
+    name = "word"
+    writes = "words"
+    page = "Words."
+
+    def __init__(self, *known: str) -> None:
+        self.known = set(known)
+        self.seen: list[Messages] = []
+
+    def decoder(self, declared: Columns, output: Columns) -> WordFormat:
+        assert declared == output == (("word", STRING),)
+        return self
+
+    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:
+        raise NotImplementedError
+
+    def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
+        self.seen.append(messages)
+        words, failures = [], []
+        for row, value in enumerate(messages.values):
+            schema, _, word = (value or b"").decode().partition(":")
+            if word == "poison":
+                raise ZeroDivisionError(word)
+            if not word:
+                failures.append(RecordFailure(row, FailureKind.EMPTY_VALUE, "no word"))
+            elif schema in self.known:
+                words.append(word)
+            else:
+                return WaitingForSchema(f"schema {schema} of the registry")
+        return Decoded(pl.DataFrame({"word": words}, schema={"word": pl.String()}), failures)
+
+
+class Feed:
+    """A consumer with the messages of one partition."""
+
+    def __init__(self, values: list[bytes]) -> None:
+        self.waiting = [
+            ck.Message(
+                topic=PART.topic,
+                partition=PART.partition,
+                offset=offset,
+                key=b"k%d" % offset,
+                value=value,
+                headers=[("h", b"%d" % offset)] if offset else None,
+                error=None,
+                timestamp=(ck.TIMESTAMP_CREATE_TIME, 1000 + offset) if offset else (ck.TIMESTAMP_NOT_AVAILABLE, -1),
+            )
+            for offset, value in enumerate(values)
+        ]
+        self.empty = threading.Event()
+
+    def assign(self, partitions: object) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        taken, self.waiting = self.waiting[:num_messages], self.waiting[num_messages:]
+        if not taken:
+            self.empty.wait(timeout)
+        return taken
+
+
+class SetClock(SystemClock):
+    """Stands still."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Tools(SourceTools):
+    """Gives one consumer."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self.clock = self.set_clock = SetClock()
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
+        return cast("Consumer", self.feed)
+
+
+@pytest.fixture
+def word(monkeypatch: pytest.MonkeyPatch) -> WordFormat:
+    found = WordFormat("1")
+    monkeypatch.setattr("tidegate.sources.kafka.FORMATS", {**FORMATS, "word": found})
+    return found
+
+
+class Reading:
+    """A source that has got all its messages."""
+
+    def __init__(self, *values: bytes) -> None:
+        self.tools = Tools(Feed(list(values)))
+        columns = (("word", STRING),)
+        name = OperatorName("words")
+        operator = SourceOperator(
+            name, ("words",), "word", columns, columns, "earliest", "never", BadRecordPolicy.SKIP, {}
+        )
+        self.source = KafkaSource(operator, [PART], SourcePositions(name, ((PART, 0),)), "g", lambda: None, self.tools)
+        self.source.wait_ready(30)
+        reader = self.source._reader
+        assert reader is not None
+        wait_until(lambda: len(reader._pending.messages) == len(values), "all messages")
+
+    @property
+    def next_offset(self) -> int:
+        return dict(self.source.positions().next_offsets)[PART]
+
+    def words(self, rows_max: int = 100) -> list[str] | None:
+        batch = self.source.poll(rows_max)
+        return None if batch is None else batch.frame["word"].to_list()
+
+
+@pytest.fixture
+def reading(word: WordFormat) -> Iterator[Callable[..., Reading]]:
+    made: list[Reading] = []
+
+    def make(*values: bytes) -> Reading:
+        made.append(Reading(*values))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.source.close()
+
+
+def test_a_decoder_gets_the_messages_as_columns(word: WordFormat, reading: Callable[..., Reading]) -> None:
+    assert reading(b"1:a", b"1:b").words() == ["a", "b"]
+    (messages,) = word.seen
+    assert (len(messages), messages.values, messages.keys) == (2, [b"1:a", b"1:b"], [b"k0", b"k1"])
+    assert (messages.headers, messages.timestamps_ms) == ([(), [("h", b"1")]], [None, 1001])
+    assert (messages.topics, messages.partitions, messages.offsets) == (["words"] * 2, [0, 0], [0, 1])
+    part = messages.part(1, 2)
+    assert (len(part), part.values, part.offsets) == (1, [b"1:b"], [1])
+
+
+def test_records_that_wait_for_a_schema_are_kept_and_offered_again(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"1:a", b"2:b", b"1:c", b"1:d")
+    assert one.words() is None
+    assert one.words() is None
+    assert one.next_offset == 0
+    word.known.add("2")
+    assert one.words(rows_max=3) == ["a", "b", "c"]  # no more than there is room for now
+    assert one.next_offset == 3
+    assert one.words() == ["d"]
+    assert one.next_offset == 4
+
+
+def test_records_in_front_of_those_that_wait_are_not_held_back_by_a_small_room(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"1:a", b"2:b")
+    assert one.words(rows_max=1) == ["a"]
+    assert one.words(rows_max=1) is None
+    assert one.next_offset == 1
+
+
+def test_a_schema_that_does_not_come_ends_the_attempt_with_what_was_wanted(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"2:b")
+    assert one.words() is None
+    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
+    assert one.words() is None
+    one.tools.set_clock.now += 1
+    with pytest.raises(SourceUnavailable, match=r"source words: schema 2 of the registry was not there within 60 s"):
+        one.words()
+
+
+def test_the_time_for_a_schema_begins_anew_with_each(word: WordFormat, reading: Callable[..., Reading]) -> None:
+    one = reading(b"2:b", b"3:c")
+    assert one.words(rows_max=1) is None
+    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
+    word.known.add("2")
+    assert one.words(rows_max=1) == ["b"]
+    assert one.words(rows_max=1) is None
+    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
+    assert one.words(rows_max=1) is None
+
+
+def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that_waits(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"1:a", b"1:poison", b"", b"2:b")
+    assert one.words() is None
+    assert one.next_offset == 0
+    word.known.add("2")
+    batch = one.source.poll(100)
+    assert batch is not None
+    assert batch.frame.rows() == [("a", 0, 0), ("b", 0, 3)]
+    assert [(bad.partition, bad.offset, bad.failure.kind) for bad in batch.failures] == [
+        (PART, 1, FailureKind.INTERNAL_ERROR),
+        (PART, 2, FailureKind.EMPTY_VALUE),
+    ]

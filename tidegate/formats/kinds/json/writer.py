@@ -1,0 +1,20 @@
+"""Columns to JSON: one object per row, fields in column order, NULL fields kept as `null`.
+
+Text of values as in `text.py`. JSON has no NaN and no infinities: they are written as `null` (a reader that
+expects a number could not use a string, and a record is worth more than its worst field).
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Columns
+from tidegate.formats.text import json_ready
+
+
+def json_objects(columns: Columns) -> pl.Expr:
+    """The object of each row, in UTF-8, as a Binary expression; other columns are left out."""
+    fields = [json_ready(pl.col(name), polars_type(kind)).alias(name) for name, kind in columns]
+    text = pl.struct(fields).struct.json_encode() if fields else pl.repeat("{}", pl.len())
+    return text.cast(pl.Binary)

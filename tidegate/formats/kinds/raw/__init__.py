@@ -1,0 +1,63 @@
+"""The raw format: Kafka records as they are.
+
+A raw source has fixed columns; a raw sink writes the column `value` (string or binary; NULL is a tombstone) and takes
+its key from a column named `key` where the sink names none: a copy of a topic keeps its keys, and with them the order
+per key.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP, Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+
+
+class RawFormat(Format):
+    """See the module. `timestamp` is the record's timestamp of either type, NULL if it has none."""
+
+    name = "raw"
+    writes = "the bytes of the column `value`"
+    page = """\
+A source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset bigint`,
+and a `schema` may name the ones to read. A tombstone is a NULL in `value`, a record without key a NULL in `key`.
+
+A sink writes the column `value`, a string or binary; NULL is a tombstone. Its key is the column `key` if there is one
+and the sink names no other.
+"""
+    fixed_columns: ClassVar[Schema] = {
+        "key": BINARY,
+        "value": BINARY,
+        "timestamp": TIMESTAMP,
+        "topic": STRING,
+        "partition": INT,
+        "offset": BIGINT,
+    }
+
+    def written_columns(self, columns: Schema) -> Schema:
+        """The value alone."""
+        value = columns.get("value")
+        if value in (STRING, BINARY) and value is not None:
+            return {"value": value}
+        what = f"which is {value}" if value else "which is not there"
+        remedy = "select a string or binary column `value`, or use json"
+        raise FormatRefusal(f"a raw sink writes the column `value`, {what}", remedy)
+
+    def default_key(self, columns: Schema) -> str | None:
+        """As it was read."""
+        return "key" if "key" in columns else None
+
+    def decoder(self, declared: Columns, output: Columns) -> Decoder:  # noqa: ARG002 - all columns are always right
+        """See Format."""
+        from tidegate.formats.kinds.raw.rows import RawDecoder
+
+        return RawDecoder([name for name, _ in output])
+
+    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:  # noqa: ARG002 - it is `value`
+        """See Format."""
+        from tidegate.formats.kinds.raw.rows import raw_encoder
+
+        return raw_encoder(key, timestamp)
+
+
+FORMAT: Final = RawFormat()

@@ -1,0 +1,32 @@
+"""A directory that the daemon and all executors mount."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import unquote
+
+from tidegate.storage.base import Storage, StoreKind
+from tidegate.storage.local import LocalStorage
+
+
+class DirectoryStore(StoreKind):
+    """See the module; a path without a scheme is one, too."""
+
+    schemes = ("file",)
+    example = "file:///var/lib/tidegate"
+
+    def check(self, address: str) -> str:
+        """See StoreKind."""
+        path = address.removeprefix("file://")
+        if not path.startswith("/") or ("://" in address and path == address):
+            return f"`{address[:60]}` is not an absolute directory"
+        if "\0" in address or (path != address and "\0" in unquote(path)):
+            return "the directory has a NUL byte, which no path has"
+        return ""
+
+    def open(self, address: str, *, create: bool) -> Storage:
+        """See StoreKind."""
+        return LocalStorage(address, create=create)
+
+
+STORE: Final = DirectoryStore()
