@@ -45,6 +45,20 @@ class SubtaskId(msgspec.Struct, frozen=True, order=True):
         return f"{self.vertex}[{self.index}]"
 
 
+class Producer(msgspec.Struct, frozen=True, order=True):
+    """A producer as brokers know it. One (id, epoch) is one transaction: each has a producer of its own."""
+
+    id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"producer {self.id} epoch {self.epoch}"
+
+
+NO_PRODUCER = Producer(-1, -1)
+"""Who writes without a transactional id, or has not been initialised."""
+
+
 class TopicPartition(msgspec.Struct, frozen=True, order=True):
     """A Kafka partition by name."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from tidegate import __version__
 from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, LazyCommand, main, run_command
 from tidegate.config.sample import SAMPLE
@@ -173,3 +174,18 @@ def test_a_reader_that_goes_away_is_no_error(good: Path) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert "Traceback" not in done.stderr
     assert done.stdout in ("p0\n", "p141\n")
+
+
+def test_a_command_of_a_distribution_that_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tidegate.simulation", None)
+    monkeypatch.delitem(sys.modules, "tidegate.simulation.command", raising=False)
+    assert run_command(["simulate"]) == 2
+    assert f"pip install 'tidegate[simulation]=={__version__}'" in capsys.readouterr().err
+
+
+def test_a_command_whose_own_module_lacks_something_does_not_hide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "COMMANDS", {"simulate": LazyCommand("tests.cli.lacking", "simulate", "", "simulation")})
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        run_command(["simulate"])

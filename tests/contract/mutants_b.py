@@ -146,7 +146,7 @@ UNALIGNED: Final = (
     Mutant("B47", f"{VERTEX}._on_arrival", "self._recordings[checkpoint].arrived(channel, element)", "pass"),
     Mutant(
         "B48",
-        "daemon.decisions:Decisions._barrier",
+        "daemon.instructions:InstructionExecutor._barrier",
         "None if trigger.properties.aligned else self._unaligned_after_ms",
         "self._unaligned_after_ms",
     ),

@@ -10,7 +10,7 @@ COORDINATOR: Final = "coordinator.coordinator:Coordinator"
 PENDING: Final = "coordinator.pending:PendingCheckpoint"
 REFUSAL: Final = "coordinator.triggers:decide_refusal"
 JOURNAL: Final = "coordinator.journal:Journal"
-DECISIONS: Final = "daemon.decisions:Decisions"
+DECISIONS: Final = "daemon.instructions:InstructionExecutor"
 LOOP: Final = "task.loop:SlotLoop"
 VERTEX: Final = "task.vertex:VertexTask"
 

@@ -98,7 +98,7 @@ def sweep_state_that_is_retained(patch: pytest.MonkeyPatch) -> None:
 
 
 def reserve_one_id_at_a_time(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tidegate.coordinator.triggers.CheckpointSettings.id_reserve", property(lambda self: 1))
+    patch.setattr("tidegate.coordinator.triggers.CheckpointPolicy.id_reserve", property(lambda self: 1))
 
 
 def complete_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def count_a_savepoint_before_its_output_is_committed(patch: pytest.MonkeyPatch) 
 
 
 def let_savepoints_use_up_the_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tidegate.coordinator.triggers.CheckpointSettings.checkpoint_ids", property(lambda self: 0))
+    patch.setattr("tidegate.coordinator.triggers.CheckpointPolicy.checkpoint_ids", property(lambda self: 0))
 
 
 def drop_the_state_of_a_savepoint_with_everything_it_shares(patch: pytest.MonkeyPatch) -> None:

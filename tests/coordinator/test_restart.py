@@ -11,11 +11,11 @@ from tidegate.coordinator.restart import (
     GiveUp,
     RestartAfter,
     RestartHistory,
-    RestartSettings,
+    RestartStrategy,
     decide_restart,
 )
 
-SETTINGS = RestartSettings(initial_ms=1000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
+SETTINGS = RestartStrategy(initial_ms=1000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 
 
 def failure(at_ms: int, ran_ms: int = 0, retriable: bool = True) -> AttemptFailure:

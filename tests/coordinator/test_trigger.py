@@ -40,7 +40,7 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     TriggerRequested,
 )
-from tidegate.coordinator.triggers import CheckpointSettings, Phase, TriggerFacts, decide_refusal
+from tidegate.coordinator.triggers import CheckpointPolicy, Phase, TriggerFacts, decide_refusal
 from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
@@ -266,13 +266,13 @@ def test_a_subtask_that_never_had_a_transaction_sets_no_time_limit() -> None:
 @pytest.mark.parametrize("name", ["interval_ms", "timeout_ms", "max_concurrent", "retained"])
 def test_settings_of_which_one_at_least_is_needed(name: str) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        CheckpointSettings(**{"interval_ms": 1, "timeout_ms": 1, name: 0})
+        CheckpointPolicy(**{"interval_ms": 1, "timeout_ms": 1, name: 0})
 
 
 @pytest.mark.parametrize("name", ["min_pause_ms", "tolerable_failures", "transaction_margin_ms"])
 def test_settings_that_cannot_be_negative(name: str) -> None:
     with pytest.raises(ValueError, match="not be negative"):
-        CheckpointSettings(**{"interval_ms": 1, "timeout_ms": 1, name: -1})
+        CheckpointPolicy(**{"interval_ms": 1, "timeout_ms": 1, name: -1})
 
 
 def test_the_beat_is_kept_when_a_tick_is_late() -> None:
@@ -380,4 +380,4 @@ def test_a_checkpoint_is_not_decided_with_too_little_time_left() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="must"):
-        CheckpointSettings(**{"interval_ms": 1, "timeout_ms": 1, **wrong})
+        CheckpointPolicy(**{"interval_ms": 1, "timeout_ms": 1, **wrong})

@@ -9,7 +9,7 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.events import AckReceived, Instruction, Journaled, SubtaskRunning
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import (
     Ack,
     Committable,
@@ -123,8 +123,8 @@ def settings(
     max_concurrent: int = 1,
     tolerable_failures: int = 3,
     transaction_margin_ms: int = 10_000,
-) -> CheckpointSettings:
-    return CheckpointSettings(
+) -> CheckpointPolicy:
+    return CheckpointPolicy(
         interval_ms=interval_ms,
         timeout_ms=timeout_ms,
         min_pause_ms=min_pause_ms,
@@ -152,7 +152,7 @@ def job(
     )
 
 
-def running(given: CheckpointSettings | None = None, work: Job | None = None, now_ms: int = 0) -> Coordinator:
+def running(given: CheckpointPolicy | None = None, work: Job | None = None, now_ms: int = 0) -> Coordinator:
     """A coordinator all of whose subtasks run since `now_ms`."""
     chosen = work or job()
     coordinator = Coordinator(given or settings(), chosen)

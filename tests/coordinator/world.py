@@ -43,7 +43,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
-from tidegate.coordinator.triggers import ACTIVE, CheckpointSettings
+from tidegate.coordinator.triggers import ACTIVE, CheckpointPolicy
 from tidegate.coordinator.types import (
     Ack,
     Committable,
@@ -130,7 +130,7 @@ class WorldBase(RuleBasedStateMachine):
         pause=st.integers(0, 50),
     )
     def begin(self, max_concurrent: int, tolerable: int, retained: int, pause: int) -> None:
-        self.settings = CheckpointSettings(
+        self.settings = CheckpointPolicy(
             interval_ms=100, timeout_ms=450, min_pause_ms=pause, max_concurrent=max_concurrent,
             tolerable_failures=tolerable, retained=retained,
         )  # fmt: skip

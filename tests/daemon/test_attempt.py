@@ -48,9 +48,9 @@ class Parts:
         )  # fmt: skip
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
         coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
-        restore = nothing(attempt=Attempt(1), slots=())
+        recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
         settings = nothing(unaligned_after_ms=None)
-        self.runner = AttemptRunner(plan, restore, coordinator, services, server, settings, 60.0)
+        self.runner = AttemptRunner(plan, recovered, coordinator, services, server, settings, 60.0)
 
     async def _closed(self, _slots: object) -> None:
         pass

@@ -14,14 +14,14 @@ from tidegate.daemon.hanging import LOADING_S, LOOK_S, RESTLESS_S, UNSEEN_S, Han
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName, TopicPartition, TransactionalId, VertexId
+from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId, VertexId
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.facts import OpenTransaction
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict
 
-OPENED = OpenTransaction(TopicPartition("out", 3), 9, 5, 120, -1)
+OPENED = OpenTransaction(TopicPartition("out", 3), Producer(9, 5), 120, -1)
 OWN = TransactionalId("shop.out.0.1.2")
 
 

@@ -107,7 +107,7 @@ def test_C38_the_checkpoint_goes_on_when_nobody_waits_for_it_any_more() -> None:
 def test_C38_orders_go_to_the_attempt_that_runs_and_to_nobody_once_the_end_was_asked_for() -> None:
     async def scene(world: Loopback) -> None:
         state = "stopping"
-        daemon = cast("Any", SimpleNamespace(_attempts=world.attempts, _state=lambda: state))
+        daemon = cast("Any", SimpleNamespace(_supervisor=world.attempts, _state=lambda: state))
         asked = asyncio.ensure_future(Daemon.take_checkpoint(daemon))
         await world.until(asked.done, "the checkpoint")
         assert asked.result().checkpoint == world.completed[0].id

@@ -18,7 +18,6 @@ from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.savepoint import read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.savepoints import (
     DirectoryRefused,
     SavepointDesk,
@@ -26,6 +25,7 @@ from tidegate.daemon.savepoints import (
     SavepointUnavailable,
     check_directory,
 )
+from tidegate.daemon.services import Services
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import LocalStorage

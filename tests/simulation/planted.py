@@ -22,11 +22,13 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.permit import issue_permit
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan
+from tidegate.coordinator.recovery import RestoreFacts
 from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle, StateKind
-from tidegate.daemon import recovery
+from tidegate.daemon import looking, recovery
 from tidegate.daemon.beginning import fix_beginnings
-from tidegate.daemon.decisions import Decisions, Services
+from tidegate.daemon.instructions import InstructionExecutor
+from tidegate.daemon.services import Services
+from tidegate.daemon.stages import Decided, Placed
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
@@ -59,14 +61,14 @@ Patch = pytest.MonkeyPatch
 
 
 def commit_before_the_journal_entry(patch: Patch) -> None:
-    real = Decisions._append
+    real = InstructionExecutor._append
 
-    async def append(self: Decisions, checkpoint: CompletedCheckpoint) -> None:
+    async def append(self: InstructionExecutor, checkpoint: CompletedCheckpoint) -> None:
         with suppress(TidegateError):
             await self._services.kafka.commit(issue_permit(checkpoint.id, checkpoint.committables))
         await real(self, checkpoint)
 
-    patch.setattr(Decisions, "_append", append)
+    patch.setattr(InstructionExecutor, "_append", append)
 
 
 def no_commit_at_recovery(patch: Patch) -> None:
@@ -233,11 +235,12 @@ def lost_markers_not_written(patch: Patch) -> None:
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
     """An attempt without a checkpoint asks anew what `start: latest` means."""
 
-    async def unfixed(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
+    async def unfixed(plan: Plan, services: Services, decided: Decided) -> Placed:
+        restore = decided.restore
         if restore.checkpoint is None or not restore.checkpoint.starts:
-            return await fix_beginnings(plan, services, restore, facts)
+            return await fix_beginnings(plan, services, decided)
         slots = tuple(msgspec.structs.replace(slot, positions=()) for slot in restore.slots)
-        return msgspec.structs.replace(restore, slots=slots)
+        return Placed(msgspec.structs.replace(restore, slots=slots), restore.checkpoint)
 
     patch.setattr(recovery, "fix_beginnings", unfixed)
 
@@ -444,7 +447,7 @@ def increments_on_an_undecided_checkpoint(patch: Patch) -> None:
 def fence_raises_the_epoch_just_twice(patch: Patch) -> None:
     def decide(one: OpenTransaction, known: TransactionalId | None, told: Any, *rest: Any) -> Verdict:
         verdict = decide_verdict(one, known, told, *rest)
-        raised = 0 if told is None else told.producer_epoch - one.producer_epoch
+        raised = 0 if told is None else told.producer.epoch - one.producer.epoch
         unsure = verdict is Verdict.ABORT and told.state is CoordinatorState.EMPTY and raised > FENCE_RAISES
         return Verdict.UNSURE if unsure else verdict
 
@@ -457,7 +460,7 @@ def held_back_transactions_fenced_although_they_are_committed(patch: Patch) -> N
 
 def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:
     """What that one has found since then is unknown."""
-    real = recovery.read_facts
+    real = looking.read_facts
     known: dict[int, RestoreFacts] = {}
 
     async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
@@ -465,4 +468,5 @@ def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:
             known[id(services)] = await real(plan, services)
         return known[id(services)]
 
+    patch.setattr(looking, "read_facts", read_facts)
     patch.setattr(recovery, "read_facts", read_facts)

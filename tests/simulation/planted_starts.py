@@ -37,7 +37,7 @@ def directory_made_durable_by_nobody(patch: Patch) -> None:
 
 def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
     """X03: an empty directory begins anew, a copy goes on beside the original, and nobody ever looks again."""
-    patch.setattr("tidegate.daemon.recovery.decide_owner", lambda *_state, **_how: ())
+    patch.setattr("tidegate.daemon.looking.decide_owner", lambda *_state, **_how: ())
     patch.setattr("tidegate.daemon.owning.decide_still_owner", lambda *_who: None)
 
 
@@ -59,4 +59,4 @@ def time_limits_by_the_wall_clock(patch: Patch) -> None:
         return clock.now_ms()
 
     patch.setattr("tidegate.daemon.attempt.monotonic_ms", wall_ms)
-    patch.setattr("tidegate.daemon.decisions.monotonic_ms", wall_ms)
+    patch.setattr("tidegate.daemon.instructions.monotonic_ms", wall_ms)

@@ -9,7 +9,7 @@ import pytest
 from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
     SinkRefused,
@@ -52,7 +52,7 @@ class ScriptedClient:
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         return [self.answers[one.producer_id] for one in committables]
 
-    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
         if self.unavailable:
             raise BrokerUnavailable("no broker")
         return self.markers.pop(0)
@@ -63,9 +63,9 @@ class ScriptedClient:
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
         return [listing for listing in self.listed if listing.transactional_id.startswith(prefix)]
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> tuple[int, int]:
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> Producer:
         self.fenced.append(transactional_id)
-        return 0, 0
+        return Producer(0, 0)
 
 
 def test_outcomes_come_in_the_order_of_the_permit() -> None:
@@ -216,7 +216,7 @@ def test_what_was_held_back_is_fenced_unless_its_coordinator_says_that_exactly_i
 ) -> None:
     one = committable(1)
     client = ScriptedClient({})
-    client.told[one.transactional_id] = TransactionDescription(state, 1, epoch, 60_000, 1, frozenset())
+    client.told[one.transactional_id] = TransactionDescription(state, Producer(1, epoch), 60_000, 1, frozenset())
     Committer(client).abort_held(Settlement((Outcome.STILL_OPEN,), (), (), held=(one,)))
     committed = state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT) and epoch == 0
     assert client.fenced == ([] if committed else [one.transactional_id])

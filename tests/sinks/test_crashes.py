@@ -148,10 +148,10 @@ def test_other_transactions_in_the_partition_do_not_decide(cluster: Cluster) -> 
     second.write(rows(range(20, 30)))
     (other,) = second.prepared(2).committables
     cluster.committer.commit(permit([other]))
-    assert cluster.client.outcome(ours.written[0], ours.producer_id, ours.producer_epoch) is Marker.OPEN
+    assert cluster.client.outcome(ours.written[0], ours.producer) is Marker.OPEN
     cluster.client.fence(ours.transactional_id)
     wait_until(
-        lambda: cluster.client.outcome(ours.written[0], ours.producer_id, ours.producer_epoch) is Marker.ABORT,
+        lambda: cluster.client.outcome(ours.written[0], ours.producer) is Marker.ABORT,
         "our abort marker",
     )
     assert cluster.values(topic) == [*range(10), *range(20, 30)]

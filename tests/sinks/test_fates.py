@@ -10,7 +10,7 @@ from tests.coordinator.values import committable
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import TransactionalId
+from tidegate.ids import Producer, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 from tidegate.sinks.fates import abort_all, decide_fate, find_fates
 
@@ -26,7 +26,7 @@ MARKERS = [list(markers) for count in (1, 2, 3) for markers in combinations_with
 
 
 def view(state: CoordinatorState, epoch: int = ONE.producer_epoch) -> TransactionDescription:
-    return TransactionDescription(state, ONE.producer_id, epoch, 60_000, 1, frozenset())
+    return TransactionDescription(state, Producer(ONE.producer_id, epoch), 60_000, 1, frozenset())
 
 
 class ScriptedClient:
@@ -39,7 +39,7 @@ class ScriptedClient:
         self.aborted.append(committable)
         return EndAnswer.ENDED
 
-    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
         return self.markers.pop(0)
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:

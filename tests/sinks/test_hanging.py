@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import committable
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
@@ -39,11 +39,11 @@ FOREIGN = [
     TransactionalId(name) for name in ("billing-1", "shop.totals.0.7.2", "shop.eu2.totals.0.7.2", "shop.eu.totals")
 ]
 EPOCH = 5
-OPENED = OpenTransaction(PART, 9, EPOCH, 120, -1)
+OPENED = OpenTransaction(PART, Producer(9, EPOCH), 120, -1)
 
 
 def told(state: CoordinatorState, epoch: int = EPOCH, *partitions: TopicPartition) -> TransactionDescription:
-    return TransactionDescription(state, OPENED.producer_id, epoch, 60_000, 1, frozenset(partitions))
+    return TransactionDescription(state, Producer(OPENED.producer.id, epoch), 60_000, 1, frozenset(partitions))
 
 
 def verdict(description: TransactionDescription | None, name: TransactionalId = OWN) -> Verdict:
@@ -83,14 +83,16 @@ def test_markers_that_are_under_way_are_left_to_the_coordinator(state: Coordinat
 
 
 def test_another_producer_id_or_no_coordinator_says_nothing() -> None:
-    other = TransactionDescription(CoordinatorState.COMPLETE_COMMIT, OPENED.producer_id + 1, EPOCH, 1, 1, frozenset())
+    other = TransactionDescription(
+        CoordinatorState.COMPLETE_COMMIT, Producer(OPENED.producer.id + 1, EPOCH), 1, 1, frozenset()
+    )
     assert verdict(other) is Verdict.UNSEEN
     assert verdict(None) is Verdict.UNSEEN
     assert decide_verdict(OPENED, None, None, "shop.eu") is Verdict.UNSEEN
 
 
 def test_coordinators_are_asked_about_what_should_not_be_open_and_about_what_stays_open() -> None:
-    ones = [OpenTransaction(PART, number, 0, number, -1) for number in range(4)]
+    ones = [OpenTransaction(PART, Producer(number, 0), number, -1) for number in range(4)]
     states = [CoordinatorState.ONGOING, CoordinatorState.COMPLETE_COMMIT, CoordinatorState.PREPARE_COMMIT]
     listed = {i: TransactionListing(OWN, i, state) for i, state in enumerate(states)}
     assert find_suspects(ones, listed, ()) == [ones[1], ones[3]]
@@ -100,18 +102,18 @@ def test_coordinators_are_asked_about_what_should_not_be_open_and_about_what_sta
 def test_the_last_transaction_of_an_id_is_looked_for_by_producer_id_and_epoch() -> None:
     one = committable(1)
     parts = [TopicPartition("out", index) for index in range(4)]
-    owner = (one.producer_id, one.producer_epoch)
+    owner = one.producer
     opened = [
-        OpenTransaction(parts[2], *owner, 0, -1),
-        OpenTransaction(parts[0], *owner, 0, -1),
-        OpenTransaction(parts[1], one.producer_id, one.producer_epoch + 1, 0, -1),
-        OpenTransaction(parts[3], one.producer_id + 1, one.producer_epoch, 0, -1),
+        OpenTransaction(parts[2], owner, 0, -1),
+        OpenTransaction(parts[0], owner, 0, -1),
+        OpenTransaction(parts[1], Producer(one.producer_id, one.producer_epoch + 1), 0, -1),
+        OpenTransaction(parts[3], Producer(one.producer_id + 1, one.producer_epoch), 0, -1),
     ]
     assert find_unended(one, opened) == [parts[0], parts[2]]
 
 
 def test_one_warning_for_each_mended_transaction_names_all_its_partitions() -> None:
-    other = OpenTransaction(TopicPartition("out", 1), 9, EPOCH, 80, -1)
+    other = OpenTransaction(TopicPartition("out", 1), Producer(9, EPOCH), 80, -1)
     texts = tell_mended([Hanging(each, Verdict.COMMIT, OWN, EPOCH) for each in (OPENED, other)])
     assert len(texts) == 1
     for part in ("shop.eu.totals.0.7.2", "commit marker", "out[3] (from offset 120 on), out[1] (from offset 80 on)"):
@@ -197,7 +199,9 @@ def test_X08_a_look_at_which_it_was_not_found_or_was_another_one_begins_anew() -
         None,
         msgspec.structs.replace(FOUND, coordinator=1),
         msgspec.structs.replace(FOUND, verdict=Verdict.UNSURE),
-        msgspec.structs.replace(FOUND, opened=msgspec.structs.replace(OPENED, producer_epoch=EPOCH + 1)),
+        msgspec.structs.replace(
+            FOUND, opened=msgspec.structs.replace(OPENED, producer=Producer(OPENED.producer.id, EPOCH + 1))
+        ),
     ]
     for other in others:
         assert not ripe_after(look(), look(found=other), look())

@@ -59,11 +59,11 @@ def test_X08_a_leader_that_has_moved_is_noticed_although_its_follower_still_answ
     assert {part.topic for part in after} == {PART.topic, TRANSACTION_LOG}
 
     producer.commit_transaction(60)
-    owner = (opened.producer_id, opened.producer_epoch)
+    owner = opened.producer
     written = WrittenRange(PART, opened.start_offset, opened.start_offset + 1, 1)
-    wait_until(lambda: client.outcome(written, *owner) is Marker.COMMIT, "the marker is there")
+    wait_until(lambda: client.outcome(written, owner) is Marker.COMMIT, "the marker is there")
     cluster.move_leader(PART, old)  # its high watermark reaches the marker a little later
-    wait_until(lambda: client.outcome(written, *owner) is Marker.COMMIT, "the new leader's marker is seen")
+    wait_until(lambda: client.outcome(written, owner) is Marker.COMMIT, "the new leader's marker is seen")
     for node in cluster.brokers.keys() - {old}:
         answer = client._broker.send(fetch_request(PART, 0, 1000), node, 10).responses[0].partitions[0]
         assert answer.error_code == 6, "a follower may not know the end yet, and is not to be read"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
@@ -21,7 +21,7 @@ from tidegate.sinks.mender import Mender
 
 PART, LOG = TopicPartition("out", 0), TopicPartition(TRANSACTION_LOG, 0)
 OWN = TransactionalId("shop.out.0.1.2")
-OPENED = OpenTransaction(PART, 9, 5, 120, -1)
+OPENED = OpenTransaction(PART, Producer(9, 5), 120, -1)
 
 
 class Cluster:
@@ -33,7 +33,7 @@ class Cluster:
         self.seats = {PART: Leader(1, 4), LOG: Leader(2, 7)}
         self.opened = [OPENED]
         self.refusal: Exception | None = None
-        self.state, self.epoch = CoordinatorState.COMPLETE_COMMIT, OPENED.producer_epoch
+        self.state, self.epoch = CoordinatorState.COMPLETE_COMMIT, OPENED.producer.epoch
         self.markers: list[tuple[OpenTransaction, int, bool]] = []
         self.asked: list[str] = []
         self.mender = Mender(self, "shop", self)
@@ -72,7 +72,7 @@ class Cluster:
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription:
         self.asked.append("coordinator")
-        return TransactionDescription(self.state, 9, self.epoch, 60_000, -1, frozenset())
+        return TransactionDescription(self.state, Producer(9, self.epoch), 60_000, -1, frozenset())
 
     def known_coordinator(self, transactional_id: TransactionalId) -> int:
         return 2
@@ -109,7 +109,7 @@ def test_X08_the_marker_says_how_the_coordinator_has_ended_it_with_the_coordinat
     state: CoordinatorState, raised: int, commit: bool
 ) -> None:
     cluster = Cluster()
-    cluster.state, cluster.epoch = state, OPENED.producer_epoch + raised
+    cluster.state, cluster.epoch = state, OPENED.producer.epoch + raised
     cluster.after(0)
     (mended,) = cluster.after(RIPE_S).mended
     assert cluster.markers == [(OPENED, cluster.epoch, commit)]

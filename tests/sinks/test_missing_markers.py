@@ -82,7 +82,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         for name, case in cases.items():
             commit = name != "aborted"
             if name == "fenced":
-                assert cluster.client.fence(case.one.transactional_id)[1] == case.one.producer_epoch + 2
+                assert cluster.client.fence(case.one.transactional_id).epoch == case.one.producer.epoch + 2
             elif name != "stays":
                 assert cluster.client.end_transaction(case.one, commit=commit) is EndAnswer.ENDED
         parts = [part.partition for name, case in cases.items() if name != "stays" for part in case.one.written]
@@ -214,9 +214,9 @@ def test_a_marker_of_an_older_epoch_cannot_hurt_the_next_transaction(stage: Stag
     assert producer.flush(60) == 0
     joined = next(one for one in stage.opened("joined") if one.partition.partition == 0)
     old = before[TopicPartition(case.topic, 0)]
-    assert (joined.start_offset, joined.producer_epoch) == (old.start_offset, old.producer_epoch + 1)
+    assert (joined.start_offset, joined.producer.epoch) == (old.start_offset, old.producer.epoch + 1)
     with pytest.raises(BrokerUnavailable, match="InvalidProducerEpoch"):
-        stage.cluster.client.write_marker(old, old.producer_epoch, True)
+        stage.cluster.client.write_marker(old, old.producer.epoch, True)
     assert Verdict.COMMIT not in {each.verdict for each in stage.mend("joined").mended}, "its coordinator has forgotten"
     producer.abort_transaction(60)
     wait_until(lambda: len(stage.opened("joined")) == 1, "the abort marker is written")
@@ -248,6 +248,6 @@ def test_an_id_is_used_again_only_when_its_last_transaction_is_ended_in_its_part
         driven.write(rows([1000 + checkpoint]))
         released = driven.prepared(checkpoint).committables[0]
         assert stage.cluster.client.end_transaction(released) is EndAnswer.ENDED
-    assert released.producer_epoch == case.one.producer_epoch + 1
+    assert released.producer.epoch == case.one.producer_epoch + 1
     wait_until(lambda: not stage.opened("reused"), "everything is ended")
     assert stage.seen("reused") == [*range(COUNT), *range(1002, 1001 + checkpoint)]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import cast
+
 import pytest
 
+from tidegate.coordinator.story import ProtocolBroken
 from tidegate.ids import CheckpointId, TransactionalId
-from tidegate.sinks.pool import IdPool, SlotState, derive_pool_size
+from tidegate.sinks.life import LIFE, TransactionState, TransactionStep
+from tidegate.sinks.pool import IdPool, derive_pool_size
 
 A, B = TransactionalId("a"), TransactionalId("b")
 
@@ -14,7 +19,9 @@ def prepared(pool: IdPool, checkpoint: int) -> TransactionalId:
     taken = pool.take()
     assert taken is not None
     pool.opened(taken)
-    pool.prepared(taken, CheckpointId(checkpoint))
+    pool.begun(taken)
+    pool.barrier(taken, CheckpointId(checkpoint))
+    pool.proven(taken)
     return taken
 
 
@@ -23,9 +30,9 @@ def test_short_intervals_have_more_ids(interval_ms: int, ids: int) -> None:
     assert derive_pool_size(interval_ms) == ids
 
 
-@pytest.mark.parametrize(("concurrent", "ids"), [(1, 4), (3, 6), (100, 64)])
-def test_more_checkpoints_at_a_time_have_more_ids(concurrent: int, ids: int) -> None:
-    assert derive_pool_size(1000, concurrent) == ids
+@pytest.mark.parametrize(("max_concurrent", "ids"), [(1, 4), (3, 6), (100, 64)])
+def test_more_checkpoints_at_a_time_have_more_ids(max_concurrent: int, ids: int) -> None:
+    assert derive_pool_size(1000, max_concurrent) == ids
 
 
 def test_an_id_is_taken_once() -> None:
@@ -54,8 +61,9 @@ def test_a_spare_id_is_added_only_when_all_hold_committables() -> None:
     pool.take()
     assert pool.take() is None
     pool.opened(A)
+    pool.begun(A)
     assert pool.take() is None
-    pool.prepared(A, CheckpointId(1))
+    pool.barrier(A, CheckpointId(1))
     assert pool.take() == B
     assert pool.take() is None
 
@@ -66,29 +74,61 @@ def test_a_repeated_release_does_not_free_the_next_transaction() -> None:
     assert pool.released(A, CheckpointId(4))
     prepared(pool, 5)
     assert not pool.released(A, CheckpointId(4))
-    assert pool.count(SlotState.PREPARED) == 1
+    assert pool.count(TransactionState.PREPARED) == 1
 
 
 def test_ids_of_others_are_ignored() -> None:
     assert not IdPool([A]).released(B, CheckpointId(9))
 
 
-@pytest.mark.parametrize("state", [SlotState.FREE, SlotState.OPENING, SlotState.PREPARED])
-def test_only_an_open_id_can_be_prepared(state: SlotState) -> None:
+WAY: dict[TransactionState, list[Callable[[IdPool], object]]] = {
+    TransactionState.FREE: [],
+    TransactionState.OPENING: [IdPool.take],
+    TransactionState.WARM: [IdPool.take, lambda pool: pool.opened(A)],
+    TransactionState.WRITING: [IdPool.take, lambda pool: pool.opened(A), lambda pool: pool.begun(A)],
+}
+WAY[TransactionState.FLUSHING] = [*WAY[TransactionState.WRITING], lambda pool: pool.barrier(A, CheckpointId(3))]
+WAY[TransactionState.PREPARED] = [*WAY[TransactionState.FLUSHING], lambda pool: pool.proven(A)]
+STEPS: dict[TransactionStep, Callable[[IdPool], object]] = {
+    TransactionStep.OPENED: lambda pool: pool.opened(A),
+    TransactionStep.REOPENED: lambda pool: pool.reopened(A),
+    TransactionStep.BEGUN: lambda pool: pool.begun(A),
+    TransactionStep.BARRIER: lambda pool: pool.barrier(A, CheckpointId(4)),
+    TransactionStep.PROVEN: lambda pool: pool.proven(A),
+}
+
+
+@pytest.mark.parametrize("state", TransactionState, ids=lambda state: state.name)
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_step_that_the_table_lacks_is_reported_with_what_came_before(
+    state: TransactionState, step: TransactionStep
+) -> None:
     pool = IdPool([A])
-    if state is SlotState.PREPARED:
-        prepared(pool, 1)
-    elif state is SlotState.OPENING:
-        pool.take()
-    with pytest.raises(ValueError, match=f"a is {state.value}, not open"):
-        pool.prepared(A, CheckpointId(2))
+    for go in WAY[state]:
+        go(pool)
+    if (after := LIFE.get((state, step))) is not None:
+        STEPS[step](pool)
+        assert pool.count(after) == 1
+        return
+    with pytest.raises(ProtocolBroken, match=f"a is {state.name} when {step}") as caught:
+        STEPS[step](pool)
+    assert len(cast("tuple[str, ...]", caught.value.fields["story"])) == len(WAY[state])
+    assert pool.count(state) == 1
+
+
+def test_an_id_is_released_only_when_its_transaction_was_proven() -> None:
+    pool = IdPool([A])
+    for go in WAY[TransactionState.FLUSHING]:
+        go(pool)
+    with pytest.raises(ProtocolBroken, match="a is FLUSHING when a later checkpoint"):
+        pool.released(A, CheckpointId(4))
 
 
 def test_an_id_that_is_opened_anew_takes_no_records_meanwhile() -> None:
     pool = IdPool([A])
     pool.take()
     pool.opened(A)
-    pool.reopening(A)
-    assert (pool.count(SlotState.OPENING), pool.count(SlotState.OPEN)) == (1, 0)
+    pool.reopened(A)
+    assert (pool.count(TransactionState.OPENING), pool.count(TransactionState.WARM)) == (1, 0)
     pool.opened(A)
-    assert pool.count(SlotState.OPEN) == 1
+    assert pool.count(TransactionState.WARM) == 1

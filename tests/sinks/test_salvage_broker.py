@@ -83,11 +83,11 @@ def prepared(cluster: Cluster, identity: TransactionalId, produced: int, checkpo
     """The committable of a transaction that a raw producer wrote and flushed."""
     found = cluster.client.describe(identity)
     assert found is not None
-    owner = (found.producer_id, found.producer_epoch)
+    owner = found.producer
     flushed = Flushed(
-        OUT, SlotIndex(0), Attempt(1), CheckpointId(checkpoint), identity, *owner, produced, 0, 0, "", refused=False
+        OUT, SlotIndex(0), Attempt(1), CheckpointId(checkpoint), identity, owner, produced, 0, 0, "", refused=False
     )
-    return decide_committable(flushed, cluster.client.prepared_view(identity, *owner))
+    return decide_committable(flushed, cluster.client.prepared_view(identity, owner))
 
 
 def identity_of(cluster: Cluster, attempt: int = 1, slot: int = 0) -> TransactionalId:
@@ -98,9 +98,7 @@ def lose(cluster: Cluster, one: Committable) -> None:
     """Abort it as a newer producer of the id does."""
     cluster.client.fence(one.transactional_id)
     wait_until(
-        lambda: all(
-            cluster.client.outcome(part, one.producer_id, one.producer_epoch) is Marker.ABORT for part in one.written
-        ),
+        lambda: all(cluster.client.outcome(part, one.producer) is Marker.ABORT for part in one.written),
         "the abort markers",
     )
 
@@ -158,9 +156,7 @@ def committed(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
 
 def settled(cluster: Cluster, topic: str, one: Committable) -> None:
     wait_until(
-        lambda: all(
-            cluster.client.outcome(part, one.producer_id, one.producer_epoch) is Marker.COMMIT for part in one.written
-        ),
+        lambda: all(cluster.client.outcome(part, one.producer) is Marker.COMMIT for part in one.written),
         f"{topic} settled",
     )
 
@@ -338,7 +334,7 @@ def test_records_that_compaction_removed_are_missed_and_nothing_is_written(
             # A younger record makes a new segment, so that the one before it can be cleaned.
             newer.produce(topic, b"1", b"newer")
             assert newer.flush(60) == 0
-            return not cluster.client.data_ranges(one.written[0], one.producer_id, one.producer_epoch)
+            return not cluster.client.data_ranges(one.written[0], one.producer)
 
         wait_until(cleaned, "the cleaner has dropped the aborted records", 60)
         with pytest.raises(TransactionLost, match="holds 0 of its 300 records; retention, compaction"):

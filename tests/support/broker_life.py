@@ -21,11 +21,11 @@ from tests.support.crash_tracer import Child
 from tidegate.coordinator.entries import Writer as JournalWriter
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
+from tidegate.daemon.services import Services
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
@@ -176,7 +176,7 @@ class Daemon:
         return (await recover(plan, self._services, Ownership(plan.pipeline, self._services), LONG_MS)).restore.attempt
 
     async def take(self, checkpoint: CompletedCheckpoint) -> None:
-        """As `Decisions` does it: the append, the commit, the clean-up, and the mirrored offsets."""
+        """As `InstructionExecutor` does it: the append, the commit, the clean-up, and the mirrored offsets."""
         appended = await self._services.in_journal_thread(lambda: self.journal.append_checkpoint(checkpoint))
         await self.kafka.commit(appended.permit)
         await self._services.in_journal_thread(self.journal.clean_up)
@@ -258,15 +258,14 @@ class Transactions:
         left = producer.flush(60)
         found = self._client.describe(identity)
         assert found is not None
-        owner = (found.producer_id, found.producer_epoch)
+        owner = found.producer
         flushed = Flushed(
             sink=name.sink,
             subtask=name.subtask,
             attempt=name.attempt,
             checkpoint=CheckpointId(checkpoint),
             transactional_id=identity,
-            producer_id=owner[0],
-            producer_epoch=owner[1],
+            producer=owner,
             produced=len(numbers),
             undelivered=left,
             delivery_errors=0,
@@ -274,7 +273,7 @@ class Transactions:
             refused=False,
         )
         decide_flushed(flushed)
-        return decide_committable(flushed, self._client.prepared_view(identity, *owner))
+        return decide_committable(flushed, self._client.prepared_view(identity, owner))
 
 
 def block(first: int) -> range:

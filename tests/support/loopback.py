@@ -1,6 +1,6 @@
 """A whole daemon and its slots in one process and one thread, without Spark, Kafka, sockets and waiting.
 
-What runs is production: `Attempts`, `AttemptRunner`, `recover`, the coordinator, the journal, and in every slot
+What runs is production: `Supervisor`, `AttemptRunner`, `recover`, the coordinator, the journal, and in every slot
 `SlotProcess`, `Deployment`, the loop, channels, handlers, operators, state and uploads. In place of what lies outside
 there are lists: Spark's job is a list of seats, connections hand encoded messages over, Kafka is `LoopKafka`.
 
@@ -32,16 +32,16 @@ from tidegate import __version__
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.restart import RestartSettings
-from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.restart import RestartStrategy
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
-from tidegate.daemon.attempts import Attempts, AttemptSettings
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.services import Services
+from tidegate.daemon.supervisor import AttemptSettings, Supervisor
 from tidegate.ids import Attempt
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -63,7 +63,7 @@ T = TypeVar("T")
 TURNS_MAX: Final = 20_000
 NEVER_MS: Final = 3_600_000
 """The interval: checkpoints come when the test asks for them."""
-RESTARTS: Final = RestartSettings(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
+RESTARTS: Final = RestartStrategy(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
 
 
 class InlineExecutor(ThreadPoolExecutor):
@@ -194,7 +194,7 @@ class Loopback:
         history: Mapping[int, Sequence[Row]],
         *,
         unaligned_after_ms: int | None = None,
-        checkpoints: CheckpointSettings | None = None,
+        checkpoints: CheckpointPolicy | None = None,
         backend: str = "memory",
         before: Loopback | None = None,
     ) -> None:
@@ -229,7 +229,7 @@ class Loopback:
         )
         limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
         slots = SlotSettings(plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend)
-        self.attempts: Attempts = Attempts(
+        self.attempts: Supervisor = Supervisor(
             plan,
             self._services,
             cast("Any", LoopServer(self)),

@@ -14,13 +14,10 @@ from pathlib import Path
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.ids import TopicPartition
+from tidegate.ids import Producer, TopicPartition
 from tidegate.kafka.batches import BatchHeader, derive_headers
 from tidegate.kafka.facts import CoordinatorState, TransactionListing
 from tidegate.kafka.transactions import TransactionClient
-
-Owner = tuple[int, int]
-"""Producer id and epoch."""
 
 
 def lose_newest_markers(rig: Rig) -> None:
@@ -43,16 +40,16 @@ def _ending(rig: Rig) -> list[TransactionListing]:
     return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
 
 
-def _newest(rig: Rig) -> set[Owner]:
+def _newest(rig: Rig) -> set[Producer]:
     """Owners of committed transactions whose ids were not used again: only their markers a crash can lose."""
     with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
         told = [client.describe(one.transactional_id) for one in client.list_transactions(f"{rig.pipeline.name}.")]
     complete = CoordinatorState.COMPLETE_COMMIT
-    return {(one.producer_id, one.producer_epoch) for one in told if one is not None and one.state is complete}
+    return {one.producer for one in told if one is not None and one.state is complete}
 
 
 def lose_markers(
-    broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[Owner] | None = None
+    broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[Producer] | None = None
 ) -> int:
     """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None.
 
@@ -64,7 +61,7 @@ def lose_markers(
     )
 
 
-def _cut(directory: Path, owners: Collection[Owner] | None) -> bool:
+def _cut(directory: Path, owners: Collection[Producer] | None) -> bool:
     segment = max(directory.glob("*.log"))
     data = segment.read_bytes()
     headers = list(derive_headers(data))
@@ -80,15 +77,15 @@ def _cut(directory: Path, owners: Collection[Owner] | None) -> bool:
     return True
 
 
-def _kept(headers: list[BatchHeader], owners: Collection[Owner] | None) -> int:
+def _kept(headers: list[BatchHeader], owners: Collection[Producer] | None) -> int:
     count = len(headers)
     while count and _may_go(headers[count - 1], owners):
         count -= 1
     return count
 
 
-def _may_go(header: BatchHeader, owners: Collection[Owner] | None) -> bool:
-    owner = (header.producer_id, header.producer_epoch)
+def _may_go(header: BatchHeader, owners: Collection[Producer] | None) -> bool:
+    owner = header.producer
     return header.commits is not None and (owners is None or owner in owners)
 
 

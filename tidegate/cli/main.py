@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 import click
@@ -20,6 +21,8 @@ class LazyCommand(NamedTuple):
     module: str
     attribute: str
     summary: str
+    extra: str = ""
+    """Of the distribution, where the command is not part of every installation."""
 
 
 COMMANDS: Mapping[str, LazyCommand] = {
@@ -39,7 +42,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
     ),
     "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
     "simulate": LazyCommand(
-        "tidegate.simulation.command", "simulate", "Try to break the protocol with planned faults, without Kafka."
+        "tidegate.simulation.command",
+        "simulate",
+        "Try to break the protocol with planned faults, without Kafka.",
+        "simulation",
     ),
 }
 
@@ -56,7 +62,7 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        command = getattr(_import(cmd_name, entry), entry.attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
         return command
@@ -65,6 +71,18 @@ class LazyGroup(click.Group):
         """The overview, without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+
+def _import(name: str, entry: LazyCommand) -> ModuleType:
+    try:
+        return importlib.import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if not entry.extra or error.name not in (entry.module, entry.module.rpartition(".")[0]):
+            raise
+        raise click.UsageError(
+            f"the command {name!r} is not installed; it comes with "
+            f"`pip install 'tidegate[{entry.extra}]=={__version__}'`"
+        ) from error
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

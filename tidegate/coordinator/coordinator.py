@@ -63,7 +63,7 @@ from tidegate.coordinator.triggers import (
     ACTIVE,
     PHASES,
     Cause,
-    CheckpointSettings,
+    CheckpointPolicy,
     Phase,
     TriggerFacts,
     decide_refusal,
@@ -83,7 +83,7 @@ class Coordinator:
     `recent_max`: so many decided checkpoints are remembered; an ack for an older one is late.
     """
 
-    def __init__(self, settings: CheckpointSettings, job: Job, recent_max: int = RECENT_MAX) -> None:
+    def __init__(self, settings: CheckpointPolicy, job: Job, recent_max: int = RECENT_MAX) -> None:
         self._settings = settings
         self._recent_max = recent_max
         self._job = job

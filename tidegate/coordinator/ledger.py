@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.types import Ack, Committable
-from tidegate.ids import CheckpointId, TransactionalId
+from tidegate.ids import CheckpointId, Producer, TransactionalId
 
-Key = tuple[TransactionalId, int, int]
+Key = tuple[TransactionalId, Producer]
 
 
 def key_of(committable: Committable) -> Key:
-    """One (producer id, epoch) is one transaction, for ever."""
-    return committable.transactional_id, committable.producer_id, committable.producer_epoch
+    """One producer is one transaction, for ever."""
+    return committable.transactional_id, committable.producer
 
 
 class TransactionLedger:
@@ -48,7 +48,7 @@ class TransactionLedger:
     def due(self, checkpoint: CheckpointId) -> tuple[Committable, ...]:
         """What the entry of this checkpoint must list, each once, oldest checkpoint first."""
         due = (committable for committable in self._open.values() if committable.checkpoint <= checkpoint)
-        return tuple(sorted(due, key=lambda c: (c.checkpoint, c.transactional_id, c.producer_id, c.producer_epoch)))
+        return tuple(sorted(due, key=lambda c: (c.checkpoint, c.transactional_id, c.producer)))
 
     def decided(self, listed: Iterable[Committable], acks: Iterable[Ack]) -> None:
         """The newest journal entry lists these; `acks` are those of its checkpoint.

@@ -12,7 +12,7 @@ SAME_FAULT_MAX: Final = 3
 """An error of the program that so many attempts in a row met at the same place will be met by the next one."""
 
 
-class RestartSettings(msgspec.Struct, frozen=True):
+class RestartStrategy(msgspec.Struct, frozen=True):
     """`restart: {initial: 1s, max: 1m, give_up_after: 20 in 10m}` of the pipeline file."""
 
     initial_ms: int
@@ -60,7 +60,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 def decide_restart(
-    settings: RestartSettings, history: RestartHistory, failure: AttemptFailure, jitter: float
+    settings: RestartStrategy, history: RestartHistory, failure: AttemptFailure, jitter: float
 ) -> tuple[RestartHistory, RestartAfter | GiveUp]:
     """`jitter` is a random number from 0 to 1. Raises ValueError when it is not."""
     if not 0.0 <= jitter <= 1.0:

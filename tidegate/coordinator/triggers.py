@@ -18,7 +18,7 @@ SAVEPOINT_IDS: Final = 8
 """Ids that are reserved on top for savepoints and the checkpoints that follow them."""
 
 
-class CheckpointSettings(msgspec.Struct, frozen=True):
+class CheckpointPolicy(msgspec.Struct, frozen=True):
     """`checkpoints:` of the pipeline file, as far as the coordinator needs it. Raises ValueError for nonsense."""
 
     interval_ms: int
@@ -107,7 +107,7 @@ class TriggerFacts(msgspec.Struct, frozen=True):
 
 
 def decide_refusal(
-    settings: CheckpointSettings, facts: TriggerFacts, properties: CheckpointProperties, now_ms: int
+    settings: CheckpointPolicy, facts: TriggerFacts, properties: CheckpointProperties, now_ms: int
 ) -> TriggerRefusal | None:
     """The first reason that applies, in the order of the contract; None when the checkpoint may begin."""
     earliest_ms = earliest_trigger_ms(settings, facts.last_completed_ms)
@@ -126,11 +126,11 @@ def decide_refusal(
     return next((refusal for applies, refusal in checks if applies), None)
 
 
-def is_crowded(settings: CheckpointSettings, under_way: int, unended: int) -> bool:
+def is_crowded(settings: CheckpointPolicy, under_way: int, unended: int) -> bool:
     """Whether a checkpoint that is not forced has to wait for others (C06)."""
     return under_way >= settings.max_concurrent or unended >= UNENDED_MAX
 
 
-def earliest_trigger_ms(settings: CheckpointSettings, last_completed_ms: int | None) -> int:
+def earliest_trigger_ms(settings: CheckpointPolicy, last_completed_ms: int | None) -> int:
     """The end of the minimum pause (C07)."""
     return 0 if last_completed_ms is None else last_completed_ms + settings.min_pause_ms

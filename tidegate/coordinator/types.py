@@ -6,7 +6,16 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId
+from tidegate.ids import (
+    Attempt,
+    CheckpointId,
+    OperatorName,
+    Producer,
+    SlotIndex,
+    SubtaskId,
+    TopicPartition,
+    TransactionalId,
+)
 
 
 class WrittenRange(msgspec.Struct, frozen=True):
@@ -20,7 +29,9 @@ class WrittenRange(msgspec.Struct, frozen=True):
 
 
 class Committable(msgspec.Struct, frozen=True):
-    """A prepared transaction: flushed, counted, not ended. One (producer id, epoch) is one transaction."""
+    """A prepared transaction: flushed, counted, not ended. `producer_id` and `producer_epoch` lie in files and messages
+    side by side; everything else uses `producer`.
+    """
 
     sink: OperatorName
     subtask: SlotIndex
@@ -34,6 +45,11 @@ class Committable(msgspec.Struct, frozen=True):
     """Stamp of the coordinator's clock, ms since 1970: by that clock it aborts the transaction at opened_at_ms +
     timeout_ms. For people; never compared with another clock."""
     timeout_ms: int
+
+    @property
+    def producer(self) -> Producer:
+        """Whose transaction it is: nobody else's, and this one only."""
+        return Producer(self.producer_id, self.producer_epoch)
 
     @property
     def records(self) -> int:

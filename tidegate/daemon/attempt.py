@@ -1,7 +1,7 @@
 """One attempt: from the Spark job that brings up the slots to the last slot's return.
 
 The event loop is the edge of the pure coordinator: what happens (a slot's message, a journal append that ended, a
-clock that reached a deadline) becomes an event, what the coordinator answers is carried out by `decisions.py`. Any
+clock that reached a deadline) becomes an event, what the coordinator answers is carried out by `instructions.py`. Any
 failure ends the attempt; the daemon decides about another one.
 """
 
@@ -25,13 +25,14 @@ from tidegate.coordinator.events import (
     Tick,
     TriggerRequested,
 )
-from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
-from tidegate.daemon.decisions import Decisions, Services
 from tidegate.daemon.discovery import Discovery
+from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.leaving import leave
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
+from tidegate.daemon.services import Services
+from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
@@ -93,13 +94,14 @@ class AttemptRunner:
     def __init__(
         self,
         plan: Plan,
-        restore: RestorePlan,
+        recovered: Recovered,
         coordinator: Coordinator,
         services: Services,
         server: ControlServer,
         settings: SlotSettings,
         start_timeout_s: float,
     ) -> None:
+        restore = recovered.restore
         self.attempt = restore.attempt
         self.running_since: float | None = None
         self._plan = plan
@@ -127,7 +129,7 @@ class AttemptRunner:
         self._begun = False
         self._ending = False
         self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
-        self._decisions = Decisions(
+        self._executor = InstructionExecutor(
             plan.pipeline, services, self._send_all, self.feed, self.fail, self._finish, settings.unaligned_after_ms
         )
 
@@ -160,11 +162,11 @@ class AttemptRunner:
 
     async def take_savepoint(self, directory: str) -> SavepointDone:
         """See SavepointDesk.take."""
-        return await self._decisions.savepoints.take(directory)
+        return await self._executor.savepoints.take(directory)
 
     async def take_checkpoint(self) -> CheckpointDone:
         """See CheckpointDesk.take."""
-        return await self._decisions.ordered.take()
+        return await self._executor.ordered.take()
 
     async def cut(self) -> None:
         """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
@@ -204,7 +206,7 @@ class AttemptRunner:
         if self._ending or self._outcome.done():
             return
         try:
-            self._decisions.execute(self._coordinator.handle(event, wall_offset_ms(self._services.clock)))
+            self._executor.execute(self._coordinator.handle(event, wall_offset_ms(self._services.clock)))
             self._schedule()
         except TidegateError as error:  # ProtocolBroken: tells its story and ends the attempt
             self.fail(error)
@@ -234,7 +236,7 @@ class AttemptRunner:
 
     async def _settle(self) -> None:
         """Beside the end of the job: slots that hang must not keep their transactions open."""
-        await self._decisions.close()
+        await self._executor.close()
         left = await leave(self._plan, self._services, self._outcome.exception())
         if left:
             logger.warning("%s", left)

@@ -10,9 +10,10 @@ import logging
 from typing import Final
 
 from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
-from tidegate.daemon.decisions import Services
+from tidegate.daemon.services import Services
+from tidegate.daemon.stages import Decided, Placed
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -23,11 +24,12 @@ logger = logging.getLogger(__name__)
 SHOWN: Final = 8
 
 
-async def fix_beginnings(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
-    """The plan to go on with, which has a position for every partition, and an end for every one of a bounded source.
+async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Placed:
+    """A position for every partition, and an end for every one of a bounded source, looked up where they are missing.
 
-    Behind the end of all listed transactions. Raises SourceFailed, BrokerUnavailable, and what the journal raises.
+    Raises SourceFailed, BrokerUnavailable, and what the journal raises.
     """
+    restore, facts = decided.restore, decided.facts
     sources = {source.name: source for source in plan.operators(SourceOperator)}
     starts = {name: str(source.start) for name, source in sources.items()}
     if restore.checkpoint is not None:
@@ -35,7 +37,7 @@ async def fix_beginnings(plan: Plan, services: Services, restore: RestorePlan, f
     bounded = {name for name, source in sources.items() if source.until != "never"}
     unplaced = derive_unplaced(restore, bounded)
     if not unplaced:
-        return restore
+        return _placed(restore)
     now_ms = services.clock.now_ms()
     now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
     placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
@@ -46,7 +48,12 @@ async def fix_beginnings(plan: Plan, services: Services, restore: RestorePlan, f
     fixed = journal.state.newest_checkpoint
     assert fixed is not None
     _tell_fixed(fixed, unplaced, placed, starts)
-    return decide_restore(journal.state, facts)
+    return _placed(decide_restore(journal.state, facts))
+
+
+def _placed(restore: RestorePlan) -> Placed:
+    assert restore.checkpoint is not None, "where the sources begin is a checkpoint"
+    return Placed(restore, restore.checkpoint)
 
 
 def _tell_fixed(

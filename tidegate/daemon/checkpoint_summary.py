@@ -20,11 +20,11 @@ def derive_committed(checkpoint: CompletedCheckpoint, before: CompletedCheckpoin
     An entry also lists transactions that the last one decided and nobody saw end yet (not counted again), and those
     of a checkpoint that was given up after its sinks had prepared (counted: no entry has decided them so far).
     """
-    decided = {(each.producer_id, each.producer_epoch) for each in before.committables} if before else set()
+    decided = {each.producer for each in before.committables} if before else set()
     committed: dict[str, int] = {}
     for each in checkpoint.committables:
         # What an older attempt prepared was decided in its time or settled by the recovery.
-        if each.attempt == checkpoint.attempt and (each.producer_id, each.producer_epoch) not in decided:
+        if each.attempt == checkpoint.attempt and each.producer not in decided:
             committed[each.sink] = committed.get(each.sink, 0) + each.records
     return committed
 

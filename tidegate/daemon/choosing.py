@@ -1,6 +1,6 @@
 """What a recovery restores when it is not simply the newest checkpoint: somebody's choice, or the last whole one.
 
-Looks before the takeover, so that a refused start disturbs nobody, and once more behind it, when nobody else can decide
+Looks before the takeover, so that a refused start disturbs nobody, and once more after it, when nobody else can decide
 any more. The decisions are in `coordinator/choice.py`; whatever is chosen is appended to the journal as the newest
 checkpoint, so that from then on there is one way to restore.
 """
@@ -30,6 +30,7 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
 from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states, read_savepoint
 from tidegate.coordinator.stored_state import find_damage
+from tidegate.daemon.stages import Decided, Ended, Owned, Whole
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId
 from tidegate.kafka.errors import BrokerUnavailable
@@ -66,7 +67,7 @@ class Choosing:
 
     def __init__(self, services: Stores, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
         self._services = services
-        self.facts = facts
+        self._facts = facts
         self._option = option
         self._verify = verify
         self._folder: Storage | None = None
@@ -88,7 +89,7 @@ class Choosing:
         wish = await self._read_wish(state)
         if wish is not None:
             assert self._option is not None
-            refuse_unfit(wish.checkpoint, wish.identity, self.facts)
+            refuse_unfit(wish.checkpoint, wish.identity, self._facts)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
                 return wish
             logger.info("%s is what the newest checkpoint goes on from: --restore changes nothing", wish.title)
@@ -96,11 +97,15 @@ class Choosing:
             return await self._find_fallback(state)
         return None
 
-    async def settle(self, plan: RestorePlan) -> RestorePlan | None:
-        """Behind the takeover: damage that can be got around; the plan to go on with, None when there is none."""
+    async def get_round_damage(self, owned: Owned) -> Whole:
+        """Restore the last whole checkpoint where the newest is damaged and that can be made up for.
+
+        From here on the facts are those of `owned`. Raises what `look` raises.
+        """
+        self._facts = owned.facts
         found = await self.look(self._services.journal.state)
         if not isinstance(found, Fallback):
-            return None
+            return Whole(owned.restore, owned.facts)
         kafka = self._services.kafka
         await kafka.abort(found.abort)
         fates = await kafka.find_fates(found.abort)
@@ -117,14 +122,14 @@ class Choosing:
             "; ".join(filter(None, self._damages.values())),
             len(found.abort),
         )
-        return await self._append(plan, found.chosen)
+        return Whole(await self._append(owned.restore, found.chosen), owned.facts)
 
-    async def go_back(self, plan: RestorePlan) -> RestorePlan | None:
-        """Behind the takeover and the end of all listed transactions: what somebody chose; None when nobody did."""
-        found = await self.look(self._services.journal.state)
+    async def go_back(self, ended: Ended) -> Decided:
+        """Restore what somebody has asked for, if anybody has. Raises what `look` raises."""
+        found, plan = await self.look(self._services.journal.state), ended.restore
         if not isinstance(found, Wish):
-            return None
-        chosen = derive_chosen(found, self.facts.identity)
+            return Decided(plan, ended.facts)
+        chosen = derive_chosen(found, self._facts.identity)
         savepoint, folder, services = self._savepoint, self._folder, self._services
         if savepoint is not None and folder is not None:
             states = await services.in_journal_thread(
@@ -134,13 +139,13 @@ class Choosing:
                 chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
             )
         logger.warning("restoring %s, as asked for: output behind it is written again", found.title)
-        return await self._append(plan, chosen)
+        return Decided(await self._append(plan, chosen), ended.facts)
 
     async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
         journal = self._services.journal
         now_ms = self._services.clock.now_ms()
         await self._services.in_journal_thread(lambda: journal.append_restored(plan, chosen, now_ms))
-        return decide_restore(journal.state, self.facts)
+        return decide_restore(journal.state, self._facts)
 
     # -- somebody's choice -----------------------------------------------------------------------------------------
 
@@ -160,7 +165,7 @@ class Choosing:
             await services.in_journal_thread(lambda: check_whole(found, folder))
             self._savepoint = found
         savepoint = self._savepoint
-        identity = msgspec.structs.replace(savepoint.identity, pipeline=self.facts.identity.pipeline)
+        identity = msgspec.structs.replace(savepoint.identity, pipeline=self._facts.identity.pipeline)
         title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"
         return Wish(title, origin, savepoint.checkpoint, identity, retained=False)
 
@@ -176,7 +181,7 @@ class Choosing:
                 damages.append(damage)
                 continue
             fates = await self._services.kafka.find_fates(derive_asked(state, entry))
-            refuse_unfit(entry.checkpoint, entry.identity, self.facts)
+            refuse_unfit(entry.checkpoint, entry.identity, self._facts)
             return decide_fallback(state, entry, fates, damages)
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 

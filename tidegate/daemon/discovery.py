@@ -20,7 +20,7 @@ from tidegate.coordinator.discovery import (
     derive_assigned,
 )
 from tidegate.coordinator.recovery import RestorePlan
-from tidegate.daemon.decisions import Services
+from tidegate.daemon.services import Services
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex
 from tidegate.operators.kinds.kafka_source import SourceOperator

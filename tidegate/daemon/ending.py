@@ -17,8 +17,9 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestorePlan, decide_repeated
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.metrics import TransactionResult
+from tidegate.daemon.services import Services
+from tidegate.daemon.stages import Ended, Whole
 from tidegate.ids import OperatorName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -33,39 +34,38 @@ T = TypeVar("T")
 COMMIT_PAUSE_S: Final = 0.5
 COMMIT_DEADLINE_S: Final = 120.0
 
-
-Look = Callable[[], Awaitable[object]]
+Search = Callable[[], Awaitable[object]]
 """Searches the outputs for lost markers and writes those that are missing."""
 
 
 async def end_listed(
-    plan: Plan, services: Services, restore: RestorePlan, transaction_timeout_ms: int, look: Look
-) -> RestorePlan:
-    """Commit what a crash may have left undone and write down that it is; the plan to go on with.
+    plan: Plan, services: Services, whole: Whole, transaction_timeout_ms: int, search: Search
+) -> Ended:
+    """Commit what a crash may have left undone and write down that it is; what to go on with.
 
     Raises TransactionLost when a salvage is refused, TransactionGone, TransactionUndecidable, and what storage and
     brokers raise.
     """
-    journal = services.journal
+    journal, restore = services.journal, whole.restore
     permit = await services.in_journal_thread(lambda: journal.recovery_permit(restore))
     if permit is None:
-        return restore
+        return Ended(restore, whole.facts)
     try:
-        await _commit(services, permit, look)
+        await _commit(services, permit, search)
     except TransactionLost:
-        await _salvage(plan, services, restore, permit, transaction_timeout_ms, look)
+        await _salvage(plan, services, restore, permit, transaction_timeout_ms, search)
     await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
-    return decide_repeated(restore, journal.state)
+    return Ended(decide_repeated(restore, journal.state), whole.facts)
 
 
-async def _commit(services: Services, permit: CommitPermit, look: Look) -> None:
+async def _commit(services: Services, permit: CommitPermit, search: Search) -> None:
     started = services.clock.monotonic()
     outcomes = await _until(
         services.clock,
         lambda: services.kafka.commit(permit),
         lambda found: Outcome.STILL_OPEN not in found,
         permit,
-        look,
+        search,
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
@@ -78,7 +78,7 @@ async def _salvage(
     restore: RestorePlan,
     permit: CommitPermit,
     transaction_timeout_ms: int,
-    look: Look,
+    search: Search,
 ) -> None:
     """See the module. Those of the permit that are not lost are committed first: their end must be known.
 
@@ -86,7 +86,7 @@ async def _salvage(
     their turn.
     """
     started = services.clock.monotonic()
-    settled = await _settle(services, permit, look, hold=True)
+    settled = await _settle(services, permit, search, hold=True)
     order = SalvageOrder(
         plan.pipeline,
         restore.journal,
@@ -97,7 +97,7 @@ async def _salvage(
     )
     if settled.held:
         await services.kafka.abort_held(order, settled)
-        settled = await _settle(services, permit, look, hold=False)
+        settled = await _settle(services, permit, search, hold=False)
         order = msgspec.structs.replace(order, lost=settled.lost)
     decide_order(settled.lost, settled.committed)
     for lost in settled.lost:
@@ -108,7 +108,7 @@ async def _salvage(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
     )
     try:
-        await _commit(services, appended.permit, look)
+        await _commit(services, appended.permit, search)
     except TransactionLost as error:
         raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
     elapsed_s = services.clock.monotonic() - started
@@ -116,19 +116,19 @@ async def _salvage(
     _tell(settled.lost, appended.permit, elapsed_s)
 
 
-async def _settle(services: Services, permit: CommitPermit, look: Look, *, hold: bool) -> Settlement:
+async def _settle(services: Services, permit: CommitPermit, search: Search, *, hold: bool) -> Settlement:
     return await _until(
-        services.clock, lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit, look
+        services.clock, lambda: services.kafka.settle(permit, hold=hold), lambda found: found.definite, permit, search
     )
 
 
 async def _until(
-    clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit, look: Look
+    clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit, search: Search
 ) -> T:
     """Ask until the answer is definite. Raises BrokerUnavailable at the deadline.
 
     A transaction that is neither to be committed nor has a marker waits for its coordinator, which writes one, or for
-    a look, which finds one that is lost.
+    a search, which finds one that is lost.
     """
     begun = clock.monotonic()
     told = False
@@ -149,7 +149,7 @@ async def _until(
                 permit.checkpoint,
             )
             told = True
-        await look()
+        await search()
         await asyncio.sleep(COMMIT_PAUSE_S)
 
 

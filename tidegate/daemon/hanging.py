@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.daemon.decisions import Services
+from tidegate.daemon.services import Services
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
 from tidegate.kafka.facts import OpenTransaction
 from tidegate.operators.kinds.kafka_sink import SinkOperator

@@ -12,9 +12,9 @@ from typing import Final
 
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.owning import Ownership
+from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable

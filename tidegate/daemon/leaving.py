@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
-from tidegate.daemon.decisions import Services
+from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.kafka.errors import BrokerUnavailable

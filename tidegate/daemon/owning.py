@@ -14,7 +14,7 @@ from tidegate.kafka.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
 
 if TYPE_CHECKING:
-    from tidegate.daemon.decisions import Services
+    from tidegate.daemon.services import Services
     from tidegate.kafka.transactions import TransactionClient
 
 logger = logging.getLogger(__name__)

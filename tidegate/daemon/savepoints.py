@@ -23,7 +23,7 @@ from tidegate.storage.base import StorageError
 from tidegate.storage.local import directory_of
 
 if TYPE_CHECKING:
-    from tidegate.daemon.decisions import Services
+    from tidegate.daemon.services import Services
 
 logger = logging.getLogger(__name__)
 

@@ -22,21 +22,21 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempts import Attempts, ShutdownIncomplete, derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
+from tidegate.daemon.services import Services
 from tidegate.daemon.start.check import check_start, open_checkpoints
 from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
+from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor, derive_attempt_settings
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
@@ -91,7 +91,7 @@ class Daemon:
             strangers_max=2 * plan.parallelism + 8,
         )
         self._hurrying: asyncio.Task[None] | None = None
-        self._attempts = Attempts(
+        self._supervisor = Supervisor(
             plan, self._services, self._server, self._attempt_settings, options, self._on_attempt, _jitter
         )
 
@@ -108,8 +108,8 @@ class Daemon:
             self._http.commands.serve(self, loop, token)
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
-            await self._attempts.run()
-            await self._attempts.housekeeping.close()
+            await self._supervisor.run()
+            await self._supervisor.housekeeping.close()
             self._metrics.state(PipelineState.FINISHED)
         except TidegateError as error:
             self._metrics.state(PipelineState.FAILED, error.message)
@@ -125,7 +125,7 @@ class Daemon:
     def _on_signal(self, number: signal.Signals) -> None:
         if self._hurrying is not None:
             self._end_now(128 + number)
-        if self._attempts.stopping:
+        if self._supervisor.stopping:
             logger.warning("second signal: ending without a final checkpoint; the next start goes on from the last one")
             self._hurrying = asyncio.get_running_loop().create_task(self._hurry(128 + number))
             return
@@ -135,7 +135,7 @@ class Daemon:
         """What is open at the broker is aborted, as far as that takes no time."""
         try:
             async with asyncio.timeout(HURRY_S):
-                await self._attempts.cut()
+                await self._supervisor.cut()
         except TimeoutError:
             logger.warning(
                 "not everything that was open could be aborted within %g s: readers of committed records may stand "
@@ -150,11 +150,11 @@ class Daemon:
         self._metrics.state(PipelineState.STOPPING)
         grace_s = self._settings.runtime.shutdown_grace_ms / 1000
         asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, grace_s)
-        self._attempts.stop()
+        self._supervisor.stop()
 
     async def stop(self) -> None:
         """As by SIGTERM; a repetition changes nothing."""
-        if not self._attempts.stopping:
+        if not self._supervisor.stopping:
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
@@ -165,14 +165,14 @@ class Daemon:
         own = str(self._settings.checkpoints.directory)
         chosen = directory or f"{own.rstrip('/')}/{SAVEPOINTS}"
         await asyncio.to_thread(check_directory, chosen, [own, *self._settings.savepoints.roots])
-        runner = self._attempts.taking_orders
+        runner = self._supervisor.taking_orders
         if runner is None:
             raise SavepointUnavailable(f"no savepoint was taken: the pipeline is {self._state()}")
         return await runner.take_savepoint(chosen)
 
     async def take_checkpoint(self) -> CheckpointDone:
         """Now, whatever the interval and the minimum pause say (C38). Raises CheckpointUnavailable."""
-        runner = self._attempts.taking_orders
+        runner = self._supervisor.taking_orders
         if runner is None:
             raise CheckpointUnavailable(f"no checkpoint was begun: the pipeline is {self._state()}")
         return await runner.take_checkpoint()
@@ -184,13 +184,13 @@ class Daemon:
 
     def _on_grace_over(self, grace_s: float) -> None:
         """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
-        runner = self._attempts.runner
-        if runner is not None and self._attempts.unsaved:
+        runner = self._supervisor.runner
+        if runner is not None and self._supervisor.unsaved:
             runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
         asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
 
     def _on_close_limit(self, grace_s: float) -> None:
-        unsaved = self._attempts.unsaved
+        unsaved = self._supervisor.unsaved
         logger.log(
             logging.ERROR if unsaved else logging.WARNING,
             "not everything could be closed %g s after the grace of %g s (runtime.shutdown_grace): ending at once; "
@@ -223,7 +223,7 @@ class Daemon:
             self._server.encrypt(accepting_context(key))
 
     async def _close(self) -> None:
-        self._attempts.housekeeping.pause()
+        self._supervisor.housekeeping.pause()
         await self._server.stop()
         await self._services.kafka.close()
         self._services.journal_thread.shutdown(wait=True)
@@ -276,10 +276,10 @@ class Daemon:
         )
 
     def _on_running(self, attempt: Attempt) -> None:
-        self._attempts.on_running(attempt)
+        self._supervisor.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self._attempts.on_completed(checkpoint)
+        self._supervisor.on_completed(checkpoint)
 
     def _on_attempt(self, attempt: Attempt) -> None:
         self._log_context.attempt = attempt

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.ids import Producer
 from tidegate.kafka.facts import LoggedRange, Marker
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -30,8 +31,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
     base_offset: int
     last_offset: int
-    producer_id: int
-    producer_epoch: int
+    producer: Producer
     base_sequence: int
     records: int
     transactional: bool
@@ -54,8 +54,7 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
         yield BatchHeader(
             base_offset=base_offset,
             last_offset=base_offset + last_delta,
-            producer_id=producer_id,
-            producer_epoch=epoch,
+            producer=Producer(producer_id, epoch),
             base_sequence=sequence,
             records=records,
             transactional=bool(attributes & _TRANSACTIONAL),
@@ -64,36 +63,33 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
         place = end
 
 
-def derive_first_sequence(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> int | None:
-    """Sequence of the first data batch of (producer id, epoch); None: there is none."""
+def derive_first_sequence(batches: Iterable[BatchHeader], producer: Producer) -> int | None:
+    """Sequence of the first data batch of the producer; None: there is none."""
     for batch in batches:
-        if batch.commits is None and (batch.producer_id, batch.producer_epoch) == (producer_id, epoch):
+        if batch.commits is None and batch.producer == producer:
             return batch.base_sequence
     return None
 
 
-def derive_marker(batches: Iterable[BatchHeader], producer_id: int, epoch: int) -> Marker:
-    """How the transaction of (producer id, epoch) ended: COMMIT, ABORT, or OPEN when no marker of it is there.
+def derive_marker(batches: Iterable[BatchHeader], producer: Producer) -> Marker:
+    """How the transaction of a producer ended: COMMIT, ABORT, or OPEN when no marker of it is there.
 
     A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of the
     producer id with that epoch or a newer one ends it.
     """
     for batch in batches:
-        if batch.commits is not None and batch.producer_id == producer_id and batch.producer_epoch >= epoch:
+        if batch.commits is not None and batch.producer.id == producer.id and batch.producer.epoch >= producer.epoch:
             return Marker.COMMIT if batch.commits else Marker.ABORT
     return Marker.OPEN
 
 
-def derive_ranges(
-    batches: Iterable[BatchHeader], end_offset: int, producer_id: int, epoch: int
-) -> Iterator[LoggedRange]:
-    """Where the records of the transaction of (producer id, epoch) lie in front of `end_offset`, neighbours joined."""
+def derive_ranges(batches: Iterable[BatchHeader], end_offset: int, producer: Producer) -> Iterator[LoggedRange]:
+    """Where the records of the producer's transaction lie in front of `end_offset`, neighbours joined."""
     joined: LoggedRange | None = None
     for batch in batches:
         if batch.base_offset >= end_offset:
             break
-        owner = (batch.producer_id, batch.producer_epoch)
-        if batch.commits is not None or not batch.transactional or owner != (producer_id, epoch):
+        if batch.commits is not None or not batch.transactional or batch.producer != producer:
             continue
         if joined is not None and joined.next_offset == batch.base_offset:
             joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + batch.records)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 
 
 class CoordinatorState(Enum):
@@ -70,8 +70,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
     """What the coordinator knows about a transactional id."""
 
     state: CoordinatorState
-    producer_id: int
-    producer_epoch: int
+    producer: Producer
     timeout_ms: int
     opened_at_ms: int
     """Broker's start time of the transaction, ms since 1970; -1 when none is open."""
@@ -87,7 +86,7 @@ class TransactionListing(msgspec.Struct, frozen=True):
 
 
 class ProducerProgress(msgspec.Struct, frozen=True):
-    """What the leader of a partition counted for one (producer id, epoch)."""
+    """What the leader of a partition counted for one producer."""
 
     start_offset: int
     """First offset of the open transaction; -1 when none is open."""
@@ -102,8 +101,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
     """
 
     partition: TopicPartition
-    producer_id: int
-    producer_epoch: int
+    producer: Producer
     start_offset: int
     """Of its first record: read-committed readers do not come behind it."""
     coordinator_epoch: int

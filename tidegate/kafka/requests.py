@@ -93,7 +93,7 @@ def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
     return WriteTxnMarkersRequest(
         markers=[
             marker(
-                producer_id=opened.producer_id,
+                producer_id=opened.producer.id,
                 producer_epoch=epoch,
                 transaction_result=commit,
                 topics=[topic],

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
 from tidegate.kafka.broker_settings import read_id_lifetime_ms
 from tidegate.kafka.channel import OpenChannel, open_client_channel
@@ -111,8 +111,7 @@ class TransactionClient:
         self._broker.refuse(answer.error_code, f"describing transaction {transactional_id}")
         return TransactionDescription(
             state=CoordinatorState(answer.transaction_state),
-            producer_id=answer.producer_id,
-            producer_epoch=answer.producer_epoch,
+            producer=Producer(answer.producer_id, answer.producer_epoch),
             timeout_ms=answer.transaction_timeout_ms,
             opened_at_ms=answer.transaction_start_time_ms,
             partitions=frozenset(TopicPartition(t.topic, p) for t in answer.topics for p in t.partitions),
@@ -156,8 +155,8 @@ class TransactionClient:
             for committable, answer in zip(committables, answers, strict=True)
         ]
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> tuple[int, int]:
-        """Raise the epoch of an id, which aborts what is open and shuts its producers out; (producer id, epoch) now."""
+    def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> Producer:
+        """Raise the epoch of an id, which aborts what is open and shuts its producers out; returns the newest."""
         from kafka.protocol.producer.transaction import InitProducerIdRequest
 
         request = InitProducerIdRequest(
@@ -169,7 +168,7 @@ class TransactionClient:
         )
         answer = self._broker.ask_coordinator(transactional_id, lambda: request, lambda a: a.error_code, timeout_s)
         self._broker.refuse(answer.error_code, f"fencing transaction {transactional_id}")
-        return answer.producer_id, answer.producer_epoch
+        return Producer(answer.producer_id, answer.producer_epoch)
 
     def list_transactions(self, prefix: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[TransactionListing]:
         """All transactional ids that begin with `prefix`, of every coordinator."""
@@ -200,12 +199,12 @@ class TransactionClient:
     # -- the leaders of partitions -----------------------------------------------------------------------------------
 
     def producer_state(
-        self, partitions: Iterable[TopicPartition], producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+        self, partitions: Iterable[TopicPartition], producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, ProducerProgress]:
-        """What the leaders counted for one (producer id, epoch); partitions that do not know it are left out."""
+        """What the leaders counted for a producer; partitions that do not know it are left out."""
         wanted = list(partitions)
         return self._broker.until(
-            lambda remaining_s: self._progress_and_ends(wanted, producer_id, epoch, remaining_s)[0],
+            lambda remaining_s: self._progress_and_ends(wanted, producer, remaining_s)[0],
             timeout_s,
             "reading producer states",
         )
@@ -219,7 +218,10 @@ class TransactionClient:
         def attempt(remaining_s: float) -> list[OpenTransaction]:
             found = [
                 OpenTransaction(
-                    partition, one.producer_id, one.producer_epoch, one.current_txn_start_offset, one.coordinator_epoch
+                    partition,
+                    Producer(one.producer_id, one.producer_epoch),
+                    one.current_txn_start_offset,
+                    one.coordinator_epoch,
                 )
                 for partition, one in self._producers_and_ends(wanted, remaining_s)[0]
                 if one.current_txn_start_offset >= 0
@@ -249,7 +251,7 @@ class TransactionClient:
         self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
 
     def prepared_view(
-        self, transactional_id: TransactionalId, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+        self, transactional_id: TransactionalId, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> PreparedView:
         """Everything a prepare asks, in two round trips: the coordinator, then all leaders at once."""
         deadline = self._clock.monotonic() + timeout_s
@@ -258,7 +260,7 @@ class TransactionClient:
             return PreparedView(description, {}, {})
         wanted = sorted(description.partitions)
         progress, ends = self._broker.until(
-            lambda remaining_s: self._progress_and_ends(wanted, producer_id, epoch, remaining_s),
+            lambda remaining_s: self._progress_and_ends(wanted, producer, remaining_s),
             deadline - self._clock.monotonic(),
             f"reading the partitions of transaction {transactional_id}",
         )
@@ -268,31 +270,28 @@ class TransactionClient:
         self,
         partition: TopicPartition,
         start_offset: int,
-        producer_id: int,
-        epoch: int,
+        producer: Producer,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
-        """Sequence of the first record at or behind `start_offset` of (producer id, epoch); None: nothing there."""
+        """Sequence of the first record at or behind `start_offset` of the producer; None: nothing there."""
         batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
-        return derive_first_sequence(batches, producer_id, epoch)
+        return derive_first_sequence(batches, producer)
 
-    def outcome(
-        self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> Marker:
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
         """How a transaction ended in one partition, by the control record in the log."""
         batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
         try:
-            return derive_marker(batches, producer_id, epoch)
+            return derive_marker(batches, producer)
         except _StartGone:
             return Marker.GONE
 
     def data_ranges(
-        self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float = ANSWER_TIMEOUT_S
+        self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
         """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
         batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
         try:
-            return list(derive_ranges(batches, written.end_offset, producer_id, epoch))
+            return list(derive_ranges(batches, written.end_offset, producer))
         except _StartGone:
             return []
 
@@ -398,13 +397,13 @@ class TransactionClient:
         return self._broker.until(attempt, timeout_s, what)
 
     def _progress_and_ends(
-        self, partitions: Sequence[TopicPartition], producer_id: int, epoch: int, timeout_s: float
+        self, partitions: Sequence[TopicPartition], producer: Producer, timeout_s: float
     ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
         producers, ends = self._producers_and_ends(partitions, timeout_s)
         progress = {
-            partition: ProducerProgress(producer.current_txn_start_offset, producer.last_sequence + 1)
-            for partition, producer in producers
-            if (producer.producer_id, producer.producer_epoch) == (producer_id, epoch)
+            partition: ProducerProgress(known.current_txn_start_offset, known.last_sequence + 1)
+            for partition, known in producers
+            if Producer(known.producer_id, known.producer_epoch) == producer
         }
         return progress, ends
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from tidegate.ids import TransactionalId
+from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
@@ -108,8 +108,7 @@ class Writer:
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
         self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
-        self.producer_id = -1
-        self.producer_epoch = -1
+        self.producer = NO_PRODUCER
         self.produced = 0
         self.first_record_at: float | None = None
         """Monotonic seconds."""
@@ -144,7 +143,7 @@ class Writer:
                 raise SinkFailed(
                     f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
                 )
-            self.producer_id, self.producer_epoch = description.producer_id, description.producer_epoch
+            self.producer = description.producer
         topics = self._patiently(
             lambda: self._producer.list_topics(self._topic, timeout=CALL_TIMEOUT_S), deadline, stopping
         )

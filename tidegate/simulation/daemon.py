@@ -11,12 +11,12 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.restart import RestartSettings
-from tidegate.daemon.attempts import Attempts, AttemptSettings
+from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.control_server import ControlServer
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.services import Services
+from tidegate.daemon.supervisor import AttemptSettings, Supervisor
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -41,7 +41,7 @@ SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who wants a savepoint asks again while the pipeline does not run."""
 LOOK_S: Final = 0.5
 """Between two looks at the topics: attempts live for seconds here."""
-RESTARTS: Final = RestartSettings(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
+RESTARTS: Final = RestartStrategy(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
 class SimDaemon:
@@ -83,7 +83,7 @@ class SimDaemon:
             look_s=LOOK_S,
         )
         self._server = SimControlServer(world, self)
-        self._attempts = _Attempts(
+        self._supervisor = _Supervisor(
             world,
             plan,
             self._services,
@@ -93,17 +93,17 @@ class SimDaemon:
             self._on_attempt,
             self.process.random.random,
         )
-        self._attempts.told = self._on_attempt_failed
+        self._supervisor.told = self._on_attempt_failed
         self.loop.create_task(self._main())
 
     def request_stop(self) -> None:
         """As SIGTERM: a final checkpoint, then the end."""
-        self.loop.call_soon(self._attempts.stop)
+        self.loop.call_soon(self._supervisor.stop)
 
     @property
     def is_running(self) -> bool:
         """Whether all slots of an attempt run."""
-        runner = self._attempts.runner
+        runner = self._supervisor.runner
         return runner is not None and runner.is_running and not runner.is_finished
 
     @property
@@ -122,7 +122,7 @@ class SimDaemon:
 
     async def _take_savepoint(self) -> None:
         trace = self._world.trace
-        while (runner := self._attempts.runner) is None or not runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
+        while (runner := self._supervisor.runner) is None or not runner.is_running:  # noqa: ASYNC110 - as a person asks, again and again
             await asyncio.sleep(SAVEPOINT_AGAIN_S)
         try:
             done = await runner.take_savepoint(SAVEPOINTS)
@@ -143,10 +143,10 @@ class SimDaemon:
             await self._services.in_journal_thread(lambda: self._open_storage(self.directory))
             await self._services.in_journal_thread(self._services.storage.probe)
             await self._services.kafka.open()
-            await self._attempts.run()
+            await self._supervisor.run()
         except TidegateError as failure:
             error = failure
-        self._attempts.housekeeping.pause()
+        self._supervisor.housekeeping.pause()
         await self._server.stop()
         self.over, self.error = True, error
         self._world.trace.tell(f"{self.process.name} ends: {'finished' if error is None else repr(error)[:300]}")
@@ -164,7 +164,7 @@ class SimDaemon:
             storage_url=self.directory,
             transaction_timeout_ms=world.transaction_timeout_ms,
             checkpoint_interval_ms=world.checkpoints.interval_ms,
-            checkpoints_at_a_time=world.checkpoints.max_concurrent,
+            max_concurrent=world.checkpoints.max_concurrent,
             heartbeat_interval_ms=world.heartbeat_ms,
             lease_ms=world.lease_ms,
             pipeline_log_level=100,
@@ -180,15 +180,15 @@ class SimDaemon:
 
     def _on_running(self, attempt: Attempt) -> None:
         self._world.trace.tell(f"{self.process.name}: attempt {attempt} is running")
-        self._attempts.on_running(attempt)
+        self._supervisor.on_running(attempt)
 
     def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
-        self._attempts.on_completed(checkpoint)
+        self._supervisor.on_completed(checkpoint)
         self._world.on_completed(checkpoint)
 
 
-class _Attempts(Attempts):
+class _Supervisor(Supervisor):
     """The real ones; every failed attempt is told, and their coordinators are watched."""
 
     told: Callable[[TidegateError], None]

@@ -16,7 +16,7 @@ from tidegate.coordinator.events import (
     NotifyCompleted,
 )
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId, SubtaskId
@@ -40,7 +40,7 @@ RECENT_MAX: Final = 3
 class WatchedCoordinator(Coordinator):
     """See Coordinator."""
 
-    def __init__(self, settings: CheckpointSettings, job: Job, world: World) -> None:
+    def __init__(self, settings: CheckpointPolicy, job: Job, world: World) -> None:
         super().__init__(settings, job, RECENT_MAX)
         self._world = world
 

@@ -12,7 +12,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.owner import PipelineKnown
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.story import ProtocolBroken
-from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.errors import TidegateError
@@ -121,7 +121,7 @@ class World:
         self._dropped: RestoreOption | None = None
         """What was wished and could not be had."""
         self.transaction_timeout_ms = workload.transaction_timeout_ms
-        self.checkpoints = CheckpointSettings(
+        self.checkpoints = CheckpointPolicy(
             interval_ms=workload.interval_ms,
             timeout_ms=workload.checkpoint_timeout_ms,
             max_concurrent=workload.max_concurrent,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.errors import PipelineStopped
-from tidegate.ids import Attempt, OperatorName, TransactionalId
+from tidegate.ids import Attempt, OperatorName, Producer, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
     SinkRefused,
@@ -55,7 +55,7 @@ class Client(Protocol):
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         """Commit all."""
 
-    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
         """Read the marker."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
@@ -64,7 +64,7 @@ class Client(Protocol):
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
         """All ids with the prefix."""
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> tuple[int, int]:
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> Producer:
         """Abort and shut out."""
 
 
@@ -139,7 +139,7 @@ class Committer:
         told = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
         if told is None or told.state not in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT):
             return False
-        return (told.producer_id, told.producer_epoch) == (committable.producer_id, committable.producer_epoch)
+        return told.producer == committable.producer
 
     def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
         """End everything, and what the answers, or else the markers, say about each, in the permit's order.
@@ -227,8 +227,7 @@ class Committer:
             markers = [
                 self._client.outcome(
                     part,
-                    committable.producer_id,
-                    committable.producer_epoch,
+                    committable.producer,
                     timeout_s=max(MARKER_LOOK_S, deadline - self._clock.monotonic()),
                 )
                 for part in committable.written
@@ -282,8 +281,8 @@ class Committer:
 
     def _tell_answer(self, committable: Committable, answer: EndAnswer) -> str:
         description = self._client.describe(committable.transactional_id, timeout_s=self._timeout_s)
-        state = "unknown" if description is None else f"{description.state.value} epoch {description.producer_epoch}"
-        return f"The coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer_epoch})"
+        state = "unknown" if description is None else f"{description.state.value} epoch {description.producer.epoch}"
+        return f"The coordinator answered '{answer.value}' (state {state}, ours was epoch {committable.producer.epoch})"
 
 
 def _place(committable: Committable) -> str:

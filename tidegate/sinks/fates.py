@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import TransactionalId
+from tidegate.ids import Producer, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 
 TIMEOUT_S: Final = 30.0
@@ -23,7 +23,7 @@ class Client(Protocol):
     def end_transaction(self, committable: Committable, commit: bool, timeout_s: float) -> EndAnswer:
         """Commit or abort one."""
 
-    def outcome(self, written: WrittenRange, producer_id: int, epoch: int, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
         """Read the marker."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
@@ -51,8 +51,7 @@ def decide_fate(
     None: it has to be decided from markers, and none were given. One commit marker is enough; aborted is only what
     every partition says.
     """
-    mine = (committable.producer_id, committable.producer_epoch)
-    if told is not None and (told.producer_id, told.producer_epoch) == mine:
+    if told is not None and told.producer == committable.producer:
         match told.state:
             case CoordinatorState.ONGOING:
                 return Fate.OPEN
@@ -71,8 +70,6 @@ def _find_fate(client: Client, one: Committable, timeout_s: float) -> Fate:
     told = client.describe(one.transactional_id, timeout_s=timeout_s)
     fate = decide_fate(one, told, ())
     if fate is None:
-        markers = [
-            client.outcome(part, one.producer_id, one.producer_epoch, timeout_s=timeout_s) for part in one.written
-        ]
+        markers = [client.outcome(part, one.producer, timeout_s=timeout_s) for part in one.written]
         fate = decide_fate(one, told, markers)
     return fate or Fate.UNKNOWN

@@ -95,7 +95,7 @@ def find_suspects(
     return [
         one
         for one in opened
-        if one in seen or (listing := listed.get(one.producer_id)) is None or listing.state not in _LIVE
+        if one in seen or (listing := listed.get(one.producer.id)) is None or listing.state not in _LIVE
     ]
 
 
@@ -111,14 +111,14 @@ def decide_verdict(
     A time-out raises the epoch by one. A fence raises it by two, one for the abort and one for the new owner; behind a
     commit an id is initialised again only when its markers were seen, so EMPTY that far on was an abort.
     """
-    if transactional_id is None or told is None or told.producer_id != one.producer_id:
+    if transactional_id is None or told is None or told.producer.id != one.producer.id:
         return Verdict.UNSEEN
     if _is_live(one, told):
         return Verdict.LIVE
     name = derive_name(transactional_id)
     if name is None or name.pipeline != pipeline:
         return Verdict.FOREIGN
-    raised = told.producer_epoch - one.producer_epoch
+    raised = told.producer.epoch - one.producer.epoch
     match told.state:
         case CoordinatorState.COMPLETE_COMMIT if raised == 0:
             return Verdict.COMMIT
@@ -189,8 +189,7 @@ def derive_blocked(before: Blocked | None, now: float, interruptions: int) -> Bl
 
 def find_unended(committable: Committable, opened: Collection[OpenTransaction]) -> list[TopicPartition]:
     """Partitions where a transaction that was committed is open still."""
-    owner = (committable.producer_id, committable.producer_epoch)
-    return sorted(one.partition for one in opened if (one.producer_id, one.producer_epoch) == owner)
+    return sorted(one.partition for one in opened if one.producer == committable.producer)
 
 
 def tell_mended(mended: Sequence[Hanging]) -> list[str]:
@@ -269,11 +268,11 @@ def _is_live(one: OpenTransaction, told: TransactionDescription) -> bool:
         return False
     if told.state is not CoordinatorState.ONGOING:
         return True  # markers are under way
-    return told.producer_epoch == one.producer_epoch and one.partition in told.partitions
+    return told.producer.epoch == one.producer.epoch and one.partition in told.partitions
 
 
 def _place(one: Hanging) -> str:
-    owner = f"producer id {one.opened.producer_id} epoch {one.opened.producer_epoch}"
+    owner = f"producer id {one.opened.producer.id} epoch {one.opened.producer.epoch}"
     return f"transaction {one.transactional_id} ({owner})" if one.transactional_id else f"a transaction of {owner}"
 
 

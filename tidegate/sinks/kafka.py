@@ -57,9 +57,9 @@ ENDED_PAUSE_S: Final = 0.05
 class KafkaSink:
     """One sink subtask of one attempt. Made, then `open`, then driven by one thread; `close` at the end.
 
-    The checkpoint interval and how many checkpoints may be `concurrent` set the number of transactional ids; the token
-    of the `journal` makes them this checkpoint directory's own. With
-    `exactly_once` False there is one plain idempotent producer, and prepare means that everything is delivered.
+    The checkpoint interval and `max_concurrent` checkpoints set the number of transactional ids; the token of the
+    `journal` makes them this checkpoint directory's own. With `exactly_once` False there is one plain idempotent
+    producer, and prepare means that everything is delivered.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class KafkaSink:
         journal: str = "",
         exactly_once: bool = True,
         interval_ms: int = 1000,
-        concurrent: int = 1,
+        max_concurrent: int = 1,
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
         self.records_written = 0
@@ -92,7 +92,7 @@ class KafkaSink:
             for index in range(POOL_SIZE_MAX)
         ]
         ids = [name.transactional_id for name in names] if exactly_once else []
-        size = derive_pool_size(interval_ms, concurrent)
+        size = derive_pool_size(interval_ms, max_concurrent)
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
         self._properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
@@ -186,6 +186,8 @@ class KafkaSink:
         prepared = self._results.popleft()
         if prepared.committables:
             self._unconfirmed[prepared.checkpoint] = prepared.committables
+        for committable in prepared.committables:
+            self._pool.proven(committable.transactional_id)
         return (prepared,)
 
     def unconfirmed(self) -> Sequence[Committable]:
@@ -277,6 +279,8 @@ class KafkaSink:
         if self._writer is None:
             if self._warm:
                 self._writer = self._warm.popleft()
+                if self._exactly_once:
+                    self._pool.begun(self._writer.transactional_id)
             self._open_ahead()
         return self._writer
 
@@ -298,7 +302,7 @@ class KafkaSink:
         if self._clock.monotonic() - self._warm_since[oldest.transactional_id] < self._reopen_s:
             return
         self._warm.popleft()
-        self._pool.reopening(oldest.transactional_id)
+        self._pool.reopened(oldest.transactional_id)
         self._opening += 1
         self._drop(oldest)
         self._openers.submit(partial(self._open_writer, oldest.transactional_id))
@@ -311,7 +315,7 @@ class KafkaSink:
             self._preparers.submit(partial(self._answer, barrier, ()))
             return
         if self._exactly_once:
-            self._pool.prepared(writer.transactional_id, barrier.checkpoint)
+            self._pool.barrier(writer.transactional_id, barrier.checkpoint)
             assert writer.first_record_at is not None
             self._open_since[barrier.checkpoint] = writer.first_record_at
         self._writer = None
@@ -400,8 +404,7 @@ class KafkaSink:
             attempt=self._attempt,
             checkpoint=barrier.checkpoint,
             transactional_id=writer.transactional_id,
-            producer_id=writer.producer_id,
-            producer_epoch=writer.producer_epoch,
+            producer=writer.producer,
             produced=writer.produced,
             undelivered=undelivered,
             delivery_errors=writer.delivery_errors,
@@ -426,24 +429,22 @@ class KafkaSink:
 
     def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
         """Ask the broker whether the transaction is whole. Raises SinkFailed."""
-        view = client.prepared_view(
-            flushed.transactional_id, flushed.producer_id, flushed.producer_epoch, PREPARE_TIMEOUT_S
-        )
+        view = client.prepared_view(flushed.transactional_id, flushed.producer, PREPARE_TIMEOUT_S)
         committable = decide_committable(flushed, view)
         now = self._clock.monotonic()
         new = [
             part
             for part in committable.written
-            if now - self._proven.get((flushed.producer_id, part.partition), -PROOF_AGE_S_MAX) >= PROOF_AGE_S_MAX
+            if now - self._proven.get((flushed.producer.id, part.partition), -PROOF_AGE_S_MAX) >= PROOF_AGE_S_MAX
         ]
         sequences = {
             part.partition: client.first_sequence(
-                part.partition, part.start_offset, flushed.producer_id, flushed.producer_epoch, PREPARE_TIMEOUT_S
+                part.partition, part.start_offset, flushed.producer, PREPARE_TIMEOUT_S
             )
             for part in new
         }
         decide_first_sequences(flushed, sequences)
-        self._proven.update({(flushed.producer_id, partition): now for partition in sequences})
+        self._proven.update({(flushed.producer.id, partition): now for partition in sequences})
         return committable
 
     def _drain(self, writer: Writer, full: int, *, hurried: bool) -> None:

@@ -108,7 +108,7 @@ class Mender:
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
         suspects = find_suspects(opened, listed, self._opened)
         ids = {
-            one.producer_id: listed[one.producer_id].transactional_id for one in suspects if one.producer_id in listed
+            one.producer.id: listed[one.producer.id].transactional_id for one in suspects if one.producer.id in listed
         }
         told = {producer_id: self._client.describe(known, timeout_s=TIMEOUT_S) for producer_id, known in ids.items()}
         if not suspects:
@@ -116,10 +116,10 @@ class Mender:
         still = self._client.open_transactions(sorted({one.partition for one in suspects}), timeout_s=TIMEOUT_S)
         found = []
         for one in (each for each in still if each in suspects):
-            known, description = ids.get(one.producer_id), told.get(one.producer_id)
+            known, description = ids.get(one.producer.id), told.get(one.producer.id)
             verdict = decide_verdict(one, known, description, self._pipeline)
             if verdict is not Verdict.LIVE:
-                epoch = one.producer_epoch if description is None else description.producer_epoch
+                epoch = one.producer.epoch if description is None else description.producer.epoch
                 coordinator = None if known is None else self._client.known_coordinator(known)
                 found.append(Hanging(one, verdict, known, epoch, coordinator))
         return found

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, refused_record
 from tidegate.kafka.facts import CoordinatorState, PreparedView
 
@@ -25,8 +25,7 @@ class Flushed(msgspec.Struct, frozen=True):
     attempt: Attempt
     checkpoint: CheckpointId
     transactional_id: TransactionalId
-    producer_id: int
-    producer_epoch: int
+    producer: Producer
     produced: int
     undelivered: int
     """What flush returned."""
@@ -53,12 +52,11 @@ def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
     description = view.description
     if description is None:
         raise _failed(flushed, "the coordinator does not know its id")
-    if (description.producer_id, description.producer_epoch) != (flushed.producer_id, flushed.producer_epoch):
+    if description.producer != flushed.producer:
         raise _failed(
             flushed,
-            f"another producer has taken its id: the coordinator has producer {description.producer_id} epoch "
-            f"{description.producer_epoch}, ours is {flushed.producer_id} epoch {flushed.producer_epoch} (does another "
-            f"pipeline of the same name run?)",
+            f"another producer has taken its id: the coordinator has {description.producer}, ours is "
+            f"{flushed.producer.id} epoch {flushed.producer.epoch} (does another pipeline of the same name run?)",
         )
     if description.state is not CoordinatorState.ONGOING:
         raise _failed(
@@ -73,8 +71,8 @@ def decide_committable(flushed: Flushed, view: PreparedView) -> Committable:
         attempt=flushed.attempt,
         checkpoint=flushed.checkpoint,
         transactional_id=flushed.transactional_id,
-        producer_id=flushed.producer_id,
-        producer_epoch=flushed.producer_epoch,
+        producer_id=flushed.producer.id,
+        producer_epoch=flushed.producer.epoch,
         written=tuple(
             WrittenRange(partition, progress.start_offset, view.end_offsets[partition], progress.records)
             for partition, progress in sorted(view.progress.items())

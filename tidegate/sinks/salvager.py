@@ -90,7 +90,7 @@ class Salvager:
             for part in owner.written:
                 if part.partition.topic != group.topic:
                     continue
-                ranges = self._client.data_ranges(part, owner.producer_id, owner.producer_epoch, SCAN_TIMEOUT_S)
+                ranges = self._client.data_ranges(part, owner.producer, SCAN_TIMEOUT_S)
                 decide_found(one, part.partition, part.records, ranges)
                 by_partition.setdefault(part.partition, []).append(ranges)
         return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
@@ -119,8 +119,7 @@ class Salvager:
             attempt=self._order.attempt,
             checkpoint=self._order.checkpoint,
             transactional_id=writer.transactional_id,
-            producer_id=writer.producer_id,
-            producer_epoch=writer.producer_epoch,
+            producer=writer.producer,
             produced=writer.produced,
             undelivered=left,
             delivery_errors=writer.delivery_errors,
@@ -128,10 +127,9 @@ class Salvager:
             refused=writer.refused,
         )
         decide_flushed(flushed)
-        owner = (writer.producer_id, writer.producer_epoch)
-        committable = decide_committable(flushed, self._client.prepared_view(writer.transactional_id, *owner))
+        committable = decide_committable(flushed, self._client.prepared_view(writer.transactional_id, writer.producer))
         firsts = {
-            part.partition: self._client.first_sequence(part.partition, part.start_offset, *owner)
+            part.partition: self._client.first_sequence(part.partition, part.start_offset, writer.producer)
             for part in committable.written
         }
         decide_first_sequences(flushed, firsts)

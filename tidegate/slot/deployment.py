@@ -268,7 +268,7 @@ class Deployment:
             journal=deploy.journal,
             exactly_once=deploy.plan.exactly_once,
             interval_ms=deploy.settings.checkpoint_interval_ms,
-            concurrent=deploy.settings.checkpoints_at_a_time,
+            max_concurrent=deploy.settings.max_concurrent,
             tools=self._parts.tools,
         )
         sink.open()

@@ -112,7 +112,7 @@ class SlotSettings(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int
     lease_ms: int
     pipeline_log_level: int
-    checkpoints_at_a_time: int = 1
+    max_concurrent: int = 1
     unaligned_after_ms: int | None = None
     """`checkpoints.unaligned`: None never, 0 always, more: after so long."""
     checkpoints_retained: int = 1

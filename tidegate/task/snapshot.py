@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
-from tidegate.ids import Attempt, OperatorName, SubtaskId
+from tidegate.ids import Attempt, OperatorName, Producer, SubtaskId
 from tidegate.task.barriers.handler import Notify
 from tidegate.task.ports import StateCapture
 
@@ -40,7 +40,7 @@ class PendingSnapshot:
         self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
-        self._committables: dict[tuple[int, int], Committable] = {}
+        self._committables: dict[Producer, Committable] = {}
         self._snapshot_ms = snapshot_ms
         self._upload_ms = 0.0
         self._prepare_ms = 0.0
@@ -79,7 +79,7 @@ class PendingSnapshot:
         """A sink is flushed and counted; `committables` repeats the unconfirmed ones of earlier checkpoints."""
         self._sinks.remove(sink)
         for committable in committables:
-            self._committables[committable.producer_id, committable.producer_epoch] = committable
+            self._committables[committable.producer] = committable
         self._prepare_ms = max(self._prepare_ms, prepare_ms)
 
     def ack(self) -> Ack:

@@ -33,7 +33,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.recovery import read_facts
+from tidegate.daemon.looking import read_facts
 from tidegate.daemon.start.expression_check import check_file, plan_file
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition

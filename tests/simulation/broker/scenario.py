@@ -59,19 +59,19 @@ def state(stage: Stage, name: str) -> tuple[CoordinatorState, int] | None:
 
     stage.until(settled, f"{name} settled")
     described = stage.client.describe(stage.tid(name))
-    return None if described is None else (described.state, described.producer_epoch)
+    return None if described is None else (described.state, described.producer.epoch)
 
 
 def markers(stage: Stage, committable: Committable) -> list[Marker]:
     """How it ended in each of its partitions."""
-    owner = (committable.producer_id, committable.producer_epoch)
-    return [stage.client.outcome(part, *owner) for part in committable.written]
+    owner = committable.producer
+    return [stage.client.outcome(part, owner) for part in committable.written]
 
 
 def ranges(stage: Stage, committable: Committable) -> list[list[LoggedRange]]:
     """Where its records lie in each of its partitions."""
-    owner = (committable.producer_id, committable.producer_epoch)
-    return [stage.client.data_ranges(part, *owner) for part in committable.written]
+    owner = committable.producer
+    return [stage.client.data_ranges(part, owner) for part in committable.written]
 
 
 def timed_out(stage: Stage, name: str) -> None:

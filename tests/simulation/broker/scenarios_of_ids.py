@@ -91,7 +91,7 @@ def empty_transaction_has_no_end(stage: Stage) -> Value:
     writer = stage.writer("a", stage.topic())
     empty = Committable(
         sink="out", subtask=0, attempt=1, checkpoint=1, transactional_id=writer.transactional_id,  # type: ignore[arg-type]  # plain names are enough here
-        producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, written=(), opened_at_ms=0, timeout_ms=0,
+        producer_id=writer.producer.id, producer_epoch=writer.producer.epoch, written=(), opened_at_ms=0, timeout_ms=0,
     )  # fmt: skip
     answer = stage.client.end_transaction(empty)
     described = stage.client.describe(writer.transactional_id)
@@ -115,7 +115,7 @@ def several_at_once(stage: Stage) -> Value:
 def fence_aborts_what_is_open(stage: Stage) -> Value:
     topic = stage.topic()
     one = stage.prepared("a", topic, [1])
-    _, epoch = stage.client.fence(stage.tid("a"))
+    epoch = stage.client.fence(stage.tid("a")).epoch
     stage.settled(topic)
     return epoch, stage.client.end_transaction(one), state(stage, "a"), markers(stage, one), stage.visible(topic)
 
@@ -126,7 +126,7 @@ def fence_behind_a_commit_looks_like_a_loss(stage: Stage) -> Value:
     one = stage.prepared("a", topic, [1])
     stage.client.end_transaction(one)
     stage.settled(topic)
-    _, epoch = stage.client.fence(stage.tid("a"))
+    epoch = stage.client.fence(stage.tid("a")).epoch
     return epoch, stage.client.end_transaction(one), state(stage, "a"), markers(stage, one), stage.visible(topic)
 
 
@@ -134,8 +134,8 @@ def fence_behind_a_commit_looks_like_a_loss(stage: Stage) -> Value:
 def idle_fences_raise_the_epoch_by_one(stage: Stage) -> Value:
     first = stage.client.fence(stage.tid("a"))
     more = [stage.client.fence(stage.tid("a")) for _ in range(3)]
-    assert {producer_id for producer_id, _ in more} == {first[0]}
-    return first[1], [epoch for _, epoch in more]
+    assert {one.id for one in more} == {first.id}
+    return first.epoch, [one.epoch for one in more]
 
 
 @scenario(("sink-failed", {}, 0))
@@ -179,9 +179,7 @@ def an_id_is_used_again(stage: Stage) -> Value:
     stage.client.end_transaction(second)
     stage.settled(topic)
     sequences = [
-        stage.client.first_sequence(
-            one.written[0].partition, one.written[0].start_offset, one.producer_id, one.producer_epoch
-        )
+        stage.client.first_sequence(one.written[0].partition, one.written[0].start_offset, one.producer)
         for one in (first, second)
     ]
     epochs = (first.producer_epoch, second.producer_epoch)
@@ -221,7 +219,7 @@ def a_transaction_times_out(stage: Stage) -> Value:
     answers = stage.client.end_transaction(one), stage.client.end_transaction(one, commit=False)
     (part,) = stage.parts(topic)
     found = (state(stage, name), *answers, markers(stage, one), stage.visible(topic), stage.offsets(part))
-    return (*found, stage.client.fence(stage.tid(name))[1])
+    return (*found, stage.client.fence(stage.tid(name)).epoch)
 
 
 @scenario(("sink-failed", {0: [1]}))
@@ -298,7 +296,7 @@ def producers_are_counted(stage: Stage) -> Value:
     (part,) = stage.parts(topic)
 
     def progress(one: Committable) -> tuple[int, int] | None:
-        found = stage.client.producer_state([part], one.producer_id, one.producer_epoch).get(part)
+        found = stage.client.producer_state([part], one.producer).get(part)
         return None if found is None else (found.start_offset, found.records)
 
     first = stage.prepared("a", topic, [1, 2, 3])

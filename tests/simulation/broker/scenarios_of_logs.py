@@ -137,7 +137,7 @@ def a_transaction_of_which_a_part_was_deleted(stage: Stage) -> Value:
     stage.client.end_transaction(one)
     stage.settled(topic)
     stage.delete_records(part, 1)
-    rest = stage.client.data_ranges(WrittenRange(part, 1, 3, 2), one.producer_id, one.producer_epoch)
+    rest = stage.client.data_ranges(WrittenRange(part, 1, 3, 2), one.producer)
     return markers(stage, one), ranges(stage, one), rest, stage.offsets(part), stage.visible(topic)
 
 
@@ -219,8 +219,8 @@ def _hurt(stage: Stage, fates: list[Fate], before: bool = False) -> Value:
     try:
         stage.write(writer, list(range(200)), size=1000)
         one = stage.committable(writer)
-        owner = (one.producer_id, one.producer_epoch)
-        first = stage.client.first_sequence(one.written[0].partition, one.written[0].start_offset, *owner)
+        owner = one.producer
+        first = stage.client.first_sequence(one.written[0].partition, one.written[0].start_offset, owner)
         decide_first_sequences(_flushed(one), {one.written[0].partition: first})
         stage.client.end_transaction(one)
         stage.settled(topic)
@@ -234,8 +234,8 @@ def _hurt(stage: Stage, fates: list[Fate], before: bool = False) -> Value:
 
 def _flushed(one: Committable) -> Flushed:
     return Flushed(
-        one.sink, one.subtask, one.attempt, one.checkpoint, TransactionalId(one.transactional_id), one.producer_id,
-        one.producer_epoch, one.records, 0, 0, "", False,
+        one.sink, one.subtask, one.attempt, one.checkpoint, TransactionalId(one.transactional_id), one.producer,
+        one.records, 0, 0, "", False,
     )  # fmt: skip
 
 
@@ -278,8 +278,8 @@ def a_broker_dies_and_remembers(stage: Stage) -> Value:
     for name in "bcd":
         state(stage, name)
     stage.restart()
-    progress = stage.client.producer_state([part], prepared.producer_id, prepared.producer_epoch)[part]
+    progress = stage.client.producer_state([part], prepared.producer)[part]
     before = state(stage, "a"), [(progress.start_offset, progress.records)]
     answers = [stage.client.end_transaction(one) for one in (prepared, committed, fenced, aborted)]
     stage.settled(topic)
-    return (*before, answers, stage.visible(topic), stage.client.describe(stage.tid("c")).producer_epoch)  # type: ignore[union-attr]  # it was described before
+    return (*before, answers, stage.visible(topic), stage.client.describe(stage.tid("c")).producer.epoch)  # type: ignore[union-attr]  # it was described before

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.simulation.broker.scenario import ENDED, FENCED, Value, markers, refused, scenario
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import Stage
-from tidegate.ids import TopicPartition
+from tidegate.ids import Producer, TopicPartition
 from tidegate.kafka.facts import Marker
 
 HOUR_MS = 3_600_000
@@ -56,7 +56,7 @@ def a_fence_whose_answer_is_lost_is_repeated(stage: Stage) -> Value:
     stage.client.end_transaction(one)
     lost_request = _hurting(stage, "fence", Fate.LOSE_REQUEST, lambda: stage.client.fence(stage.tid("a")))
     lost_answer = _hurting(stage, "fence", Fate.LOSE_ANSWER, lambda: stage.client.fence(stage.tid("a")))
-    return lost_request[1], lost_answer[1], stage.client.end_transaction(one)
+    return lost_request.epoch, lost_answer.epoch, stage.client.end_transaction(one)
 
 
 @scenario(((0, 2), 3, 0, [Marker.COMMIT], 1, {"a"}))
@@ -64,9 +64,9 @@ def questions_are_hurt_on_the_way(stage: Stage) -> Value:
     topic = stage.topic()
     (part,) = stage.parts(topic)
     one = stage.prepared("q.a", topic, [1, 2])
-    owner = (one.producer_id, one.producer_epoch)
+    owner = one.producer
     lost = Fate.LOSE_ANSWER
-    progress = _hurting(stage, "producers", lost, lambda: stage.client.producer_state([part], *owner)[part])
+    progress = _hurting(stage, "producers", lost, lambda: stage.client.producer_state([part], owner)[part])
     stage.client.end_transaction(one)
     stage.settled(topic)
     stable = _hurting(stage, "ends", lost, lambda: stage.client.stable_offsets([part])[part])
@@ -76,7 +76,7 @@ def questions_are_hurt_on_the_way(stage: Stage) -> Value:
     listed = _hurting(stage, "list", lost, lambda: stage.client.list_transactions(stage.tid("q.")))
     names = {each.transactional_id.rsplit(".", 1)[1] for each in listed}
     assert ended is not None
-    return (progress.start_offset, progress.records), stable, ended.producer_epoch, marker, len(known), names
+    return (progress.start_offset, progress.records), stable, ended.producer.epoch, marker, len(known), names
 
 
 @scenario((ENDED, 1))
@@ -146,7 +146,7 @@ def a_topic_that_does_not_exist(stage: Stage) -> Value:
     codes = [
         refused(lambda: stage.client.stable_offsets(missing, timeout_s=1.0)),
         refused(lambda: stage.client.open_transactions(missing, timeout_s=1.0)),
-        refused(lambda: stage.client.producer_state(missing, 1, 0, timeout_s=1.0)),
+        refused(lambda: stage.client.producer_state(missing, Producer(1, 0), timeout_s=1.0)),
     ]
     return codes, refused(lambda: stage.client.stable_offsets(stage.parts(topic), timeout_s=10.0))
 
@@ -160,14 +160,14 @@ def a_marker_is_written_in_place_of_the_coordinator(stage: Stage) -> Value:
     def opened() -> list[tuple[int, int, int, int]]:
         """The coordinator's epoch is its log's, which other tests' restarts raise: 0 stands for any."""
         return [
-            (each.partition.partition, each.producer_epoch, each.start_offset, min(0, each.coordinator_epoch))
+            (each.partition.partition, each.producer.epoch, each.start_offset, min(0, each.coordinator_epoch))
             for each in stage.client.open_transactions([part])
         ]
 
     one = stage.prepared("a", topic, [1, 2])
     before = opened()
     (found,) = stage.client.open_transactions([part])
-    stage.client.write_marker(found, found.producer_epoch, commit=False)
+    stage.client.write_marker(found, found.producer.epoch, commit=False)
     after, marker = opened(), markers(stage, one)
     answer = stage.client.end_transaction(one)
     stage.until(lambda: stage.offsets(part)[2] == 4, "the coordinator's own marker is there")
@@ -185,4 +185,4 @@ def a_marker_of_an_older_epoch_is_refused(stage: Stage) -> Value:
     stage.settled(topic)
     stage.prepared("a", topic, [2])
     (found,) = stage.client.open_transactions(stage.parts(topic))
-    return refused(lambda: stage.client.write_marker(found, found.producer_epoch - 1, commit=True))
+    return refused(lambda: stage.client.write_marker(found, found.producer.epoch - 1, commit=True))

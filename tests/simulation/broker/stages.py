@@ -160,8 +160,7 @@ class Stage:
             attempt=Attempt(1),
             checkpoint=CheckpointId(1),
             transactional_id=writer.transactional_id,
-            producer_id=writer.producer_id,
-            producer_epoch=writer.producer_epoch,
+            producer=writer.producer,
             produced=writer.produced,
             undelivered=writer.flush(FLUSH_S, _never),
             delivery_errors=writer.delivery_errors,
@@ -169,7 +168,7 @@ class Stage:
             refused=writer.refused,
         )
         decide_flushed(flushed)
-        view = self.client.prepared_view(writer.transactional_id, writer.producer_id, writer.producer_epoch)
+        view = self.client.prepared_view(writer.transactional_id, writer.producer)
         return decide_committable(flushed, view)
 
     def prepared(self, name: str, topic: str, numbers: Sequence[int], timeout_ms: int = 60_000) -> Committable:

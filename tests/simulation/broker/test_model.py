@@ -61,7 +61,7 @@ def test_a_refused_first_request_leaves_a_hole_that_only_the_first_sequence_show
     one = stage.committable(writer)
     assert one.records == 100  # the count is right, and nobody has told an error
     assert len(stage.visible(topic, committed=False)[0]) < 100
-    assert stage.client.first_sequence(one.written[0].partition, 0, one.producer_id, one.producer_epoch) != 0
+    assert stage.client.first_sequence(one.written[0].partition, 0, one.producer) != 0
 
 
 @played
@@ -159,9 +159,9 @@ def test_a_commit_is_asked_again_while_its_markers_are_written(stage: ModelStage
     topic = stage.topic(3)
     one = stage.prepared("a", topic, range(20))
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
-    owner = (one.producer_id, one.producer_epoch)
+    owner = one.producer
     stage.clock.sleep(0.25)
-    found = [stage.client.outcome(part, *owner) for part in one.written]
+    found = [stage.client.outcome(part, owner) for part in one.written]
     assert found == [Marker.COMMIT, Marker.OPEN, Marker.OPEN]
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
     assert stage.clock.monotonic() >= 0.6
@@ -174,10 +174,10 @@ def test_an_epoch_that_is_used_up_gives_a_new_producer_id(stage: ModelStage) -> 
     epochs = [stage.broker.init_producer(now_ms, stage.tid("a"), 60_000)[1] for _ in range(EPOCH_MAX)]
     assert epochs == list(range(EPOCH_MAX))
     last = stage.prepared("a", topic, [1])
-    assert last.producer_epoch == EPOCH_MAX
+    assert last.producer.epoch == EPOCH_MAX
     again = stage.client.fence(stage.tid("a"))
-    assert again[0] != last.producer_id
-    assert again[1] == 0
+    assert again.id != last.producer.id
+    assert again.epoch == 0
     assert stage.client.end_transaction(last) is EndAnswer.UNKNOWN_PRODUCER
     assert stage.visible(topic) == {}
 

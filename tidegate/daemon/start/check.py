@@ -1,7 +1,7 @@
 """What a start would be refused for, found out before anything is started: by `run`, and by `validate --connect`.
 
 Nothing is changed by asking, and a daemon that runs is not disturbed. Whatever refuses a start for a reason that can be
-known without Spark belongs here, or into `recovery.look_first`, which is asked from here as well.
+known without Spark belongs here, or into `looking.look_first`, which is asked from here as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.daemon.choosing import StartOptions
-from tidegate.daemon.recovery import look_first
+from tidegate.daemon.looking import look_first
 from tidegate.daemon.start.start_problems import StartProblem, StartRefused
 from tidegate.daemon.start.survey import Cluster, read_cluster
 from tidegate.daemon.start.survey_problems import derive_problems

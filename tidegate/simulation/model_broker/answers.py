@@ -191,8 +191,8 @@ def _describe_transactions(at: _Node, asked: Any) -> Any:
                 transaction_state=found.state.value,
                 transaction_timeout_ms=found.timeout_ms,
                 transaction_start_time_ms=found.opened_at_ms,
-                producer_id=found.producer_id,
-                producer_epoch=found.producer_epoch,
+                producer_id=found.producer.id,
+                producer_epoch=found.producer.epoch,
                 topics=[
                     kind.TransactionState.TopicData(topic=topic, partitions=parts) for topic, parts in topics.items()
                 ],

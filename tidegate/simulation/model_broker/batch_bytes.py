@@ -27,7 +27,7 @@ def encode_batch(header: BatchHeader) -> bytes:
     return (
         _HEADER.pack(
             header.base_offset, _BEHIND_LENGTH + len(record), 0, _MAGIC, 0, attributes,
-            header.last_offset - header.base_offset, 0, 0, header.producer_id, header.producer_epoch,
+            header.last_offset - header.base_offset, 0, 0, header.producer.id, header.producer.epoch,
             header.base_sequence, header.records,
         )
         + record

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, TransactionDescription
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 
@@ -129,8 +129,7 @@ class Coordinator:
             raise RequestRefused(Code.TRANSACTIONAL_ID_NOT_FOUND)
         return TransactionDescription(
             entry.state,
-            entry.producer_id,
-            entry.epoch,
+            Producer(entry.producer_id, entry.epoch),
             entry.timeout_ms,
             entry.opened_at_ms,
             frozenset(entry.partitions),

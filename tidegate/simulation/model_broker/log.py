@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.ids import NO_PRODUCER, Producer
 from tidegate.kafka.batches import BatchHeader
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 
@@ -110,7 +111,9 @@ class PartitionLog:
             self._aborted[producer_id].append((entry.open_since, self.end_offset))
         entry.open_since, entry.coordinator_epoch = None, coordinator_epoch
         offset = self.end_offset
-        self._add(_Batch(BatchHeader(offset, offset, producer_id, epoch, NO_SEQUENCE, 1, True, commits), (), now_ms))
+        self._add(
+            _Batch(BatchHeader(offset, offset, Producer(producer_id, epoch), NO_SEQUENCE, 1, True, commits), (), now_ms)
+        )
 
     def delete_before(self, offset: int) -> None:
         """Retention, or a deletion of records: the log now starts at `offset`."""
@@ -164,9 +167,9 @@ class PartitionLog:
     def _header(self, stamp: Stamp | None, records: int) -> BatchHeader:
         last = self.end_offset + records - 1
         if stamp is None:
-            return BatchHeader(self.end_offset, last, -1, -1, NO_SEQUENCE, records, False, None)
-        owner = (stamp.producer_id, stamp.epoch, stamp.base_sequence)
-        return BatchHeader(self.end_offset, last, *owner, records, stamp.transactional, None)
+            return BatchHeader(self.end_offset, last, NO_PRODUCER, NO_SEQUENCE, records, False, None)
+        owner = Producer(stamp.producer_id, stamp.epoch)
+        return BatchHeader(self.end_offset, last, owner, stamp.base_sequence, records, stamp.transactional, None)
 
     def _check(self, stamp: Stamp, records: int) -> ProducerEntry:
         """The entry to be moved on by a batch that may be appended. Raises RequestRefused."""
@@ -190,4 +193,4 @@ class PartitionLog:
     def _is_aborted(self, header: BatchHeader) -> bool:
         if not header.transactional:
             return False
-        return any(first <= header.base_offset < marker for first, marker in self._aborted[header.producer_id])
+        return any(first <= header.base_offset < marker for first, marker in self._aborted[header.producer.id])

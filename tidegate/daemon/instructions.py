@@ -1,4 +1,4 @@
-"""Carries out what the coordinator decides: triggers, the journal append, commits, notices, clean-up.
+"""Carries out the instructions of the coordinator: triggers, the journal append, commits, notices, clean-up.
 
 Journal and state files are touched in one thread, transactions are ended in another (kafka_edge.py); each answer
 comes back to the coordinator as an event. Only a permit that the journal has just issued reaches the committer.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
-from tidegate.clock import SYSTEM_CLOCK, Clock, monotonic_ms
+from tidegate.clock import monotonic_ms
 from tidegate.coordinator.events import (
     AckRefused,
     AppendCheckpoint,
@@ -34,22 +32,19 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     WriteSavepoint,
 )
-from tidegate.coordinator.journal import AppendUnsettled, Journal
+from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_summary import checkpoint_line
-from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.metrics import PipelineMetrics, TransactionResult
+from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ordered import CheckpointDesk
 from tidegate.daemon.savepoints import SavepointDesk
-from tidegate.daemon.stores import Stores
+from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
-from tidegate.ids import Attempt, CheckpointId
+from tidegate.ids import CheckpointId
 from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
-from tidegate.spark.host import SparkHost
-from tidegate.storage.base import Storage, StorageError
-from tidegate.storage.open import StorageOpener, open_storage
+from tidegate.storage.base import StorageError
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Abandoned, Completed, DriverMessage, Trigger
 
@@ -58,8 +53,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COMMIT_RETRY_S: Final = 0.5
-LOOK_S: Final = 10.0
-"""Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
 CLOSE_TIMEOUT_S: Final = 10.0
 
 
@@ -75,36 +68,7 @@ class CoordinatorStopped(PipelineStopped):
     code = "coordinator-stopped"
 
 
-class Services(Stores):
-    """What an attempt uses and the daemon owns."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        journal: Journal,
-        journal_thread: ThreadPoolExecutor,
-        kafka: KafkaEdge,
-        spark: SparkHost,
-        metrics: PipelineMetrics,
-        control_host: str,
-        on_running: Callable[[Attempt], None],
-        on_completed: Callable[[CompletedCheckpoint], None],
-        clock: Clock = SYSTEM_CLOCK,
-        open_storage: StorageOpener = open_storage,
-        make_token: Callable[[], str] = secrets.token_hex,
-        look_s: float = LOOK_S,
-    ) -> None:
-        """`look_s`: between two looks at the topics while an attempt runs."""
-        super().__init__(storage, journal, journal_thread, kafka, clock, open_storage, make_token)
-        self.spark = spark
-        self.metrics = metrics
-        self.control_host = control_host
-        self.on_running = on_running
-        self.on_completed = on_completed
-        self.look_s = look_s
-
-
-class Decisions:
+class InstructionExecutor:
     """See the module. One per attempt."""
 
     def __init__(

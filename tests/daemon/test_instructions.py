@@ -21,7 +21,7 @@ from tidegate.coordinator.events import (
     TriggerFailed,
 )
 from tidegate.coordinator.journal import JournalVanished
-from tidegate.daemon.decisions import Decisions
+from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.task.elements import Barrier
@@ -41,8 +41,8 @@ def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure
 
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
-        decisions = Decisions("shop", services, send_all, fed.append, cast("Any", None), cast("Any", None))
-        decisions.execute([SendTrigger(ATTEMPT, SEVEN, 5, (SOURCE,), PERIODIC)])
+        executor = InstructionExecutor("shop", services, send_all, fed.append, cast("Any", None), cast("Any", None))
+        executor.execute([SendTrigger(ATTEMPT, SEVEN, 5, (SOURCE,), PERIODIC)])
         assert fed == []
         await asyncio.sleep(0)
 
@@ -64,7 +64,7 @@ def barrier_of(order: SendTrigger, unaligned_after_ms: int | None) -> Barrier:
         return []
 
     nothing = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
-    Decisions("shop", nothing, send_all, nothing, nothing, nothing, unaligned_after_ms).execute([order])
+    InstructionExecutor("shop", nothing, send_all, nothing, nothing, nothing, unaligned_after_ms).execute([order])
     (trigger,) = sent
     assert isinstance(trigger, Trigger)
     return trigger.barrier
@@ -96,8 +96,10 @@ def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by
 
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK, journal=None, in_journal_thread=vanished))
-        decisions = Decisions("shop", services, cast("Any", None), cast("Any", None), failed.append, cast("Any", None))
-        decisions._spawn(decisions._clean_up(frozenset()))
+        executor = InstructionExecutor(
+            "shop", services, cast("Any", None), cast("Any", None), failed.append, cast("Any", None)
+        )
+        executor._spawn(executor._clean_up(frozenset()))
         await asyncio.sleep(0.01)
 
     asyncio.run(scene())

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.daemon.recovery import read_facts
+from tidegate.daemon.looking import read_facts
 from tidegate.ids import OperatorName
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan

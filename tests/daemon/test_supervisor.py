@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.coordinator.restart import RestartSettings
-from tidegate.daemon.attempts import Attempts, ShutdownIncomplete
+from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed
 
-SETTINGS = RestartSettings(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
+SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 
 
-class Planned(Attempts):
+class Planned(Supervisor):
     """Attempts that fail, or that are being deployed when the end is asked for."""
 
     def __init__(self, *, deploying: bool) -> None:
@@ -47,8 +47,8 @@ class Planned(Attempts):
         raise AttemptFailed("the storage is full")
 
 
-def _quick() -> RestartSettings:
-    return RestartSettings(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
+def _quick() -> RestartStrategy:
+    return RestartStrategy(initial_ms=1, max_ms=1, give_up_failures=20, give_up_window_ms=600_000)
 
 
 @pytest.mark.parametrize("deploying", [False, True])

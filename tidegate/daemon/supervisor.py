@@ -12,17 +12,17 @@ import msgspec
 from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartSettings, decide_restart
-from tidegate.coordinator.triggers import CheckpointSettings
+from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartStrategy, decide_restart
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.control_server import ControlServer
-from tidegate.daemon.decisions import Services
 from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.leaving import leave
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
+from tidegate.daemon.services import Services
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
@@ -56,13 +56,13 @@ class JvmDied(TidegateError):
 class AttemptSettings(msgspec.Struct, frozen=True):
     """What all attempts of a daemon have in common."""
 
-    checkpoints: CheckpointSettings
-    restarts: RestartSettings
+    checkpoints: CheckpointPolicy
+    restarts: RestartStrategy
     slots: SlotSettings
     start_timeout_s: float
 
 
-class Attempts:
+class Supervisor:
     """See the module. All calls on the daemon's event loop.
 
     `began` is told of every attempt; `jitter` gives random numbers from 0 to 1.
@@ -190,7 +190,7 @@ class Attempts:
         self._began(attempt)
         self.runner = AttemptRunner(
             self._plan,
-            recovered.restore,
+            recovered,
             self._make_coordinator(recovered.job),
             services,
             self._server,
@@ -240,7 +240,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
     """From the pipeline file."""
     checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
     return AttemptSettings(
-        CheckpointSettings(
+        CheckpointPolicy(
             interval_ms=checkpoints.interval_ms,
             timeout_ms=checkpoints.timeout_ms,
             min_pause_ms=checkpoints.min_pause_ms,
@@ -248,7 +248,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             tolerable_failures=checkpoints.tolerable_failures,
             retained=checkpoints.retained,
         ),
-        RestartSettings(
+        RestartStrategy(
             initial_ms=restart.initial_ms,
             max_ms=restart.max_ms,
             give_up_failures=restart.give_up_after.failures,
@@ -259,7 +259,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             storage_url=str(checkpoints.directory),
             transaction_timeout_ms=checkpoints.transaction_timeout_ms,
             checkpoint_interval_ms=checkpoints.interval_ms,
-            checkpoints_at_a_time=checkpoints.max_concurrent,
+            max_concurrent=checkpoints.max_concurrent,
             heartbeat_interval_ms=runtime.heartbeat_interval_ms,
             lease_ms=runtime.heartbeat_timeout_ms,
             pipeline_log_level=log_level,
