@@ -26,7 +26,10 @@ VertexId = NewType("VertexId", str)
 """Name of a chain of operators that runs in one piece: the name of its first operator."""
 
 OperatorName = NewType("OperatorName", str)
-"""The user's name of a source, step or sink; it is also the name of the operator's state."""
+"""The user's name of a source, step or sink."""
+
+StateName = NewType("StateName", str)
+"""One state of an operator, named by its declaration: lower-case letters, digits and underscores."""
 
 TransactionalId = NewType("TransactionalId", str)
 """`<pipeline>.<sink>.<subtask>.<attempt>.<pool slot>`."""
@@ -57,6 +60,16 @@ class Producer(msgspec.Struct, frozen=True, order=True):
 
 NO_PRODUCER = Producer(-1, -1)
 """Who writes without a transactional id, or has not been initialised."""
+
+
+class StateId(msgspec.Struct, frozen=True, order=True):
+    """One state of one operator."""
+
+    operator: OperatorName
+    name: StateName
+
+    def __str__(self) -> str:
+        return f"{self.operator}.{self.name}"
 
 
 class TopicPartition(msgspec.Struct, frozen=True, order=True):

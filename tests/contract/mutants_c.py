@@ -20,7 +20,7 @@ BARRIER_FIRST: Final = """\
 """
 CAPTURE: Final = """\
     full = notify.barrier.savepoint
-    captures = {name: state.capture(checkpoint, full=full) for name, state in self.states.items()}
+    captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
 """
 
 LIFE: Final = (

@@ -60,7 +60,7 @@ SNAPSHOTS: Final = (
     Mutant(
         "F15",
         "operators.aggregate:AggregateRuntime._run",
-        "self.state.put_many(index, zip(*accumulators, strict=True))",
+        "self._totals.put_many(index, zip(*accumulators, strict=True))",
         "pass",
     ),
     Mutant("F16", f"{LOOP}.turn", "if c.checkpoint <= prepared.checkpoint", ""),

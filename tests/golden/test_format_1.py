@@ -19,16 +19,18 @@ from tidegate.coordinator.savepoint import check_whole, read_savepoint
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.ids import SlotIndex
-from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.spec import Slot
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Plan
 from tidegate.simulation.workload import plan_of
 from tidegate.state.backends import choose_backend
+from tidegate.state.base import Share
 from tidegate.state.snapshot import read_entries
 from tidegate.storage.checksum import unseal
 from tidegate.storage.local import LocalStorage
 from tidegate.task.inflight import derive_shapes, read_replay
+from tidegate.task.restore import restore_states
 
 FILES = Path(__file__).with_name("format-1")
 EXPECTED = json.loads((FILES / "expected.json").read_text())
@@ -43,22 +45,25 @@ def files(tmp_path: Path) -> Path:
 def restored_state(folder: Path, handles: Sequence[StateHandle], plan: Plan, backend: str) -> dict[str, Any]:
     """Of each aggregate the values by key, over all subtasks."""
     storage, found = LocalStorage(str(folder)), {}
+
+    def read(handle: StateHandle) -> bytes:
+        return unseal(handle.path, read_state(storage, handle))
+
     for spec in plan.operators(AggregateOperator):
         own = [one for one in handles if (one.operator, one.kind) == (spec.name, StateKind.OPERATOR)]
-        data, shape = (
-            [unseal(one.path, read_state(storage, one)) for one in own],
-            spec.states(plan.max_parallelism)[STATE_NAME],
-        )
+        (declaration,) = spec.states(plan.max_parallelism)
         values: dict[str, Any] = {}
-        for slot in range(plan.parallelism):
-            groups = key_group_range(SlotIndex(slot), plan.parallelism, plan.max_parallelism)
-            parts = [part for each in data for part in read_entries(each, groups, spec.name, STATE_NAME, shape)]
+        for slot in map(SlotIndex, range(plan.parallelism)):
+            groups = key_group_range(slot, plan.parallelism, plan.max_parallelism)
+            parts = [part for one in own for part in read_entries(read(one), groups, spec.name, declaration)]
             keys = sorted({key[0] for part in parts for key, _ in part})
-            (state,) = spec.open(Slot(plan.max_parallelism, choose_backend(backend, 1))).states.values()
-            state.restore(data, groups)
-            assert len(state) == len(keys)
-            values |= zip(keys, state.get_many(keys), strict=True)
-            state.close()
+            operator = spec.open(Slot(plan.max_parallelism, choose_backend(backend, 1)))
+            share = Share(groups, slot, plan.parallelism)
+            assert restore_states(spec.name, operator.states, handles, read, share) == len(own)
+            totals: Any = operator.states[declaration.name]
+            assert len(totals) == len(keys)
+            values |= zip(keys, totals.get_many(keys), strict=True)
+            totals.close()
         assert None not in values.values()
         found[spec.name] = values
     as_json: dict[str, Any] = json.loads(json.dumps(found))

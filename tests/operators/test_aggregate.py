@@ -18,6 +18,7 @@ from tidegate.ids import CheckpointId
 from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.kinds.aggregate.runtime import OVERFLOW
 from tidegate.operators.runtime import BatchTooLarge
+from tidegate.state.base import Share
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
 
 MAX = 2**63 - 1
@@ -76,7 +77,7 @@ def test_keys_of_several_columns_and_types() -> None:
     result = process(operator, make_frame(keys, rows))
     assert result.rows() == [(*rows[0], 1), (*rows[1], 1), (*rows[2], 2)]
     restored = make_aggregate(["count(*)"], keys=keys)
-    restored.state.restore(snapshot(operator), range(128))
+    restored.state.restore(snapshot(operator), Share(range(128)))
     assert process(restored, make_frame(keys, rows[:2]))["count(*)"].to_list() == [3, 2]
 
 
@@ -158,7 +159,7 @@ def test_F15_F16_a_restored_operator_goes_on_exactly_where_the_snapshot_was() ->
     expected = process(operator, frame_of([(2, 9), (1, None), (3, 1)]))
     restored = make_aggregate(FUNCTIONS)
     assert capture.encode is not None
-    restored.state.restore(capture.encode(), range(128))
+    restored.state.restore(capture.encode(), Share(range(128)))
     assert len(restored.state) == 2, "two keys had occurred before the snapshot"
     assert process(restored, frame_of([(2, 9), (1, None), (3, 1)])).equals(expected)
 
@@ -167,7 +168,7 @@ def test_F15_plain_values_of_the_user_live_on_in_the_snapshot() -> None:
     operator = make_aggregate(["count(*)", "sum"])
     operator.process(frame_of([(1, 5), (1, -3)]))
     restored = make_aggregate(["count(*)", "sum"])
-    restored.state.restore(snapshot(operator), range(128))
+    restored.state.restore(snapshot(operator), Share(range(128)))
     assert process(restored, frame_of([(1, 10)])).rows() == [(1, 3, 12)]
 
 
@@ -177,19 +178,19 @@ def test_F18_state_splits_and_joins_by_key_group() -> None:
     operator.process(frame_of(rows))
     files = snapshot(operator)
     halves = [make_aggregate(["sum"]) for _ in range(2)]
-    halves[0].state.restore(files, range(64))
-    halves[1].state.restore(files, range(64, 128))
+    halves[0].state.restore(files, Share(range(64)))
+    halves[1].state.restore(files, Share(range(64, 128)))
     assert len(halves[0].state) + len(halves[1].state) == 1000
     assert min(len(half.state) for half in halves) > 400
     joined = make_aggregate(["sum"])
-    joined.state.restore([file for half in halves for file in snapshot(half)], range(128))
+    joined.state.restore([file for half in halves for file in snapshot(half)], Share(range(128)))
     assert process(joined, frame_of(rows))["sum"].to_list() == [2 * key for key in range(1000)]
 
 
 def test_state_of_another_definition_is_refused() -> None:
     files = snapshot(make_aggregate(["sum"]))
     with pytest.raises(StateUnreadable, match="now needs"):
-        make_aggregate(["sum", "min"]).state.restore(files, range(128))
+        make_aggregate(["sum", "min"]).state.restore(files, Share(range(128)))
 
 
 @pytest.mark.parametrize("kind", [STRING, BINARY, BOOLEAN, DATE, TIMESTAMP, DOUBLE])
@@ -207,7 +208,7 @@ def test_min_max_first_last_keep_their_type(kind: DataType) -> None:
     result = process(operator, frame_of([(1, None), (1, high), (1, low)], kind))
     assert result.rows()[-1] == (1, low, high, None, low)
     restored = make_aggregate(["min", "max", "first", "last"], kind)
-    restored.state.restore(snapshot(operator), range(128))
+    restored.state.restore(snapshot(operator), Share(range(128)))
     assert process(restored, frame_of([(1, None)], kind)).rows() == [(1, low, high, None, None)]
 
 

@@ -45,6 +45,7 @@ from tidegate.slot.deployment import Deployment
 from tidegate.slot.uploads import Uploads, derive_handle
 from tidegate.sources.reader import Reader
 from tidegate.sources.tools import Consumer
+from tidegate.state.base import Share
 from tidegate.state.increments import Extent, Increments
 from tidegate.state.memory import MemoryState
 from tidegate.storage.base import StorageError
@@ -222,8 +223,8 @@ def files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them(patch: 
 def increments_restored_before_what_they_build_on(patch: Patch) -> None:
     real = MemoryState.restore
 
-    def restore(self: MemoryState[Any], files: Iterable[bytes], key_groups: range) -> None:
-        real(self, reversed(list(files)), key_groups)
+    def restore(self: MemoryState[Any], files: Iterable[bytes], share: Share) -> None:
+        real(self, reversed(list(files)), share)
 
     patch.setattr(MemoryState, "restore", restore)
 

@@ -6,22 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tidegate.datatypes import BIGINT, STRING
-from tidegate.ids import CheckpointId
-from tidegate.state.base import KeyedState
+from tidegate.ids import CheckpointId, StateName
+from tidegate.state.base import KeyedState, Share
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.memory import MemoryState
 from tidegate.state.rocks import RocksLimits, RocksState
-from tidegate.state.snapshot import StateField, StateShape, read_entries
+from tidegate.state.snapshot import read_entries
 
 GROUPS = 16
+ALL = Share(range(GROUPS))
 
 
-def make_shape(keys: int = 1) -> StateShape:
-    return StateShape(
+def declare(keys: int = 1) -> StateDeclaration:
+    shape = StateShape(
         keys=tuple(StateField(f"k{i}", STRING) for i in range(keys)),
         values=(StateField("n", BIGINT, nullable=False),),
         key_hash="sum of bytes",
         max_parallelism=GROUPS,
     )
+    return StateDeclaration(StateName("totals"), shape)
 
 
 def groups_of(rows: Sequence[tuple[str | None, ...]]) -> list[int]:
@@ -29,7 +32,7 @@ def groups_of(rows: Sequence[tuple[str | None, ...]]) -> list[int]:
 
 
 def make_memory(keys: int = 1, retained: int = 1) -> MemoryState[str]:
-    return MemoryState("step", "totals", make_shape(keys), groups_of, retained)
+    return MemoryState("step", declare(keys), groups_of, retained)
 
 
 class Backend:
@@ -40,20 +43,20 @@ class Backend:
         self._directory = directory
         self._opened: list[KeyedState[str]] = []
 
-    def __call__(self, retained: int = 1, shape: StateShape | None = None) -> KeyedState[str]:
-        shape = make_shape() if shape is None else shape
+    def __call__(self, retained: int = 1, declaration: StateDeclaration | None = None) -> KeyedState[str]:
+        declaration = declare() if declaration is None else declaration
         state: KeyedState[str]
         if self.name == "memory":
-            state = MemoryState("step", "totals", shape, groups_of, retained)
+            state = MemoryState("step", declaration, groups_of, retained)
         else:
             limits = RocksLimits(cache_bytes=1 << 16, write_buffer_bytes=1 << 16)
-            state = RocksState("step", "totals", shape, groups_of, retained, parent=self._directory, limits=limits)
+            state = RocksState("step", declaration, groups_of, retained, parent=self._directory, limits=limits)
         self._opened.append(state)
         return state
 
     def close(self) -> None:
-        for state in self._opened:
-            state.close()
+        while self._opened:
+            self._opened.pop().close()
 
 
 class Files:
@@ -96,7 +99,7 @@ class Files:
     def read(self, checkpoint: int, key_groups: range = range(GROUPS)) -> dict[str, int]:
         """What the checkpoint restores."""
         state = make_memory()
-        state.restore(self.of(checkpoint), key_groups)
+        state.restore(self.of(checkpoint), Share(key_groups))
         return content(state)
 
 
@@ -105,8 +108,9 @@ def content(state: KeyedState[str]) -> dict[str, int]:
     return {
         key[0]: value[0]
         for data in encoded(state)
-        for entries in read_entries(data, range(GROUPS), "step", "totals", make_shape())
+        for entries in read_entries(data, range(GROUPS), "step", declare())
         for key, value in entries
+        if value is not None
     }
 
 

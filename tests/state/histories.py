@@ -37,9 +37,13 @@ class _Life:
         self._expected: dict[int, dict[str, int]] = {}
 
     def step(self, number: int) -> None:
-        what = self._draw.choice(("put", "put", "take", "complete", "complete", "abandon", "tell", "tell", "savepoint"))
+        what = self._draw.choice(
+            ("put", "put", "delete", "take", "complete", "complete", "abandon", "tell", "tell", "savepoint")
+        )
         if what == "put":
             put(self._state, dict.fromkeys(self._draw.sample(self.names, self._draw.randint(1, 3)), number))
+        elif what == "delete":
+            self._state.delete_many(self._draw.sample(self.names, 1))
         elif what == "take" and len(self._flights) < 4:
             self._take(number)
         elif what == "savepoint":

@@ -8,17 +8,20 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.state.driving import GROUPS, Backend, Files, content, encoded, groups_of, make_shape, put
+from tests.state.driving import ALL, GROUPS, Backend, Files, content, declare, encoded, groups_of, put
 from tests.state.histories import play_history
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING
-from tidegate.ids import CheckpointId
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING, DataType
+from tidegate.ids import CheckpointId, StateName
 from tidegate.state import rocks
 from tidegate.state.backends import choose_backend
+from tidegate.state.base import Share
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.errors import LocalStateFailed, StateUnreadable
 from tidegate.state.rocks import RocksLimits, RocksState
-from tidegate.state.snapshot import StateField, StateShape, read_header
+from tidegate.state.snapshot import read_entries, read_header
 
 NAMES = ("memory", "rocksdb")
 OTHER = {"memory": "rocksdb", "rocksdb": "memory"}
@@ -41,7 +44,7 @@ def other(backend: Backend, tmp_path: Path) -> Iterator[Backend]:
 def test_F17_a_backend_is_chosen_by_its_name() -> None:
     kinds = []
     for name in NAMES:
-        state = choose_backend(name, retained=1)("step", "totals", make_shape(), groups_of)
+        state = choose_backend(name, retained=1)("step", declare(), groups_of)
         kinds.append(type(state).__name__)
         state.close()
     assert kinds == ["MemoryState", "RocksState"]
@@ -52,7 +55,7 @@ def test_F17_a_backend_is_chosen_by_its_name() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_F28_a_chosen_backend_builds_on_a_checkpoint_while_as_many_are_retained(name: str) -> None:
     for retained, increments in ((1, [True, False]), (2, [True, True])):
-        state, files = choose_backend(name, retained=retained)("step", "totals", make_shape(), groups_of), Files()
+        state, files = choose_backend(name, retained=retained)("step", declare(), groups_of), Files()
         put(state, {f"key-{i}": i for i in range(20)})
         files.complete(state, 1)
         captures = []
@@ -85,9 +88,10 @@ def test_F17_values_come_back_as_they_were(backend: Backend) -> None:
         ("", None, False): (-(2**63), 1e300, b"\x00" * 300, "☃"),
         (None, b"", None): (None, None, None, None),
     }
-    state, restored = backend(shape=shape), backend(shape=shape)
+    declaration = StateDeclaration(StateName("totals"), shape)
+    state, restored = backend(declaration=declaration), backend(declaration=declaration)
     state.put_many(list(entries), list(entries.values()))
-    restored.restore(encoded(state), range(GROUPS))
+    restored.restore(encoded(state), ALL)
     for one in (state, restored):
         assert repr(one.get_many(list(entries))) == repr(list(entries.values()))
         assert len(one) == 3
@@ -100,7 +104,7 @@ def test_F23_a_capture_does_not_see_later_updates(backend: Backend) -> None:
     state.put_many(["a", "c"], [(10,), (30,)])
     restored = backend()
     assert capture.encode is not None
-    restored.restore(capture.encode(), range(GROUPS))
+    restored.restore(capture.encode(), ALL)
     assert restored.get_many(["a", "b", "c"]) == [(1,), (2,), None]
 
 
@@ -114,7 +118,7 @@ def test_F23_an_increment_does_not_see_later_updates(backend: Backend) -> None:
     assert capture.increment
     assert capture.encode is not None
     restored = backend()
-    restored.restore([*files.of(1), *capture.encode()], range(GROUPS))
+    restored.restore([*files.of(1), *capture.encode()], ALL)
     assert restored.get_many(["key-1", "key-2"]) == [(1,), (0,)]
 
 
@@ -139,7 +143,7 @@ def test_F23_state_that_changes_while_it_is_encoded_on_another_thread(backend: B
     changed.set()
     thread.join(30)
     restored = backend()
-    restored.restore(files, range(GROUPS))
+    restored.restore(files, ALL)
     assert len(restored) == len(names)
     assert set(restored.get_many(names)) == {(0,)}
 
@@ -151,15 +155,15 @@ def test_several_files_are_joined_for_a_range_of_key_groups(backend: Backend) ->
         state.put_many(names, [(len(name),) for name in names])
         files += encoded(state)
     restored = backend()
-    restored.restore(files, range(2, 4))
+    restored.restore(files, Share(range(2, 4)))
     assert restored.get_many(["a", "b", "c", "q", "bb"]) == [None, (1,), (1,), None, None]
     assert len(restored) == 2
 
 
 def test_keys_of_several_columns_and_null(backend: Backend) -> None:
-    state, restored = backend(shape=make_shape(2)), backend(shape=make_shape(2))
+    state, restored = backend(declaration=declare(2)), backend(declaration=declare(2))
     state.put_many([("a", None), (None, "b")], [(1,), (2,)])
-    restored.restore(encoded(state), range(GROUPS))
+    restored.restore(encoded(state), ALL)
     assert restored.get_many([("a", None), (None, "b"), (None, None)]) == [(1,), (2,), None]
 
 
@@ -167,14 +171,14 @@ def test_empty_state_has_a_file_too(backend: Backend) -> None:
     files = encoded(backend())
     assert len(files) == 1
     restored = backend()
-    restored.restore(files, range(GROUPS))
+    restored.restore(files, ALL)
     assert len(restored) == 0
 
 
 def test_what_was_encoded_for_another_shape_is_refused(backend: Backend) -> None:
     files = encoded(backend())
     with pytest.raises(StateUnreadable, match="now needs"):
-        backend(shape=make_shape(2)).restore(files, range(GROUPS))
+        backend(declaration=declare(2)).restore(files, ALL)
 
 
 @pytest.mark.parametrize("full", [True, False])
@@ -187,7 +191,7 @@ def test_F17_a_snapshot_of_one_backend_is_restored_by_the_other(backend: Backend
     names = files.take(state, 2, full=full)
     assert (len(names) == 1) is full
     restored = other()
-    restored.restore(files.of(2), range(GROUPS))
+    restored.restore(files.of(2), ALL)
     assert content(restored) == content(state)
     assert len(restored) == 300
     put(restored, {"key-1": 7, "more": 8})
@@ -211,6 +215,101 @@ def test_F28_F29_both_write_the_same_increments(backend: Backend, other: Backend
     assert sum(entries for _, entries in sizes[0]) == 20
 
 
+def test_deleted_keys_are_gone_and_may_come_back(backend: Backend) -> None:
+    state = backend()
+    put(state, {"a": 1, "b": 2, "c": 3})
+    state.delete_many(["a", "b", "a", "never"])
+    state.delete("never")
+    assert state.get_many(["a", "b", "c"]) == [None, None, (3,)]
+    assert len(state) == 1
+    state.get("b")
+    state.put("b", (4,))
+    assert (state.get("b"), len(state)) == ((4,), 2)
+    state.delete("b")
+    assert content(state) == {"c": 3}
+
+
+def test_F28_an_increment_holds_a_tombstone_for_each_deleted_key_and_a_full_snapshot_none(backend: Backend) -> None:
+    state, files = backend(), Files()
+    put(state, {f"key-{i:02}": i for i in range(40)})
+    files.complete(state, 1)
+    state.delete_many(["key-01", "key-02", "never"])
+    put(state, {"key-02": -2, "key-03": -3})
+    capture = state.capture(CheckpointId(2))
+    put(state, {"key-01": 7})
+    assert capture.increment
+    assert capture.encode is not None
+    (increment,) = capture.encode()
+    entries = {
+        key[0]: value for part in read_entries(increment, range(GROUPS), "step", declare()) for key, value in part
+    }
+    assert entries == {"key-01": None, "key-02": (-2,), "key-03": (-3,)}
+    (full,) = encoded(state)
+    assert None not in [value for part in read_entries(full, range(GROUPS), "step", declare()) for _, value in part]
+    restored = backend()
+    restored.restore([*files.of(1), increment], ALL)
+    assert restored.get_many(["key-01", "key-02", "key-03"]) == [None, (-2,), (-3,)]
+    assert len(restored) == 39
+
+
+def test_F28_when_most_is_deleted_the_next_snapshot_is_full(backend: Backend) -> None:
+    state, files = backend(), Files()
+    put(state, {f"key-{i:02}": i for i in range(40)})
+    files.complete(state, 1)
+    state.delete_many([f"key-{i:02}" for i in range(1, 40)])
+    assert files.complete(state, 2) == ("2.0",)
+    assert files.read(2) == {"key-00": 0}
+    state.delete("key-00")
+    assert files.complete(state, 3) == ("3.0",)
+    assert files.read(3) == {}
+
+
+def test_a_scan_is_in_the_order_of_the_keys_and_sees_the_moment_of_its_call(backend: Backend) -> None:
+    state = backend(declaration=declare(2))
+    rows = [("a", None), ("a", ""), ("a", "b"), ("a\x00", "a"), (None, "x"), ("q", "a")]  # q has the key group of a
+    state.put_many(rows[::-1], [(number,) for number in range(6)])
+    assert [row for row, _ in state.scan(97 % GROUPS)] == [*rows[:4], rows[5]]
+    under_way = state.scan(97 % GROUPS, ("a",))
+    state.delete(("a", ""))
+    state.put_many([("a", "aa"), ("a", "b")], [(9,), (9,)])
+    assert list(under_way) == [(("a", None), (5,)), (("a", ""), (4,)), (("a", "b"), (3,))]
+    assert list(state.scan(97 % GROUPS, ("a",), backwards=True)) == [
+        (("a", "b"), (9,)),
+        (("a", "aa"), (9,)),
+        (("a", None), (5,)),
+    ]
+    assert list(state.scan(97 % GROUPS, ("a",), limit=1)) == [(("a", None), (5,))]
+    assert list(state.scan(97 % GROUPS, ("a", "b"))) == [(("a", "b"), (9,))]
+    assert [list(state.scan(group, ("a", "b"))) for group in (0, 2)] == [[], []]
+    with pytest.raises(ValueError, match="state totals has 2 key columns, not 3"):
+        state.scan(0, ("a", "b", "c"))
+
+
+def test_values_of_nested_types_and_the_expiry_slot_come_back_as_they_were(backend: Backend, other: Backend) -> None:
+    inner = DataType("struct", fields=(("city", STRING), ("codes", DataType("array", element=BIGINT))))
+    shape = msgspec.structs.replace(
+        declare().shape, values=(StateField("places", DataType("array", element=inner)),), expires=True
+    )
+    declaration = StateDeclaration(StateName("totals"), shape)
+    values = [((("rome", (1, None)), (None, None), None), 1_700_000_000_000), ((), None), (None, 7)]
+    state, restored = backend(declaration=declaration), other(declaration=declaration)
+    state.put_many(["a", "b", "c"], values)
+    restored.restore(encoded(state), ALL)
+    assert restored.get_many(["a", "b", "c"]) == state.get_many(["a", "b", "c"]) == values
+
+
+def test_what_was_written_before_entries_could_expire_is_restored_with_no_expiry(backend: Backend) -> None:
+    state = backend()
+    put(state, {"a": 1, "b": 2})
+    expiring = StateDeclaration(StateName("totals"), msgspec.structs.replace(declare().shape, expires=True))
+    restored = backend(declaration=expiring)
+    restored.restore(encoded(state), ALL)
+    assert restored.get_many(["a", "b"]) == [(1, None), (2, None)]
+    again = backend()
+    again.restore(encoded(restored), ALL)
+    assert again.get_many(["a", "b"]) == [(1,), (2,)]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_F28_F01_random_histories_restore_exactly_what_was_there(backend: Backend, seed: int) -> None:
     play_history(backend, seed, retained=1 + seed % 3, steps=120)
@@ -220,7 +319,7 @@ def test_F28_F01_random_histories_restore_exactly_what_was_there(backend: Backen
 
 
 def make_rocks(directory: Path, limits: RocksLimits | None = None) -> RocksState[str]:
-    return RocksState("step", "totals", make_shape(), groups_of, parent=directory, limits=limits)
+    return RocksState("step", declare(), groups_of, parent=directory, limits=limits)
 
 
 def test_a_full_snapshot_comes_in_files_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +329,7 @@ def test_a_full_snapshot_comes_in_files_of_bounded_size(tmp_path: Path, monkeypa
     files = encoded(state)
     assert len(files) > 10
     assert max(map(len, files)) < 2500  # with its header
-    restored.restore(reversed(files), range(GROUPS))
+    restored.restore(reversed(files), ALL)
     assert content(restored) == content(state)
     assert len(restored) == 1000
     state.close()
@@ -285,13 +384,30 @@ def test_a_local_disk_that_fails_is_told_with_its_place_and_the_next_attempt_may
     state._db.close()
     for use in (lambda: put(state, {"b": 1}), lambda: state.get_many(["a"])):
         with pytest.raises(
-            LocalStateFailed, match=r"state of step in .*tidegate-state-.*closed; look .*TMPDIR"
+            LocalStateFailed, match=r"state totals of step in .*tidegate-state-.*closed; look .*TMPDIR"
         ) as told:
             use()
         assert told.value.retriable
     with pytest.raises(LocalStateFailed, match="No such file or directory"):
         make_rocks(tmp_path / "absent")
     state._directory.close()
+
+
+def test_a_scan_that_meets_damage_fails_instead_of_ending_early(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path, RocksLimits(cache_bytes=64 << 10, write_buffer_bytes=64 << 10))
+    put(state, {long_name(number): number for number in range(4000)})
+    state._db.flush()
+    assert sum(len(list(state.scan(group))) for group in range(GROUPS)) == 4000
+    for table in tmp_path.rglob("*.sst"):
+        data = table.read_bytes()
+        table.write_bytes(data[:1000] + b"\x00" * (len(data) // 2) + data[1000 + len(data) // 2 :])
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+        for group in range(GROUPS):
+            list(state.scan(group))
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+        for group in range(GROUPS):
+            list(state.scan(group, backwards=True))
+    state.close()
 
 
 def test_a_snapshot_that_misses_entries_fails(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.state.driving import GROUPS, Files, content, make_memory, put
+from tests.state.driving import ALL, GROUPS, Files, content, make_memory, put
 from tests.state.histories import play_history
 from tidegate.ids import CheckpointId
 from tidegate.state import increments
@@ -232,7 +232,7 @@ def test_C26_a_savepoint_holds_everything_and_nothing_builds_on_it() -> None:
 def test_the_first_snapshot_behind_a_restore_is_full() -> None:
     _, files = begun()
     again = make_memory()
-    again.restore(files.of(1), range(GROUPS))
+    again.restore(files.of(1), ALL)
     assert files.complete(again, 2) == ("2.0",)
     assert files.read(2) == TEN
 

@@ -1,12 +1,15 @@
-"""The file format of keyed state."""
+"""The file format of state."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, STRING
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, FLOAT, INT, STRING
+from tidegate.ids import StateName
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.snapshot import Entry, StateField, StateShape, encode_snapshot, read_entries, read_header
+from tidegate.state.snapshot import Entry, encode_snapshot, read_entries, read_header
 
 SHAPE = StateShape(
     keys=(StateField("customer", STRING), StateField("vip", BOOLEAN)),
@@ -14,6 +17,8 @@ SHAPE = StateShape(
     key_hash="hash v1",
     max_parallelism=8,
 )
+TOTALS = StateName("totals")
+DECLARED = StateDeclaration(TOTALS, SHAPE)
 GROUPS: dict[int, list[Entry]] = {
     5: [(("ann", True), (2**63 - 1, 1.5, b"\xff")), ((None, None), (0, None, None))],
     0: [(("", False), (-(2**63), -0.0, b""))],
@@ -21,11 +26,13 @@ GROUPS: dict[int, list[Entry]] = {
 
 
 def read(data: bytes, groups: range = range(8), shape: StateShape = SHAPE) -> list[Entry]:
-    return [entry for entries in read_entries(data, groups, "totals", "totals", shape) for entry in entries]
+    return [
+        entry for entries in read_entries(data, groups, "totals", StateDeclaration(TOTALS, shape)) for entry in entries
+    ]
 
 
 def snapshot() -> bytes:
-    return encode_snapshot("totals", "totals", SHAPE, GROUPS)
+    return encode_snapshot("totals", DECLARED, GROUPS)
 
 
 def test_entries_come_back_by_group() -> None:
@@ -45,14 +52,15 @@ def test_header_names_operator_shape_and_counts() -> None:
 
 
 def test_golden_bytes() -> None:
-    data = encode_snapshot("o", "s", StateShape((StateField("k", STRING),), (), "h", 2), {1: [(("a",), ())]})
-    assert data.hex() == (
-        "54474b530001000000"
-        "a9"
-        + b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
-        b'"values":[],"key_hash":"h","max_parallelism":2},"groups":[[1,0,6,1]]}'.hex()
-        + "919291a16190"
+    shape = StateShape((StateField("k", STRING),), (), "h", 2)
+    header = (
+        b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
+        b'"values":[],"key_hash":"h","max_parallelism":2,"form":"keyed","suffix":0,"expires":false,'
+        b'"serializer":{"name":"msgpack","version":1,"parameters":{}}},"groups":[[1,0,11,2]]}'
     )
+    entries: list[Entry] = [(("a",), ()), (("b",), None)]
+    data = encode_snapshot("o", StateDeclaration(StateName("s"), shape), {1: entries})
+    assert data == b"TGKS\x00\x02" + len(header).to_bytes(4, "big") + header + bytes.fromhex("929291a161909291a162c0")
 
 
 def test_no_truncation_goes_unnoticed() -> None:
@@ -66,7 +74,8 @@ def test_no_truncation_goes_unnoticed() -> None:
     ("changed", "message"),
     [
         (b"XXXX" + snapshot()[4:], "does not begin with TGKS"),
-        (snapshot()[:4] + b"\x00\x02" + snapshot()[6:], "has format 2, this release reads 1"),
+        (snapshot()[:4] + b"\x00\x03" + snapshot()[6:], "has format 3, this release reads 1 to 2"),
+        (snapshot()[:4] + b"\x00\x00" + snapshot()[6:], "has format 0, this release reads 1 to 2"),
         (snapshot()[:20] + b"\xff" + snapshot()[21:], "header of a state file is damaged"),
     ],
 )
@@ -77,7 +86,17 @@ def test_what_is_not_ours_is_refused(changed: bytes, message: str) -> None:
 
 def test_another_operator_is_refused() -> None:
     with pytest.raises(StateUnreadable, match=r"totals\.totals was given to other\.totals"):
-        list(read_entries(snapshot(), range(8), "other", "totals", SHAPE))
+        list(read_entries(snapshot(), range(8), "other", DECLARED))
+
+
+def test_a_number_that_was_narrower_is_read_as_the_wider_one() -> None:
+    values = (StateField("n", INT, nullable=False), StateField("low", FLOAT))
+    narrow = msgspec.structs.replace(SHAPE, values=values)
+    wide = msgspec.structs.replace(SHAPE, values=(StateField("n", BIGINT), StateField("low", DOUBLE)))
+    entries: list[Entry] = [(("ann", True), (7, 1.5)), (("bob", False), (8, None)), (("cid", None), None)]
+    assert read(encode_snapshot("totals", StateDeclaration(TOTALS, narrow), {3: entries}), shape=wide) == entries
+    with pytest.raises(StateUnreadable, match="value n was bigint and is int not null"):
+        read(encode_snapshot("totals", StateDeclaration(TOTALS, wide), {3: entries}), shape=narrow)
 
 
 def test_another_shape_is_refused_with_both() -> None:
@@ -97,10 +116,10 @@ def test_the_remedy_for_another_shape_does_not_end_in_the_next_refusal() -> None
 def test_a_value_of_the_wrong_type_is_damage() -> None:
     wrong: dict[int, list[Entry]] = {0: [(("ann", True), ("one", None, None))]}
     with pytest.raises(StateUnreadable, match="key group 0 is damaged"):
-        read(encode_snapshot("totals", "totals", SHAPE, wrong))
+        read(encode_snapshot("totals", DECLARED, wrong))
 
 
 def test_null_where_there_can_be_none_is_damage() -> None:
     wrong: dict[int, list[Entry]] = {0: [(("ann", True), (None, None, None))]}
     with pytest.raises(StateUnreadable, match="key group 0 is damaged"):
-        read(encode_snapshot("totals", "totals", SHAPE, wrong))
+        read(encode_snapshot("totals", DECLARED, wrong))

@@ -17,6 +17,7 @@ from tidegate.ids import (
     CheckpointId,
     OperatorName,
     SlotIndex,
+    StateName,
     TopicPartition,
     TransactionalId,
 )
@@ -148,8 +149,8 @@ class FakeTotals(Runtime):
         out.emit(batch)
 
     @property
-    def states(self) -> Mapping[str, OperatorState]:
-        return {"totals": cast("OperatorState", self)}
+    def states(self) -> Mapping[StateName, OperatorState]:
+        return {StateName("totals"): cast("OperatorState", self)}
 
     def capture(self, _checkpoint: CheckpointId, *, full: bool) -> StateCapture:
         self._trace.add("capture")

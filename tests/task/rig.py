@@ -292,7 +292,8 @@ class Rig:
             else:
                 path = f"{job.checkpoint}/{job.operator}-{job.subtask.index}.{job.kind}"
                 self.files[path] = data
-            handles = (StateHandle(job.operator, job.subtask.index, path, len(data), "", job.kind, job.edges),)
+            where = (job.operator, job.subtask.index, path)
+            handles = (StateHandle(*where, len(data), "", job.kind, job.edges, state=job.state),)
         slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, handles, error, 7.0))
         return True
 

@@ -6,6 +6,7 @@ Decided before the takeover to refuse a wrong start without disturbing a running
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,9 @@ from tidegate.errors import BEGIN_ANEW, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range
 from tidegate.plan.meaning import find_changes
+
+FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
+"""What every subtask restores from, whatever its key groups are."""
 
 
 class RestoreRefused(PipelineStopped):
@@ -31,7 +35,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     sources: Mapping[OperatorName, Mapping[str, int]]
     """Source -> topic -> number of partitions."""
     stateful: frozenset[OperatorName]
-    """Operators with keyed state."""
+    """Operators with state."""
     edges: frozenset[str] = frozenset()
     """Names of the edges by key: those that rows in flight can be replayed on."""
 
@@ -190,7 +194,7 @@ def _states_of(
 ) -> tuple[StateHandle, ...]:
     """Files of every old subtask whose key groups overlap with the new ones, in the order of the checkpoint (F28).
 
-    Rows that had not left their sender may be for anybody.
+    Rows that had not left their sender may be for anybody, and lists are dealt out by those who read them.
     """
     if checkpoint is None:
         return ()
@@ -198,7 +202,7 @@ def _states_of(
     sharing = {
         old for old in range(before) if _overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
     }
-    return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind is StateKind.OUTPUT)
+    return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind in FOR_ALL)
 
 
 def _overlap(one: range, other: range) -> bool:
@@ -266,7 +270,7 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
             "with SIGTERM (its final checkpoint leaves nothing in flight), then change it",
             edge=edge,
         )
-    for operator in sorted({handle.operator for handle in checkpoint.states if handle.kind is StateKind.OPERATOR}):
+    for operator in sorted({handle.operator for handle in checkpoint.states if not handle.in_flight}):
         if operator not in facts.stateful:
             raise RestoreRefused(
                 f"the checkpoint holds state of step {operator!r}, which the pipeline no longer has as a step with "
@@ -278,7 +282,7 @@ def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) ->
 
 def _refuse_other_meaning(checkpoint: CompletedCheckpoint, old: Identity, new: Identity) -> None:
     """Entries of older releases say nothing about it."""
-    for operator in sorted({handle.operator for handle in checkpoint.states if handle.kind is StateKind.OPERATOR}):
+    for operator in sorted({handle.operator for handle in checkpoint.states if not handle.in_flight}):
         changes = find_changes(old.meanings.get(operator, {}), new.meanings.get(operator, {}))
         if operator in new.meanings and changes:
             raise RestoreRefused(

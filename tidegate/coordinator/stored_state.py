@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import BEGIN_ANEW
-from tidegate.ids import OperatorName, SlotIndex
+from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 
 
@@ -26,17 +26,21 @@ def read_state(storage: Storage, handle: StateHandle) -> bytes:
 
 
 def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
-    """Increments of an operator's subtask come behind a full snapshot of it. Raises ObjectCorrupt when one does not."""
-    begun: set[tuple[OperatorName, SlotIndex]] = set()
+    """Increments of a state in a subtask come after a full snapshot of it. Raises ObjectCorrupt when one does not."""
+    begun: set[tuple[OperatorName, StateName, SlotIndex]] = set()
     for handle in handles:
-        owner = (handle.operator, handle.subtask)
+        owner = (handle.operator, handle.state, handle.subtask)
         if handle.increment and owner not in begun:
             raise ObjectCorrupt(
-                f"{handle.path} holds what changed in the state of {handle.operator} since an older snapshot, which "
+                f"{handle.path} holds what changed in {_describe(handle)} since an older snapshot, which "
                 "the checkpoint does not list; keep the directory as it is and report this",
                 name=handle.path,
             )
         begun.add(owner)
+
+
+def _describe(handle: StateHandle) -> str:
+    return f"state {handle.state} of {handle.operator}" if handle.state else f"the state of {handle.operator}"
 
 
 def find_damage(storage: Storage, states: Iterable[StateHandle]) -> str:

@@ -12,6 +12,7 @@ from tidegate.ids import (
     OperatorName,
     Producer,
     SlotIndex,
+    StateName,
     SubtaskId,
     TopicPartition,
     TransactionalId,
@@ -61,7 +62,9 @@ class StateKind(StrEnum):
     """What a piece of state is, and so who restores it."""
 
     OPERATOR = "operator"
-    """Keyed state: for the operator of that name."""
+    """Keyed state of the operator of that name: for the subtasks that have its key groups."""
+    LIST = "list"
+    """State without keys of the operator of that name: every subtask reads it all, and takes its part."""
     INPUT = "input"
     """Rows in flight in front of a subtask: replayed before any new row of their edges."""
     OUTPUT = "output"
@@ -82,7 +85,15 @@ class StateHandle(msgspec.Struct, frozen=True):
     edges: tuple[str, ...] = ()
     """Rows in flight: names of the edges that they were on."""
     increment: bool = False
-    """Keyed state that changed since the files before it in the checkpoint, of the same operator and subtask (F28)."""
+    """Keyed state that changed since the files before it in the checkpoint, of the same state and subtask (F28)."""
+    state: StateName = StateName("")
+    """Which of the operator's states; empty for rows in flight, and in entries of releases in which an operator had one
+    state (the file's header has its name)."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether it is rows in flight, and not an operator's state."""
+        return self.kind in (StateKind.INPUT, StateKind.OUTPUT)
 
 
 class SourcePositions(msgspec.Struct, frozen=True):
@@ -145,4 +156,4 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     @property
     def inflight_bytes(self) -> int:
         """The part of `size_bytes` that is rows in flight."""
-        return sum(state.size_bytes for state in self.states if state.kind is not StateKind.OPERATOR)
+        return sum(state.size_bytes for state in self.states if state.in_flight)

@@ -17,7 +17,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from tidegate.coordinator.types import CompletedCheckpoint, StateKind
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, derive_duration_s, render_duration
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
@@ -247,7 +247,7 @@ class PipelineMetrics:
         duration = derive_duration_s(checkpoint, phases)
         state_bytes: dict[str, int] = {}
         for handle in checkpoint.states:
-            if handle.kind is not StateKind.OPERATOR:
+            if handle.in_flight:
                 continue
             state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
         with self._lock:

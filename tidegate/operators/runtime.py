@@ -16,14 +16,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
-from tidegate.state.base import KeyedState
+from tidegate.ids import StateName
+from tidegate.state.base import StoredState
 
 if TYPE_CHECKING:
     import polars as pl
 
     from tidegate.formats.failures import RecordFailure
 
-OperatorState = KeyedState[Any]
+OperatorState = StoredState[Any]
 """One of its states; what stands for a stored file is the loop's business."""
 
 SYSTEM_PREFIX: Final = "__"
@@ -80,7 +81,7 @@ class OperatorRuntime(Protocol):
         """When `on_time` is due, ms since 1970; None while nothing waits."""
 
     @property
-    def states(self) -> Mapping[str, OperatorState]:
+    def states(self) -> Mapping[StateName, OperatorState]:
         """What is in its snapshots, by the names that its spec declares; restored before the first batch."""
 
     def close(self) -> None:
@@ -112,7 +113,7 @@ class Runtime:
         return None
 
     @property
-    def states(self) -> Mapping[str, OperatorState]:
+    def states(self) -> Mapping[StateName, OperatorState]:
         """See OperatorRuntime."""
         return {}
 

@@ -8,7 +8,6 @@ what its state means, how it explains itself, and what runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -18,7 +17,7 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_boun
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, Meaning
-from tidegate.state.snapshot import StateShape
+from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
@@ -74,9 +73,9 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
-    def states(self, max_parallelism: int) -> Mapping[str, StateShape]:  # noqa: ARG002  # for those with state
-        """Its states by name. `max_parallelism` is the plan's: keys are grouped by it in snapshots."""
-        return {}
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # for those with state
+        """Its states. `max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+        return ()
 
     def passes(self, branches: Branches) -> Branches:
         """What becomes of the ways on which records reach it (see `meaning.py`)."""

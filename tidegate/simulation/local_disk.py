@@ -12,7 +12,7 @@ from tidegate.state.rocks import RocksLimits, RocksState
 if TYPE_CHECKING:
     from tidegate.simulation.kernel import Process
     from tidegate.state.base import GroupsOf
-    from tidegate.state.snapshot import StateShape
+    from tidegate.state.declaration import StateDeclaration
 
 IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of our own is made there
 LIMITS: Final = RocksLimits(cache_bytes=1 << 20, write_buffer_bytes=1 << 20)
@@ -26,13 +26,13 @@ class LocalDisks:
         self._opened: list[_State] = []
 
     def open(
-        self, process: Process, operator: str, name: str, shape: StateShape, groups_of: GroupsOf, retained: int
+        self, process: Process, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int
     ) -> RocksState[Any]:
         """A new state of a process."""
         if self._directory is None:
             base = IN_MEMORY if IN_MEMORY.is_dir() else None
             self._directory = Path(tempfile.mkdtemp(prefix="tidegate-simulated-", dir=base))
-        state = _State(operator, name, shape, groups_of, retained, parent=self._directory, limits=LIMITS)
+        state = _State(operator, declaration, groups_of, retained, parent=self._directory, limits=LIMITS)
         self._opened.append(state)
         process.at_death.append(state.close)
         return state

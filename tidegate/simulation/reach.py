@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.storage.names import checkpoint_of_state
 
 PER: Final = 1000
@@ -172,11 +172,11 @@ def note_restore(reach: Reach, checkpoint: CompletedCheckpoint) -> None:
 
 
 def count_increments(checkpoint: CompletedCheckpoint) -> int:
-    """The largest number of increments on a full snapshot, of one operator in one subtask."""
-    layers: dict[tuple[OperatorName, SlotIndex], set[CheckpointId | None]] = defaultdict(set)
+    """The largest number of increments on a full snapshot, of one state in one subtask."""
+    layers: dict[tuple[OperatorName, StateName, SlotIndex], set[CheckpointId | None]] = defaultdict(set)
     for handle in checkpoint.states:
         if handle.increment:
-            layers[handle.operator, handle.subtask].add(checkpoint_of_state(handle.path))
+            layers[handle.operator, handle.state, handle.subtask].add(checkpoint_of_state(handle.path))
     return max(map(len, layers.values()), default=0)
 
 

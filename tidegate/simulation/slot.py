@@ -157,9 +157,7 @@ class SimParts(SlotParts):
         if name != "rocksdb":
             return super().choose_backend(name, retained)
         disks, process = self._world.local_disks, self._process
-        return lambda operator, state, shape, groups_of: disks.open(
-            process, operator, state, shape, groups_of, retained
-        )
+        return lambda operator, declaration, groups_of: disks.open(process, operator, declaration, groups_of, retained)
 
     def make_source(
         self,

@@ -11,7 +11,6 @@ import msgspec
 from tidegate.coordinator.journal import JournalVanished
 from tidegate.coordinator.owner import OwnerRecord, PipelineKnown, derive_newest_record
 from tidegate.coordinator.savepoint import METADATA, Savepoint
-from tidegate.coordinator.types import StateKind
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
@@ -175,7 +174,7 @@ class Striker:
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
         else:
             # Rows in flight are before the positions and yet to come out: the oracle asks for a clean cut.
-            whole = [one for one in daemon.retained if all(state.kind is StateKind.OPERATOR for state in one.states)]
+            whole = [one for one in daemon.retained if not any(state.in_flight for state in one.states)]
             if not whole:
                 return False
             checkpoint = whole[0]

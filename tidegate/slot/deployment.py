@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.stored_state import read_state, refuse_broken_chains
-from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
+from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.formats.failures import FailureKind
-from tidegate.ids import OperatorName, SubtaskId, TopicPartition, VertexId
+from tidegate.ids import OperatorName, StateId, SubtaskId, TopicPartition, VertexId
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -27,6 +27,7 @@ from tidegate.slot.nodes import SinkNode, SourceNode
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.kafka import KafkaSource
 from tidegate.state.backends import OpenState, choose_backend
+from tidegate.state.base import Share
 from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
 from tidegate.storage.shared import Proof
@@ -39,6 +40,7 @@ from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.report import SlotReport
+from tidegate.task.restore import restore_states
 from tidegate.task.vertex import VertexTask
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ class Deployment:
         self._sinks: list[SinkNode] = []
         settings = deploy.settings
         self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
-        self._states: dict[OperatorName, OperatorState] = {}
+        self._states: dict[StateId, OperatorState] = {}
 
     def open(self) -> None:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
@@ -156,8 +158,14 @@ class Deployment:
             idle_seconds=counters.idle_ms / 1000,
             queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
             + sum(task.replaying for task in self.loop.tasks),
-            state_keys={name: len(state) for name, state in self._states.items()},
+            state_keys=self._count_keys(),
         )
+
+    def _count_keys(self) -> dict[OperatorName, int]:
+        counts: dict[OperatorName, int] = {}
+        for one, state in self._states.items():
+            counts[one.operator] = counts.get(one.operator, 0) + len(state)
+        return counts
 
     def open_transactions(self) -> dict[VertexId, int | None]:
         """See Heartbeat; called from the control thread, reads only."""
@@ -277,26 +285,19 @@ class Deployment:
         return node
 
     def _build_operator(self, node: Node) -> OperatorRuntime:
-        """The operator with its part of the restored state: the key groups of this subtask."""
+        """The operator with its part of the restored state: the key groups of this subtask, and its share of lists."""
         deploy = self._deploy
         if not isinstance(node.operator, StepOperator):
             raise TypeError(f"{node.operator.kind} {node.operator.name} is no operator of a slot's chain")
-        operator = node.operator.open(Slot(deploy.plan.max_parallelism, self._open_state))
-        handles = [
-            handle
-            for handle in deploy.states
-            if handle.operator == node.operator.name and handle.kind is StateKind.OPERATOR
-        ]
-        if not operator.states:
-            if handles:
-                raise ValueError(f"state files were given to {node.operator.name}, an operator without state")
-            return operator
-        (state,) = operator.states.values()
-        self._states[node.operator.name] = state
-        if handles:
-            refuse_broken_chains(handles)
-            state.restore(map(self._read_state, handles), self._key_groups)
-            logger.info("state of %s restored from %d files: %d keys", node.operator.name, len(handles), len(state))
+        plan, name = deploy.plan, node.operator.name
+        operator = node.operator.open(Slot(plan.max_parallelism, self._open_state))
+        for state, held in operator.states.items():
+            self._states[StateId(name, state)] = held
+        share = Share(self._key_groups, deploy.slot, plan.parallelism)
+        files = restore_states(name, operator.states, deploy.states, self._read_state, share)
+        if files:
+            count = ", ".join(f"{len(state)} entries of {one}" for one, state in operator.states.items())
+            logger.info("state of %s restored from %d files: %s", name, files, count)
         return operator
 
     @property

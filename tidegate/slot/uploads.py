@@ -21,7 +21,12 @@ from tidegate.task.loop import Uploaded, UploadJob
 
 logger = logging.getLogger(__name__)
 
-SUFFIXES: Final = {StateKind.OPERATOR: "state", StateKind.INPUT: "input", StateKind.OUTPUT: "output"}
+SUFFIXES: Final = {
+    StateKind.OPERATOR: "state",
+    StateKind.LIST: "state",
+    StateKind.INPUT: "input",
+    StateKind.OUTPUT: "output",
+}
 ABANDONED_MAX: Final = 50
 """Abandoned checkpoints that are remembered; more cannot be in flight."""
 
@@ -119,7 +124,7 @@ class Uploads:
 
 def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
     """What is told of file `number` of a job; `data` as it is stored."""
-    suffix = f"{number}.{SUFFIXES[job.kind]}" if number else SUFFIXES[job.kind]
+    suffix = ".".join(filter(None, (job.state, str(number or ""), SUFFIXES[job.kind])))
     return StateHandle(
         operator=job.operator,
         subtask=job.subtask.index,
@@ -129,4 +134,5 @@ def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
         kind=job.kind,
         edges=job.edges,
         increment=job.increment,
+        state=job.state,
     )

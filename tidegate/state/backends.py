@@ -6,20 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.state.base import GroupsOf, KeyedState
+from tidegate.state.declaration import StateDeclaration
 from tidegate.state.memory import MemoryState
-from tidegate.state.snapshot import StateShape
 
-OpenState = Callable[[str, str, StateShape, GroupsOf], KeyedState[Any]]
-"""Operator, name of the state, shape and key groups; a new, empty state."""
+OpenState = Callable[[str, StateDeclaration, GroupsOf], KeyedState[Any]]
+"""Operator, what it declares, and key groups; a new, empty state. Lists need no backend: see `operator_list.py`."""
 
 
 def choose_backend(name: str, retained: int) -> OpenState:
     """How states are opened. `retained`: see Increments."""
     match name:
         case "memory":
-            return lambda operator, state, shape, groups_of: MemoryState(operator, state, shape, groups_of, retained)
+            return lambda operator, declaration, groups_of: MemoryState(operator, declaration, groups_of, retained)
         case "rocksdb":
             from tidegate.state.rocks import RocksState
 
-            return lambda operator, state, shape, groups_of: RocksState(operator, state, shape, groups_of, retained)
+            return lambda operator, declaration, groups_of: RocksState(operator, declaration, groups_of, retained)
     raise ValueError(f"unknown state backend {name!r}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic
 
 from tidegate.ids import CheckpointId
-from tidegate.state.base import GroupsOf, Key, Value
+from tidegate.state.base import GroupsOf, Key
+from tidegate.state.declaration import StateDeclaration
 from tidegate.state.increments import Capture, Extent, File, Increments
-from tidegate.state.snapshot import StateShape
+from tidegate.state.order import KeyOrder, Row
+from tidegate.state.snapshot import Value
 
 Encode = Callable[[], Iterable[bytes]]
 """Gives the files of a moment that has passed; may run on another thread."""
@@ -18,13 +20,16 @@ Encode = Callable[[], Iterable[bytes]]
 class IncrementalState(ABC, Generic[File]):
     """A KeyedState without its storage."""
 
-    def __init__(self, operator: str, name: str, shape: StateShape, groups_of: GroupsOf, retained: int = 1) -> None:
+    def __init__(self, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int = 1) -> None:
         """`retained`: see Increments."""
+        self.declaration = declaration
         self._operator = operator
-        self._name = name
-        self._shape = shape
+        shape = declaration.shape
         self._groups_of = groups_of
-        self._single = len(shape.keys) == 1
+        self._columns = len(shape.keys)
+        self._single = self._columns == 1
+        self._grouped = self._columns - shape.suffix
+        self._order = KeyOrder(shape.keys)
         self._increments = Increments[File](retained)
 
     @abstractmethod
@@ -32,8 +37,20 @@ class IncrementalState(ABC, Generic[File]):
         """See KeyedState."""
 
     @abstractmethod
+    def get_many(self, keys: Collection[Key]) -> list[Value | None]:
+        """See KeyedState."""
+
+    @abstractmethod
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         """As `put_many`, without taking note."""
+
+    @abstractmethod
+    def _delete(self, keys: Collection[Key]) -> Collection[Key]:
+        """As `delete_many`, without taking note; those that were there."""
+
+    @abstractmethod
+    def _scan(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
+        """As `scan`, by the encoded prefix."""
 
     @abstractmethod
     def _freeze_all(self) -> Encode:
@@ -41,12 +58,44 @@ class IncrementalState(ABC, Generic[File]):
 
     @abstractmethod
     def _freeze(self, keys: Collection[Key]) -> Encode:
-        """The moment's entries of these keys, at least one."""
+        """The moment's entries of these keys, at least one; tombstones for those that are not there."""
 
     def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         """See KeyedState."""
         self._put(keys, values)
         self._increments.touch(keys)
+
+    def delete_many(self, keys: Collection[Key]) -> None:
+        """See KeyedState."""
+        self._increments.touch(self._delete(keys))
+
+    def get(self, key: Key) -> Value | None:
+        """See KeyedState."""
+        return self.get_many([key])[0]
+
+    def put(self, key: Key, value: Value) -> None:
+        """See KeyedState."""
+        self.put_many([key], [value])
+
+    def delete(self, key: Key) -> None:
+        """See KeyedState."""
+        self.delete_many([key])
+
+    def groups_of(self, keys: Collection[Key]) -> Sequence[int]:
+        """See KeyedState."""
+        return self._groups(self._rows(keys))
+
+    def scan(
+        self, group: int, prefix: Row = (), *, limit: int | None = None, backwards: bool = False
+    ) -> Iterator[tuple[Key, Value]]:
+        """See KeyedState."""
+        if len(prefix) > self._columns:
+            raise ValueError(f"state {self.declaration.name} has {self._columns} key columns, not {len(prefix)}")
+        if len(prefix) < self._columns:
+            return self._scan(group, self._order.encode_prefix(prefix), limit, backwards=backwards)
+        (key,) = self._keys([prefix])
+        value = self.get(key) if limit != 0 and self._groups([prefix])[0] == group else None
+        return iter(() if value is None else ((key, value),))
 
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
         """See KeyedState."""
@@ -69,10 +118,14 @@ class IncrementalState(ABC, Generic[File]):
         """See KeyedState."""
         self._increments.abandoned(checkpoint)
 
-    def _rows(self, keys: Iterable[Key]) -> list[tuple[Any, ...]]:
+    def _groups(self, rows: list[Row]) -> Sequence[int]:
+        """Key groups of keys, or of the columns of them that count."""
+        return self._groups_of([row[: self._grouped] for row in rows] if self.declaration.shape.suffix else rows)
+
+    def _rows(self, keys: Iterable[Key]) -> list[Row]:
         """Keys as tuples of their columns."""
         return [(key,) for key in keys] if self._single else list(keys)
 
-    def _keys(self, rows: Iterable[tuple[Any, ...]]) -> list[Key]:
+    def _keys(self, rows: Iterable[Row]) -> list[Any]:
         """The opposite."""
         return [row[0] for row in rows] if self._single else list(rows)

@@ -37,6 +37,8 @@ class Capture(msgspec.Struct, Generic[File], frozen=True):
     """The snapshot's own files, at least one; None when nothing has changed."""
     builds_on: tuple[File, ...] = ()
     """Files of older snapshots, to be read before its own, in this order."""
+    keyed: bool = True
+    """False for a list, whose files every subtask reads at a restore."""
 
     @property
     def increment(self) -> bool:
@@ -87,7 +89,7 @@ class Increments(Generic[File]):
         self._newest = CheckpointId(0)
 
     def touch(self, keys: Iterable[Any]) -> None:
-        """These keys have been set."""
+        """These keys have been set, or deleted."""
         if self._changed is not None:
             self._changed.update(keys if isinstance(keys, dict) else dict.fromkeys(keys))
             if len(self._changed) > TRACKED_MAX:

@@ -1,34 +1,37 @@
 """Keyed state in RocksDB on local disk, for state that is larger than memory. Only imported where it runs.
 
-A key is its key group (2 bytes, big-endian) and the msgpack array of its columns, a value the msgpack array of its
-fields: put together they are an entry of the file format, so a snapshot copies bytes, and its files are those of every
-other backend. Nothing on the local disk is trusted at a restart: the write-ahead log is off.
+A key is its key group (2 bytes, big-endian) and its columns in the encoding of `order.py`, so that a scan is one walk
+over the disk; a value is the msgpack array of its fields, as in the file format. Snapshots are files of that format, as
+those of every other backend. Nothing on the local disk is trusted at a restart: the write-ahead log is off.
 """
 
 from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, Snapshot, WriteBatch, WriteOptions
+from rocksdict import BlockBasedOptions, Cache, Options, Rdict, RdictIter, Snapshot, WriteBatch, WriteOptions
 
-from tidegate.state.base import GroupsOf, Key, Value
+from tidegate.state.base import GroupsOf, Key, Share
+from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import LocalStateFailed
 from tidegate.state.incremental import Encode, IncrementalState
 from tidegate.state.increments import File
 from tidegate.state.local_directory import LocalDirectory
-from tidegate.state.snapshot import EncodedGroup, StateShape, assemble_snapshot, read_entries, tuple_type
+from tidegate.state.order import Row, after_prefix
+from tidegate.state.snapshot import EncodedGroup, Value, assemble_snapshot, read_entries, value_type
 
 FILE_BYTES: Final = 16 << 20
-"""A file of a snapshot ends behind the entry with which it has so many bytes: one file is in memory at a time."""
+"""A file of a snapshot ends after the entry with which it has so many bytes: one file is in memory at a time."""
 BATCH: Final = 10_000
 """Keys that are written or looked up at a time."""
+_GONE: Final = b"\xc0"
 _GROUP: Final = struct.Struct(">H")
 
 
@@ -45,8 +48,7 @@ class RocksState(IncrementalState[File]):
     def __init__(
         self,
         operator: str,
-        name: str,
-        shape: StateShape,
+        declaration: StateDeclaration,
         groups_of: GroupsOf,
         retained: int = 1,
         *,
@@ -54,12 +56,12 @@ class RocksState(IncrementalState[File]):
         limits: RocksLimits | None = None,
     ) -> None:
         """`retained`: see Increments. `parent`: where the directory is made, the system's temporary one by default."""
-        super().__init__(operator, name, shape, groups_of, retained)
+        super().__init__(operator, declaration, groups_of, retained)
         self._count = 0
         self._seen: dict[Key, tuple[bytes, bool]] = {}
         """Of the keys that were looked up last: how they are stored, and whether they are there."""
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(tuple_type(shape.values)).decode
+        self._decode = msgspec.msgpack.Decoder(value_type(declaration.shape)).decode
         base = Path(tempfile.gettempdir()) if parent is None else parent
         try:
             self._directory = LocalDirectory(base)
@@ -84,13 +86,15 @@ class RocksState(IncrementalState[File]):
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
-    def restore(self, files: Iterable[bytes], key_groups: range) -> None:
+    def restore(self, files: Iterable[bytes], share: Share) -> None:
         """See KeyedState."""
         for data in files:
-            for entries in read_entries(data, key_groups, self._operator, self._name, self._shape):
+            for entries in read_entries(data, share.key_groups, self._operator, self.declaration):
                 rest = iter(entries)
-                while part := dict(islice(rest, BATCH)):
-                    self._put(self._keys(part), part.values())
+                while part := list(islice(rest, BATCH)):
+                    there = {key: value for key, value in part if value is not None}
+                    self._put(self._keys(there), there.values())
+                    self._delete(self._keys(key for key, value in part if value is None))
 
     def close(self) -> None:
         """See KeyedState."""
@@ -114,33 +118,87 @@ class RocksState(IncrementalState[File]):
         self._count += len(new)
         self._seen = {}
 
+    def _delete(self, keys: Collection[Key]) -> Collection[Key]:
+        if any(key not in self._seen for key in keys):
+            self.get_many(keys)
+        gone = [key for key in dict.fromkeys(keys) if self._seen[key][1]]
+        if gone:
+            batch = WriteBatch(raw_mode=True)
+            for key in gone:
+                batch.delete(self._seen[key][0])
+            try:
+                self._db.write(batch)
+            except Exception as error:
+                raise self._failure(self._directory.path, error) from error
+            self._count -= len(gone)
+        self._seen = {}
+        return gone
+
+    def _scan(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
+        low = _GROUP.pack(group) + prefix
+        try:
+            walk = self._db.iter()  # it sees this moment
+            if backwards:
+                walk.seek_for_prev(cast("Any", after_prefix(low)))
+            else:
+                walk.seek(cast("Any", low))
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
+        return self._walk(walk, low, limit, backwards=backwards)
+
+    def _walk(self, walk: RdictIter, low: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
+        """The entries from here on while their keys begin with `low`. One that meets damage says so at its end."""
+        step = walk.prev if backwards else walk.next
+        if backwards and walk.valid() and not cast("bytes", walk.key()).startswith(low):
+            step()  # the first key after them is there
+        while limit is None or limit > 0:
+            place = cast("bytes", walk.key()) if walk.valid() else b""
+            if not place.startswith(low):
+                break
+            yield self._key(place), self._decode(cast("bytes", walk.value()))
+            limit = None if limit is None else limit - 1
+            step()
+        try:
+            walk.status()
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
+
     def _freeze_all(self) -> Encode:
         # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
-        return partial(self._files, self._db.items(), self._count)
+        return partial(self._files, self._db.items(), self._order.decode, self._count)
 
     def _freeze(self, keys: Collection[Key]) -> Encode:
         return partial(self._files_of, self._db.snapshot(), keys)
 
     def _stored_keys(self, keys: Iterable[Key]) -> list[bytes]:
         rows = self._rows(keys)
-        return [_GROUP.pack(group) + self._encode(row) for group, row in zip(self._groups_of(rows), rows, strict=True)]
+        groups = map(_GROUP.pack, self._groups(rows))
+        return [group + place for group, place in zip(groups, self._order.encode(rows), strict=True)]
 
-    def _files_of(self, moment: Snapshot, keys: Iterable[Key]) -> Iterator[bytes]:
-        places = sorted(self._stored_keys(keys))
-        return self._files(((place, moment[place]) for place in places), len(places))
+    def _key(self, place: bytes) -> Key:
+        row = self._order.decode(place[_GROUP.size :])
+        return row[0] if self._single else row
 
-    def _files(self, items: Iterable[tuple[Any, bytes]], count: int) -> Iterator[bytes]:
+    def _files_of(self, moment: Snapshot, keys: Collection[Key]) -> Iterator[bytes]:
+        stored = self._stored_keys(keys)
+        rows = {place[_GROUP.size :]: row for place, row in zip(stored, self._rows(keys), strict=True)}
+        items = ((place, _value_at(moment, place)) for place in sorted(stored))
+        return self._files(items, rows.__getitem__, len(stored))
+
+    def _files(self, items: Iterable[tuple[Any, bytes]], row_of: Callable[[bytes], Row], count: int) -> Iterator[bytes]:
         """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too.
 
-        Raises LocalStateFailed when there are not `count`: an iterator that meets damage just ends.
+        `row_of` gives the columns of an encoded key. Raises LocalStateFailed when there are not `count`: an iterator
+        that meets damage just ends.
         """
         size, written, left = 0, False, count
         parts: list[EncodedGroup] = []
+        encode = self._encode
         for prefix, entries in groupby(items, key=lambda item: item[0][: _GROUP.size]):
             (group,) = _GROUP.unpack(prefix)
             chunk: list[bytes] = []
             for place, value in entries:
-                chunk.append(b"\x92" + place[_GROUP.size :] + value)
+                chunk.append(b"\x92" + encode(row_of(place[_GROUP.size :])) + value)
                 size += len(chunk[-1])
                 left -= 1
                 if size >= FILE_BYTES:
@@ -154,15 +212,27 @@ class RocksState(IncrementalState[File]):
             yield self._file(parts)
 
     def _failure(self, directory: Path, error: object) -> LocalStateFailed:
+        name = self.declaration.name
         return LocalStateFailed(
-            f"state of {self._operator} in {directory}: {error}; look whether the disk is full or broken, or let "
-            "`TMPDIR` name another directory on the executors",
+            f"state {name} of {self._operator} in {directory}: {error}; look whether the disk is full or broken, or "
+            "let `TMPDIR` name another directory on the executors",
             operator=self._operator,
+            state=name,
             directory=str(directory),
         )
 
     def _file(self, parts: Sequence[EncodedGroup]) -> bytes:
-        return assemble_snapshot(self._operator, self._name, self._shape, parts)
+        return assemble_snapshot(self._operator, self.declaration, parts)
+
+
+def _value_at(moment: Snapshot, place: bytes) -> bytes:
+    """The value of a key at that moment; the nil of a tombstone where it is gone."""
+    try:
+        return cast("bytes", moment[cast("Any", place)])
+    except Exception as error:  # the library has no class of errors of its own, and no other way to ask a snapshot
+        if str(error) != "key not found":
+            raise
+        return _GONE
 
 
 def _encoded_group(group: int, entries: Sequence[bytes]) -> EncodedGroup:

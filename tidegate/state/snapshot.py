@@ -1,11 +1,17 @@
-"""The file format of keyed state: a header that says what it is, then the entries by key group.
+"""The file format of state: a header that says what it is, then the entries by key group.
 
     4 bytes "TGKS", 2 bytes format version, 4 bytes header length (both big-endian)
     header: JSON of `SnapshotHeader`
     for each key group of the header: one msgpack array of entries [[key column, ...], [value field, ...]]
 
+An entry whose value is nil is a tombstone: the key was deleted since the files before this one; only increments have
+them. In a state whose entries can expire the value has one more element, ms since 1970 or nil. A list has one key
+group, 0, and no key columns. Format 1 knows neither tombstones nor what StateShape has a default for, and is read for
+ever.
+
 Offsets in the header count from the end of the header. Everything is positional; names and types are in the header,
-which is compared before anything is read. Checksums are the checkpoint storage's business (`StateHandle.sha256`).
+which is compared before anything is read (`verdict.py`). Checksums are the checkpoint storage's business
+(`StateHandle.sha256`).
 """
 
 from __future__ import annotations
@@ -16,16 +22,25 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.datatypes import DataType
-from tidegate.errors import BEGIN_ANEW
+from tidegate.datatypes import BIGINT, DataType
+from tidegate.ids import StateName
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
+from tidegate.state.verdict import derive_migration, refuse_other_shape
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+OLDEST_VERSION: Final = 1
 _MAGIC = b"TGKS"
 _PREFIX = struct.Struct(">4sHI")
 
-Entry = tuple[tuple[Any, ...], tuple[Any, ...]]
-"""Key columns and value fields as plain values: str, bytes, bool, int, float, None and tuples of them."""
+Value = tuple[Any, ...]
+"""Value fields as plain values: str, bytes, bool, int, float, None and tuples of them (arrays and structs)."""
+
+Entry = tuple[tuple[Any, ...], Value | None]
+"""Key columns and value; None is a tombstone."""
+
+EXPIRES: Final = StateField("expires", BIGINT)
+"""The slot after the value fields of a state whose entries can expire."""
 
 _PYTHON_TYPES: dict[str, type] = {
     "boolean": bool,
@@ -40,23 +55,6 @@ _PYTHON_TYPES: dict[str, type] = {
     "date": int,
     "timestamp": int,
 }
-
-
-class StateField(msgspec.Struct, frozen=True):
-    """A key column or a part of the value. `nullable` is false where NULL would be damage."""
-
-    name: str
-    type: DataType
-    nullable: bool = True
-
-
-class StateShape(msgspec.Struct, frozen=True):
-    """What the entries of a state look like, and how their keys are hashed into groups."""
-
-    keys: tuple[StateField, ...]
-    values: tuple[StateField, ...]
-    key_hash: str
-    max_parallelism: int
 
 
 class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -81,26 +79,26 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
     """Everything about a file but its entries."""
 
     operator: str
-    state: str
+    state: StateName
     shape: StateShape
     groups: tuple[GroupIndex, ...]
 
 
-def encode_snapshot(operator: str, state: str, shape: StateShape, groups: Mapping[int, Sequence[Entry]]) -> bytes:
+def encode_snapshot(operator: str, declaration: StateDeclaration, groups: Mapping[int, Sequence[Entry]]) -> bytes:
     """A whole file. Entries are encoded group by group, so that other threads get their turns in between."""
     encode = msgspec.msgpack.Encoder().encode
     parts = [EncodedGroup(group, len(groups[group]), encode(groups[group])) for group in sorted(groups)]
-    return assemble_snapshot(operator, state, shape, parts)
+    return assemble_snapshot(operator, declaration, parts)
 
 
-def assemble_snapshot(operator: str, state: str, shape: StateShape, parts: Sequence[EncodedGroup]) -> bytes:
+def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Sequence[EncodedGroup]) -> bytes:
     """A whole file of encoded key groups, in ascending order."""
     index: list[GroupIndex] = []
     offset = 0
     for part in parts:
         index.append(GroupIndex(part.group, offset, len(part.body), part.entries))
         offset += len(part.body)
-    header = msgspec.json.encode(SnapshotHeader(operator, state, shape, tuple(index)))
+    header = msgspec.json.encode(SnapshotHeader(operator, declaration.name, declaration.shape, tuple(index)))
     return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *(part.body for part in parts)])
 
 
@@ -111,9 +109,10 @@ def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
         raise StateUnreadable("a state file does not begin with TGKS: it is damaged or not ours")
-    if version != FORMAT_VERSION:
+    if not OLDEST_VERSION <= version <= FORMAT_VERSION:
         raise StateUnreadable(
-            f"a state file has format {version}, this release reads {FORMAT_VERSION}: use the release that wrote it"
+            f"a state file has format {version}, this release reads {OLDEST_VERSION} to {FORMAT_VERSION}: use the "
+            "release that wrote it"
         )
     start = _PREFIX.size + length
     try:
@@ -122,11 +121,17 @@ def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
         raise StateUnreadable(f"the header of a state file is damaged: {error}") from error
 
 
-def read_entries(data: bytes, key_groups: range, operator: str, state: str, shape: StateShape) -> Iterator[list[Entry]]:
-    """The entries of the wanted key groups, one list per group. Raises StateUnreadable for damage and other shapes."""
+def read_entries(data: bytes, key_groups: range, operator: str, declaration: StateDeclaration) -> Iterator[list[Entry]]:
+    """The entries of the wanted key groups, one list per group, as the declaration has them.
+
+    Raises StateUnreadable for damage, another state and an incompatible shape.
+    """
     header, start = read_header(data)
-    refuse_other_shape(header, operator, state, shape)
-    decoder = msgspec.msgpack.Decoder(list[_entry_type(shape)])  # type: ignore[misc]  # built at run time for msgspec
+    refuse_other_state(header, operator, declaration)
+    written = header.shape
+    migrate = derive_migration(written, declaration.shape)
+    # Built at run time for msgspec.
+    decoder = msgspec.msgpack.Decoder(list[tuple[tuple_type(written.keys), value_type(written) | None]])  # type: ignore[misc]  # see above
     view = memoryview(data)
     for part in header.groups:
         if part.group not in key_groups:
@@ -135,37 +140,43 @@ def read_entries(data: bytes, key_groups: range, operator: str, state: str, shap
         try:
             entries: list[Entry] = decoder.decode(view[begin : begin + part.size_bytes])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise StateUnreadable(f"state of {operator}: key group {part.group} is damaged: {error}") from error
+            raise StateUnreadable(
+                f"state {declaration.name} of {operator}: key group {part.group} is damaged: {error}"
+            ) from error
         if len(entries) != part.entries:
             raise StateUnreadable(
-                f"state of {operator}: key group {part.group} has {len(entries)} entries, {part.entries} were written"
+                f"state {declaration.name} of {operator}: key group {part.group} has {len(entries)} entries, "
+                f"{part.entries} were written"
             )
+        if migrate is not None:
+            entries = [(key, None if value is None else migrate(value)) for key, value in entries]
         yield entries
 
 
-def refuse_other_shape(header: SnapshotHeader, operator: str, state: str, shape: StateShape) -> None:
-    """Raises StateUnreadable when the file is of another state, or of one that was defined otherwise."""
-    if (header.operator, header.state) != (operator, state):
-        raise StateUnreadable(f"a state file of {header.operator}.{header.state} was given to {operator}.{state}")
-    if header.shape != shape:
+def refuse_other_state(header: SnapshotHeader, operator: str, declaration: StateDeclaration) -> None:
+    """Raises StateUnreadable when the file is of another state, or has entries that cannot be read as this one's."""
+    if (header.operator, header.state) != (operator, declaration.name):
         raise StateUnreadable(
-            f"state of {operator} was written as {_describe(header.shape)}, the pipeline now needs {_describe(shape)}: "
-            f"put the old definition of the step back, or start with {BEGIN_ANEW} (all state empty, sources at their "
-            "`start`)",
-            operator=operator,
+            f"a state file of {header.operator}.{header.state} was given to {operator}.{declaration.name}"
         )
-
-
-def _describe(shape: StateShape) -> str:
-    keys, values = ([f"{field.name} {field.type}" for field in fields] for fields in (shape.keys, shape.values))
-    return f"({', '.join(keys)}) -> ({', '.join(values)}) in {shape.max_parallelism} key groups"
-
-
-def _entry_type(shape: StateShape) -> Any:
-    return tuple[tuple_type(shape.keys), tuple_type(shape.values)]  # type: ignore[misc]  # built at run time
+    refuse_other_shape(operator, declaration.name, header.shape, declaration.shape)
 
 
 def tuple_type(fields: Iterable[StateField]) -> Any:
     """The type of a key or a value as a tuple, for msgspec."""
-    parts = [_PYTHON_TYPES[f.type.kind] | None if f.nullable else _PYTHON_TYPES[f.type.kind] for f in fields]
+    parts = [_python_type(f.type) | None if f.nullable else _python_type(f.type) for f in fields]
     return tuple[tuple(parts)]  # type: ignore[misc]  # built at run time for msgspec
+
+
+def value_type(shape: StateShape) -> Any:
+    """The type of a value of this shape, for msgspec."""
+    return tuple_type((*shape.values, EXPIRES) if shape.expires else shape.values)
+
+
+def _python_type(kind: DataType) -> Any:
+    """An array is a tuple of any length, a struct one of its fields. Maps get their place when the types have them."""
+    if kind.kind == "array" and kind.element is not None:
+        return tuple[_python_type(kind.element) | None, ...]  # type: ignore[misc]  # built at run time for msgspec
+    if kind.kind == "struct":
+        return tuple_type(StateField(name, part) for name, part in kind.fields)
+    return _PYTHON_TYPES[kind.kind]

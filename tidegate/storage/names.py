@@ -1,12 +1,13 @@
 """What the objects of a pipeline are called in its checkpoint storage.
 
     journal/000000000042.json                        one decision
-    state/000000000007/<operator>-<subtask>.state    the state of one operator in one subtask at checkpoint 7, or what
-                                                     changed in it since the files that the checkpoint lists before it
-    state/000000000007/<operator>-<subtask>.1.state  more of it, where one file would be too large
-    state/000000000007/<vertex>-<subtask>.input      rows in flight in front of a subtask (unaligned checkpoints)
-    state/000000000007/<vertex>-<subtask>.output     rows in flight that waited to leave it
-    shared/000000000012-slot-0                       while attempt 12 starts: proof that everybody sees one directory
+    state/000000000007/<operator>-<subtask>.<state>.state    one state of an operator in one subtask at checkpoint 7,
+                                                             or what changed in it since the files that the
+                                                             checkpoint lists before it
+    state/000000000007/<operator>-<subtask>.<state>.1.state  more of it, where one file would be too large
+    state/000000000007/<vertex>-<subtask>.input              rows in flight in front of a subtask
+    state/000000000007/<vertex>-<subtask>.output             rows in flight that waited to leave it (unaligned both)
+    shared/000000000012-slot-0                               while attempt 12 starts: proof that all see one directory
 
 A checkpoint id is never used twice (C10), so a state object's name belongs to one checkpoint of one attempt; later ones
 may list it, too.

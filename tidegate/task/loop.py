@@ -17,7 +17,7 @@ import msgspec
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, StateId, StateName, SubtaskId
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.barriers.handler import AbortReason, Notify
@@ -33,7 +33,7 @@ from tidegate.task.messages import (
     Trigger,
 )
 from tidegate.task.ports import Encode, StateCapture
-from tidegate.task.snapshot import PendingSnapshot
+from tidegate.task.snapshot import PendingSnapshot, kind_of
 from tidegate.task.vertex import VertexTask
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class UploadJob(msgspec.Struct, frozen=True):
     edges: tuple[str, ...] = ()
     """As in StateHandle."""
     increment: bool = False
+    state: StateName = StateName("")
+    """As in StateHandle."""
 
 
 class Uploaded(msgspec.Struct, frozen=True):
@@ -172,9 +174,9 @@ class SlotLoop:
             return
         pending.uploaded(uploaded.handles, uploaded.upload_ms)
         first = uploaded.handles[0]
-        if first.kind is StateKind.OPERATOR:
+        if not first.in_flight:
             task = next(task for task in self.tasks if task.subtask == uploaded.subtask)
-            task.stored(first.operator, uploaded.checkpoint, uploaded.handles)
+            task.stored(StateId(first.operator, first.state), uploaded.checkpoint, uploaded.handles)
         self._acknowledge(uploaded.subtask, pending)
 
     def _find_wrong(self, trigger: Trigger) -> str:
@@ -253,7 +255,7 @@ class SlotLoop:
         self,
         task: VertexTask,
         notify: Notify,
-        captures: Mapping[OperatorName, StateCapture],
+        captures: Mapping[StateId, StateCapture],
         snapshot_ms: float,
         *,
         inflight: bool,
@@ -266,9 +268,19 @@ class SlotLoop:
             self._attempt, task.subtask, notify, positions, captures, sinks, snapshot_ms, inflight=inflight
         )
         self._pending[task.subtask, checkpoint] = pending
-        for operator, capture in captures.items():
+        for one, capture in captures.items():
             if capture.encode is not None:
-                self._submit(UploadJob(task.subtask, checkpoint, operator, capture.encode, increment=capture.increment))
+                self._submit(
+                    UploadJob(
+                        subtask=task.subtask,
+                        checkpoint=checkpoint,
+                        operator=one.operator,
+                        encode=capture.encode,
+                        kind=kind_of(capture),
+                        increment=capture.increment and capture.keyed,
+                        state=one.name,
+                    )
+                )
         self._acknowledge(task.subtask, pending)
 
     def end_recording(self, task: VertexTask, checkpoint: CheckpointId, recording: Recording) -> None:

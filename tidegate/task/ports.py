@@ -16,14 +16,14 @@ import msgspec
 from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.state.base import KeyedState
+from tidegate.state.base import StoredState
 from tidegate.state.increments import Capture
 
 Encode = Callable[[], Iterable[bytes]]
 """The asynchronous part of a snapshot, file by file: on a helper thread, the state as it was at the barrier (F23)."""
 
 StateCapture = Capture[StateHandle]
-OperatorState = KeyedState[StateHandle]
+OperatorState = StoredState[StateHandle]
 
 
 class Source(OperatorRuntime, Protocol):

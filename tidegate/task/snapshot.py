@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
-from tidegate.ids import Attempt, OperatorName, Producer, SubtaskId
+from tidegate.ids import Attempt, OperatorName, Producer, StateId, StateName, SubtaskId
 from tidegate.task.barriers.handler import Notify
 from tidegate.task.ports import StateCapture
+
+
+def kind_of(capture: StateCapture) -> StateKind:
+    """What the files of an operator's state are."""
+    return StateKind.OPERATOR if capture.keyed else StateKind.LIST
 
 
 class PendingSnapshot:
@@ -22,7 +27,7 @@ class PendingSnapshot:
         subtask: SubtaskId,
         notify: Notify,
         positions: tuple[SourcePositions, ...],
-        captures: Mapping[OperatorName, StateCapture],
+        captures: Mapping[StateId, StateCapture],
         sinks: frozenset[OperatorName],
         snapshot_ms: float,
         *,
@@ -36,7 +41,7 @@ class PendingSnapshot:
         self._positions = positions
         self._alignment_ms = notify.alignment_ms
         self._inflight = inflight
-        self._uploads = {(name, StateKind.OPERATOR) for name, one in captures.items() if one.encode is not None}
+        self._uploads = {(one, kind_of(capture)) for one, capture in captures.items() if capture.encode is not None}
         self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
@@ -67,11 +72,12 @@ class PendingSnapshot:
         """The barriers have their places; the rows in flight are uploaded as state of `operator`, one file per kind."""
         self._inflight = False
         self._alignment_ms = alignment_ms
-        self._uploads.update((operator, kind) for kind in kinds)
+        self._uploads.update((StateId(operator, StateName("")), kind) for kind in kinds)
 
     def uploaded(self, handles: tuple[StateHandle, ...], upload_ms: float) -> None:
         """A piece of state is durable, in one file or several."""
-        self._uploads.remove((handles[0].operator, handles[0].kind))
+        first = handles[0]
+        self._uploads.remove((StateId(first.operator, first.state), first.kind))
         self._states += handles
         self._upload_ms = max(self._upload_ms, upload_ms)
 

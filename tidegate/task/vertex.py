@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.formats.failures import RecordFailure
-from tidegate.ids import CheckpointId, OperatorName, SubtaskId, TransactionalId
+from tidegate.ids import CheckpointId, StateId, SubtaskId, TransactionalId
 from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.plan.graph import Node, Vertex, Way
@@ -57,7 +57,7 @@ class Host(Protocol):
         self,
         task: VertexTask,
         notify: Notify,
-        captures: Mapping[OperatorName, StateCapture],
+        captures: Mapping[StateId, StateCapture],
         snapshot_ms: float,
         *,
         inflight: bool,
@@ -108,10 +108,10 @@ class VertexTask:
         self.sinks = sinks
         self.operators = operators
         self.outputs = outputs
-        self.states: Mapping[OperatorName, OperatorState] = {
-            vertex.nodes[index].operator.name: state
+        self.states: Mapping[StateId, OperatorState] = {
+            StateId(vertex.nodes[index].operator.name, name): state
             for index, operator in operators.items()
-            for state in operator.states.values()
+            for name, state in operator.states.items()
         }
         self.source_stopped = False
         self._host = host
@@ -191,9 +191,9 @@ class VertexTask:
         self.source_stopped = self.source_stopped or barrier.final
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
-    def stored(self, operator: OperatorName, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
-        """An operator's state is durable."""
-        self.states[operator].stored(checkpoint, files)
+    def stored(self, state: StateId, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
+        """One of its states is durable."""
+        self.states[state].stored(checkpoint, files)
 
     def complete(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
         """The coordinator's notice; `released` as in Completed."""
@@ -338,7 +338,7 @@ class VertexTask:
         for output in self.outputs.values():
             output.broadcast(notify.barrier)
         full = notify.barrier.savepoint
-        captures = {name: state.capture(checkpoint, full=full) for name, state in self.states.items()}
+        captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
         for sink in self.sinks.values():
             sink.prepare(checkpoint)
         recording = self._record(notify)

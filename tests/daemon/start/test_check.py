@@ -38,7 +38,7 @@ from tidegate.daemon.start.expression_check import check_file, plan_file
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.spark.master import SparkUnavailable
@@ -119,8 +119,8 @@ class Shop:
         number = journal.take_over(msgspec.structs.replace(facts.identity, **identity), 0).reserved_to
         states = []
         for operator in plan.operators(AggregateOperator):
-            shape = operator.states(plan.max_parallelism)["totals"]
-            data = seal(encode_snapshot(operator.name, STATE_NAME, shape, {}))
+            (totals,) = operator.states(plan.max_parallelism)
+            data = seal(encode_snapshot(operator.name, totals, {}))
             name = state_name(CheckpointId(number), operator.name, SlotIndex(0))
             storage.put(name, data)
             states.append(StateHandle(operator.name, SlotIndex(0), name, len(data), hashlib.sha256(data).hexdigest()))
@@ -185,7 +185,7 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str]] = {
     ),
     "a wider type": (
         set_in("sources", "orders", "schema", "n", value="bigint"),
-        "state of totals was written as (sku string) -> (seen.count bigint, least.min int)",
+        "state totals of totals was written as (sku string) -> (seen.count bigint, least.min int)",
     ),
 }
 

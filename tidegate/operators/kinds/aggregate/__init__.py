@@ -15,7 +15,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.expressions.expression import AggregateCall, Column, Expression, columns_of, text_of
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName
+from tidegate.ids import OperatorName, StateName
 from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, digest, digest_expression
@@ -24,13 +24,13 @@ from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import Column as ColumnName
 from tidegate.settings.fields import ExpressionText, Keys, choice
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
-from tidegate.state.snapshot import StateField, StateShape
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
 
-STATE_NAME: Final = "totals"
+TOTALS: Final = StateName("totals")
 
 
 class AggregateSettings(Settings):
@@ -65,7 +65,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         """See Operator."""
         return {*self.keys, *(name for _, call in self.aggregates for name in columns_of(call.argument))}
 
-    def states(self, max_parallelism: int) -> Mapping[str, StateShape]:
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The accumulators of each key."""
         kinds = dict(self.output)
         aggregates = [Aggregate(name, call) for name, call in self.aggregates]
@@ -79,7 +79,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
         )
-        return {STATE_NAME: shape}
+        return (StateDeclaration(TOTALS, shape),)
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes totals
         """See Operator."""

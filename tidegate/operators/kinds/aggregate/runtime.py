@@ -17,7 +17,8 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.operators.kinds.aggregate import STATE_NAME, AggregateOperator
+from tidegate.ids import StateName
+from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.rowwise import system_columns
 from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime
@@ -40,17 +41,17 @@ class AggregateRuntime(Runtime):
         self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
         self._parts = [itemgetter(part) for part in range(len(self._initial))]
         key_types = [kinds[key] for key in self._keys]
-        shape = operator.states(max_parallelism)[STATE_NAME]
+        (declaration,) = operator.states(max_parallelism)
 
         def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
             return key_groups_of_keys(keys, key_types, max_parallelism)
 
-        self.state: OperatorState = open_state(operator.name, STATE_NAME, shape, groups_of)
+        self._totals = open_state(operator.name, declaration, groups_of)
 
     @property
-    def states(self) -> Mapping[str, OperatorState]:
+    def states(self) -> Mapping[StateName, OperatorState]:
         """See OperatorRuntime."""
-        return {STATE_NAME: self.state}
+        return {self._totals.declaration.name: self._totals}
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
@@ -85,7 +86,7 @@ class AggregateRuntime(Runtime):
         """
         index, numbers = _numbered(self._key_values(frame))
         initial = self._initial
-        found = [initial if value is None else value for value in self.state.get_many(index)]
+        found = [initial if value is None else value for value in self._totals.get_many(index)]
         accumulators = [list(map(part, found)) for part in self._parts]
         results: list[tuple[Aggregate, list[Any]]] = []
         position, room = 0, BATCH_BYTES_MAX
@@ -99,7 +100,7 @@ class AggregateRuntime(Runtime):
         if room < 0:
             raise BatchTooLarge(f"results of {frame.height} rows have more than {BATCH_BYTES_MAX} bytes")
         columns = [_column(aggregate.name, aggregate.result, result) for aggregate, result in results]
-        self.state.put_many(index, zip(*accumulators, strict=True))
+        self._totals.put_many(index, zip(*accumulators, strict=True))
         return columns, numbers
 
     def _with_results(self, frame: pl.DataFrame, results: Sequence[pl.Series]) -> pl.DataFrame:

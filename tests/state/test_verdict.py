@@ -1,0 +1,128 @@
+"""What a written state is found to be, next to what is needed now."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, STRING
+from tidegate.ids import StateName
+from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateForm, StateShape, declare_list
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.verdict import Fit, derive_migration, judge, refuse_other_shape
+
+SHAPE = StateShape(
+    keys=(StateField("customer", STRING), StateField("day", INT)),
+    values=(StateField("n", INT, nullable=False), StateField("low", FLOAT)),
+    key_hash="hash v1",
+    max_parallelism=8,
+)
+N, LOW = SHAPE.values
+LISTED = declare_list("readers", (N,)).shape
+
+
+def changed(**fields: object) -> StateShape:
+    return msgspec.structs.replace(SHAPE, **fields)
+
+
+def test_the_same_fits_as_it_is() -> None:
+    verdict = judge(SHAPE, SHAPE)
+    assert (verdict.fit, verdict.reason) == (Fit.AS_IS, "")
+    assert derive_migration(SHAPE, SHAPE) is None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        changed(values=(StateField("n", INT), LOW)),  # what was never NULL may be so from now on
+        msgspec.structs.replace(LISTED, form=StateForm.UNION),
+    ],
+)
+def test_what_a_reader_does_not_notice_fits_as_it_is(wanted: StateShape) -> None:
+    written = SHAPE if wanted.form is StateForm.KEYED else LISTED
+    assert judge(written, wanted).fit is Fit.AS_IS
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (changed(values=(StateField("n", BIGINT, nullable=False), LOW)), "n was int and is bigint"),
+        (changed(values=(N, StateField("low", DOUBLE))), "low was float and is double"),
+        (changed(expires=True), "entries can expire now"),
+    ],
+)
+def test_numbers_that_widen_and_the_expiry_slot_are_migrations(wanted: StateShape, reason: str) -> None:
+    verdict = judge(SHAPE, wanted)
+    assert (verdict.fit, verdict.reason) == (Fit.AFTER_MIGRATION, reason)
+
+
+def test_the_expiry_slot_is_added_and_taken_away() -> None:
+    add, drop = derive_migration(SHAPE, changed(expires=True)), derive_migration(changed(expires=True), SHAPE)
+    assert add is not None
+    assert drop is not None
+    assert add((1, 2.5)) == (1, 2.5, None)
+    assert drop((1, 2.5, 99)) == (1, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (changed(values=(N,)), "value low is gone"),
+        (changed(values=(N, LOW, StateField("high", FLOAT))), "value high is new"),
+        (changed(values=(LOW, N)), "the values are in another order"),
+        (changed(values=(StateField("n", STRING), LOW)), "value n was int not null and is string"),
+        (changed(values=(N, StateField("low", FLOAT, nullable=False))), "value low was float and is float not null"),
+        (changed(values=(N, StateField("low", INT))), "value low was float and is int"),
+        (changed(keys=SHAPE.keys[:1]), "key column day is gone"),
+        (changed(keys=(SHAPE.keys[0], StateField("day", BIGINT))), "key column day was int and is bigint"),
+        (changed(suffix=1), "0 of the key columns did not count for the key group, now 1 do not"),
+        (changed(key_hash="hash v2"), "keys were hashed by 'hash v1', and are by 'hash v2'"),
+        (changed(max_parallelism=16), "it had 8 key groups, now 16"),
+        (
+            changed(serializer=Serializer("msgpack", 2, {"zip": "zstd"})),
+            "its serializer was msgpack 1, this release has msgpack 2 (zip=zstd)",
+        ),
+        (msgspec.structs.replace(LISTED, values=SHAPE.values), "it was keyed and is split"),
+    ],
+)
+def test_everything_else_is_incompatible_and_says_why(wanted: StateShape, reason: str) -> None:
+    verdict = judge(SHAPE, wanted)
+    assert verdict.fit is Fit.INCOMPATIBLE
+    assert reason in verdict.reason.split("; ")
+
+
+def test_narrower_numbers_are_incompatible() -> None:
+    wide = changed(values=(StateField("n", BIGINT, nullable=False), LOW))
+    assert judge(wide, SHAPE).reason == "value n was bigint not null and is int not null"
+
+
+def test_all_reasons_are_given_at_once() -> None:
+    verdict = judge(SHAPE, changed(keys=SHAPE.keys[:1], values=(N,)))
+    assert verdict.reason == "key column day is gone; value low is gone"
+
+
+def test_a_refusal_names_state_and_step_with_both_shapes_the_difference_and_the_remedy() -> None:
+    with pytest.raises(StateUnreadable) as refused:
+        refuse_other_shape("visits", "totals", SHAPE, changed(values=(N,)))
+    assert refused.value.message == (
+        "state totals of visits was written as (customer string, day int) -> (n int, low float) in 8 key groups, the "
+        "pipeline now needs (customer string, day int) -> (n int) in 8 key groups (value low is gone): put the old "
+        "definition of the step back, or start with an empty `checkpoints.directory` and --begin-anew (all state "
+        "empty, sources at their `start`)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("Totals", SHAPE, "state name 'Totals' is not of the form"),
+        ("a.b", SHAPE, "state name 'a.b' is not of the form"),
+        ("totals", changed(keys=()), "state totals is keyed and has 0 key columns"),
+        ("totals", changed(suffix=2), "needs at least one key column for its key groups"),
+        ("totals", changed(keys=(StateField("x", DOUBLE),)), "key column x of state totals cannot be of type double"),
+        ("readers", msgspec.structs.replace(LISTED, keys=SHAPE.keys), "state readers is split and has 2 key columns"),
+    ],
+)
+def test_a_declaration_that_no_backend_could_keep_is_refused(name: str, shape: StateShape, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        StateDeclaration(StateName(name), shape)

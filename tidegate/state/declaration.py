@@ -1,0 +1,100 @@
+"""What an operator says about each of its states, before anything runs: name, form, and the fields of its entries.
+
+A declaration is all that a backend, a snapshot's header and the check of a checkpoint need. Nothing here imports
+Polars. How two shapes compare is in `verdict.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.ids import StateName
+
+ORDERED_KINDS: Final = frozenset(
+    {"boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"}
+)
+"""What a key may be: values that are equal have the same bytes, and their bytes have an order (see `order.py`)."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class StateForm(StrEnum):
+    """How a state is held, and so how it is dealt out when the number of subtasks changes."""
+
+    KEYED = "keyed"
+    """Values by key; a subtask has those of its key groups."""
+    SPLIT = "split"
+    """A list per subtask; at a restore all lists are joined and dealt out evenly."""
+    UNION = "union"
+    """A list per subtask; at a restore every subtask gets all lists, joined."""
+
+
+class StateField(msgspec.Struct, frozen=True):
+    """A key column or a part of the value. `nullable` is false where NULL would be damage."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+
+
+class Serializer(msgspec.Struct, frozen=True):
+    """What made bytes of keys and values, for whoever reads them years later."""
+
+    name: str = "msgpack"
+    version: int = 1
+    parameters: dict[str, str] = {}
+
+
+class StateShape(msgspec.Struct, frozen=True):
+    """What the entries of a state look like, and how their keys are hashed into groups. It is in every file's header.
+
+    The later fields have defaults: headers of format 1 do not have them.
+    """
+
+    keys: tuple[StateField, ...]
+    """Empty for a list."""
+    values: tuple[StateField, ...]
+    key_hash: str
+    max_parallelism: int
+    form: StateForm = StateForm.KEYED
+    suffix: int = 0
+    """So many of the last key columns do not count for the key group: entries that differ only in them stay together,
+    in their order (see `collections.py`)."""
+    expires: bool = False
+    """A value has one more element, the last: when its entry expires, ms since 1970, or None for never."""
+    serializer: Serializer = Serializer()
+
+
+class StateDeclaration(msgspec.Struct, frozen=True):
+    """One state of an operator. `name` is its own among the operator's states, and never changes."""
+
+    name: StateName
+    shape: StateShape
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no backend could keep: a mistake of the operator's author."""
+        shape = self.shape
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"state name {self.name!r} is not of the form {_NAME.pattern}")
+        if bool(shape.keys) is not self.keyed:
+            raise ValueError(f"state {self.name} is {shape.form} and has {len(shape.keys)} key columns")
+        if self.keyed and not 0 <= shape.suffix < len(shape.keys):
+            raise ValueError(f"state {self.name} needs at least one key column for its key groups")
+        for field in shape.keys:
+            if field.type.kind not in ORDERED_KINDS:
+                raise ValueError(f"key column {field.name} of state {self.name} cannot be of type {field.type}")
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it is held by key."""
+        return self.shape.form is StateForm.KEYED
+
+
+def declare_list(name: str, values: tuple[StateField, ...], form: StateForm = StateForm.SPLIT) -> StateDeclaration:
+    """A list of values per subtask, without keys. `form`: SPLIT or UNION."""
+    return StateDeclaration(StateName(name), StateShape((), values, key_hash="", max_parallelism=0, form=form))

@@ -1,0 +1,105 @@
+"""State without keys: a list of values per subtask, dealt out anew when the number of subtasks changes.
+
+It is held in memory, whatever the backend is, and snapshots hold all of it or, when nothing has changed, nothing: it is
+for a few values per subtask, such as what a reader has been assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Generic
+
+from tidegate.ids import CheckpointId
+from tidegate.state.base import Share
+from tidegate.state.declaration import StateDeclaration, StateForm
+from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.snapshot import Value, encode_snapshot, read_entries
+
+_GROUP: Final = 0
+_ALL: Final = (None,)
+"""What has changed since the last snapshot: the list."""
+
+
+class OperatorList(Generic[File]):
+    """A StoredState. `values` are those of this subtask."""
+
+    def __init__(self, operator: str, declaration: StateDeclaration, retained: int = 1) -> None:
+        """`retained`: see Increments; too few cost a file, no more. Raises ValueError for a keyed state."""
+        if declaration.keyed:
+            raise ValueError(f"state {declaration.name} of {operator} is keyed, and no list")
+        self.declaration = declaration
+        self._operator = operator
+        self._values: tuple[Value, ...] = ()
+        self._increments = Increments[File](retained)
+
+    def __len__(self) -> int:
+        """See StoredState."""
+        return len(self._values)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The list."""
+        return self._values
+
+    def replace(self, values: Iterable[Value]) -> None:
+        """The list is this one from now on."""
+        self._values = tuple(values)
+        self._increments.touch(_ALL)
+
+    def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
+        """See StoredState."""
+        extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(_ALL))
+        if extent.keys is None:
+            return Capture(self._freeze(), keyed=False)
+        return Capture(None, extent.builds_on, keyed=False)
+
+    def stored(self, checkpoint: CheckpointId, files: Sequence[File]) -> None:
+        """See StoredState."""
+        self._increments.stored(checkpoint, files)
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """See StoredState."""
+        self._increments.completed(checkpoint)
+
+    def abandoned(self, checkpoint: CheckpointId) -> None:
+        """See StoredState."""
+        self._increments.abandoned(checkpoint)
+
+    def restore(self, files: Iterable[bytes], share: Share) -> None:
+        """See StoredState. `files` are those of every former subtask."""
+        found = tuple(
+            value
+            for data in files
+            for part in read_entries(data, range(_GROUP, _GROUP + 1), self._operator, self.declaration)
+            for _, value in part
+            if value is not None
+        )
+        self._values = deal_values(found, self.declaration.shape.form, share.subtask, share.parallelism)
+
+    def close(self) -> None:
+        """See StoredState."""
+        self._values = ()
+
+    def _freeze(self) -> Callable[[], list[bytes]]:
+        return partial(_encode, self._operator, self.declaration, self._values)
+
+
+def deal_values(values: Sequence[Value], form: StateForm, subtask: int, parallelism: int) -> tuple[Value, ...]:
+    """What a subtask gets of all values, in their order: everything, or its even part (as Flink's list states).
+
+    No part has two values more than another. Raises ValueError for a keyed state, or a subtask that there is not.
+    """
+    if not 0 <= subtask < parallelism:
+        raise ValueError(f"subtask {subtask} is not within 0 .. {parallelism - 1}")
+    match form:
+        case StateForm.UNION:
+            return tuple(values)
+        case StateForm.SPLIT:
+            return tuple(values[len(values) * subtask // parallelism : len(values) * (subtask + 1) // parallelism])
+        case StateForm.KEYED:
+            raise ValueError("keyed state is dealt out by key group")
+
+
+def _encode(operator: str, declaration: StateDeclaration, values: Sequence[Value]) -> list[bytes]:
+    return [encode_snapshot(operator, declaration, {_GROUP: [((), value) for value in values]})]

@@ -1,0 +1,166 @@
+"""Keys as bytes whose order is the order of the keys, column by column, and the keys of a state in that order.
+
+NULL comes first. Integers, dates and timestamps are in the order of their values, booleans false before true, strings
+in the order of their code points, binary in the order of its bytes. The encoding is private to a process: files hold
+keys as they are, so it may change.
+
+    NULL      00
+    others    01, then   boolean   one byte
+                         integer   8 bytes, big-endian, 2^63 added
+                         string    UTF-8, 00 as 00 FF, ended by 00 01 unless it is the last column
+                         binary    as string
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from tidegate.state.declaration import StateField
+
+Row = tuple[Any, ...]
+"""The columns of a key, or the first of them."""
+
+_OFFSET: Final = 1 << 63
+_TEXTS: Final = frozenset({"string", "binary"})
+_END: Final = b"\x00\x01"
+_ESCAPED: Final = b"\x00\xff"
+
+
+class KeyOrder:
+    """Encodes the keys of one state."""
+
+    def __init__(self, keys: Sequence[StateField]) -> None:
+        self._kinds = [field.type.kind for field in keys]
+        self._encoders = [_ENCODERS.get(kind, _encode_integer) for kind in self._kinds]
+        self._decoders = [_DECODERS.get(kind, _decode_integer) for kind in self._kinds]
+        self._single = _SINGLE.get(self._kinds[0]) if len(self._kinds) == 1 else None
+
+    def encode(self, rows: Sequence[Row]) -> list[bytes]:
+        """Whole keys."""
+        if self._single is not None:
+            return self._single(rows)
+        ended = [kind in _TEXTS for kind in self._kinds]
+        ended[-1] = False
+        columns = list(zip(self._encoders, ended, strict=True))
+        return [b"".join(_encode_column(encode, value, end) for (encode, end), value in zip(columns, row, strict=True))
+                for row in rows]  # fmt: skip
+
+    def encode_prefix(self, prefix: Row) -> bytes:
+        """The first columns of a key, fewer than all: what the encodings of all keys that have them begin with."""
+        columns = zip(self._encoders, self._kinds, prefix, strict=False)
+        return b"".join(_encode_column(encode, value, kind in _TEXTS) for encode, kind, value in columns)
+
+    def decode(self, place: bytes) -> Row:
+        """The opposite of `encode`."""
+        columns: list[Any] = []
+        at, last = 0, len(self._kinds) - 1
+        for index, decode in enumerate(self._decoders):
+            there, at = place[at], at + 1
+            if not there:
+                columns.append(None)
+            else:
+                value, at = decode(place, at, index == last)
+                columns.append(value)
+        return tuple(columns)
+
+
+class SortedKeys:
+    """The keys of a state in order, by key group. Adding and removing one costs O(log n) and a move of memory."""
+
+    def __init__(self) -> None:
+        self._groups: defaultdict[int, list[tuple[bytes, Any]]] = defaultdict(list)
+
+    def fill(self, groups: Iterable[int], places: Iterable[bytes], keys: Iterable[Any]) -> None:
+        """All keys at once, into an empty one."""
+        for group, place, key in zip(groups, places, keys, strict=True):
+            self._groups[group].append((place, key))
+        for entries in self._groups.values():
+            entries.sort()
+
+    def add(self, group: int, place: bytes, key: Any) -> None:
+        """A key that is not there."""
+        insort(self._groups[group], (place, key))
+
+    def remove(self, group: int, place: bytes) -> None:
+        """A key that is there."""
+        entries = self._groups[group]
+        del entries[bisect_left(entries, (place,))]
+
+    def between(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> list[Any]:
+        """The keys of a group that begin with this; at most `limit`, from the end when `backwards`."""
+        entries = self._groups.get(group, [])
+        low = bisect_left(entries, (prefix,))
+        high = bisect_left(entries, (after_prefix(prefix),)) if prefix else len(entries)
+        count = high - low if limit is None else min(limit, high - low)
+        found = entries[high - count : high][::-1] if backwards else entries[low : low + count]
+        return [key for _, key in found]
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The first bytes after all that begin with these, which are not all FF."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1])
+
+
+_Encode = Callable[[Any], bytes]
+_Decode = Callable[[bytes, int, bool], tuple[Any, int]]
+
+
+def _encode_column(encode: _Encode, value: Any, end: bool) -> bytes:
+    if value is None:
+        return b"\x00"
+    if end:
+        return b"\x01" + encode(value).replace(b"\x00", _ESCAPED) + _END
+    return b"\x01" + encode(value)
+
+
+def _encode_integer(value: int) -> bytes:
+    return (value + _OFFSET).to_bytes(8, "big")
+
+
+def _encode_boolean(value: bool) -> bytes:
+    return b"\x01" if value else b"\x00"
+
+
+def _decode_integer(place: bytes, at: int, _last: bool) -> tuple[int, int]:
+    return int.from_bytes(place[at : at + 8], "big") - _OFFSET, at + 8
+
+
+def _decode_boolean(place: bytes, at: int, _last: bool) -> tuple[bool, int]:
+    return place[at] == 1, at + 1
+
+
+def _decode_binary(place: bytes, at: int, last: bool) -> tuple[bytes, int]:
+    if last:
+        return place[at:], len(place)
+    end = place.index(_END, at)
+    return place[at:end].replace(_ESCAPED, b"\x00"), end + len(_END)
+
+
+def _decode_string(place: bytes, at: int, last: bool) -> tuple[str, int]:
+    value, at = _decode_binary(place, at, last)
+    return value.decode(), at
+
+
+def _encode_strings(rows: Sequence[Row]) -> list[bytes]:
+    return [b"\x00" if key is None else b"\x01" + key.encode() for (key,) in rows]
+
+
+def _encode_integers(rows: Sequence[Row]) -> list[bytes]:
+    return [b"\x00" if key is None else b"\x01" + (key + _OFFSET).to_bytes(8, "big") for (key,) in rows]
+
+
+_ENCODERS: Final[dict[str, _Encode]] = {"boolean": _encode_boolean, "string": str.encode, "binary": bytes}
+_DECODERS: Final[dict[str, _Decode]] = {
+    "boolean": _decode_boolean,
+    "string": _decode_string,
+    "binary": _decode_binary,
+}
+_SINGLE: Final[dict[str, Callable[[Sequence[Row]], list[bytes]]]] = {
+    "string": _encode_strings,
+    "bigint": _encode_integers,
+}
+"""Keys of one column, the usual ones: a column at a time."""

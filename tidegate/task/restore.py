@@ -1,0 +1,62 @@
+"""An operator's states from the files of a checkpoint: which file is of which state, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tidegate.coordinator.stored_state import refuse_broken_chains
+from tidegate.coordinator.types import StateHandle
+from tidegate.ids import OperatorName, StateName
+from tidegate.state.base import Share
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.snapshot import read_header
+from tidegate.task.ports import OperatorState
+
+Read = Callable[[StateHandle], bytes]
+"""What a file holds."""
+
+
+def restore_states(
+    operator: OperatorName,
+    states: Mapping[StateName, OperatorState],
+    handles: Iterable[StateHandle],
+    read: Read,
+    share: Share,
+) -> int:
+    """Restore what these handles have of the operator; how many files that were. One file is in memory at a time.
+
+    A state that no file is of stays empty: it is new. Raises StateUnreadable when a file is of no state that the
+    operator has, or does not fit it; ObjectCorrupt for increments without their base; what `read` raises.
+    """
+    own = [handle for handle in handles if handle.operator == operator and not handle.in_flight]
+    refuse_broken_chains(own)
+    for name, files in group_by_state(own, read).items():
+        if name not in states:
+            raise unknown_state(operator, name, states)
+        states[name].restore(map(read, files), share)
+    return len(own)
+
+
+def group_by_state(handles: Iterable[StateHandle], read: Read) -> dict[StateName, list[StateHandle]]:
+    """An operator's files by the name of their state, in their order.
+
+    Older releases have left the name out, when an operator had one state: the header of a file has it.
+    """
+    found: dict[StateName, list[StateHandle]] = {}
+    for handle in handles:
+        found.setdefault(handle.state, []).append(handle)
+    unnamed = found.pop(StateName(""), None)
+    if unnamed is not None:
+        found[StateName(read_header(read(unnamed[0]))[0].state)] = unnamed
+    return found
+
+
+def unknown_state(operator: OperatorName, name: str, known: Iterable[str]) -> StateUnreadable:
+    """The error for state that the operator does not have."""
+    return StateUnreadable(
+        f"the checkpoint holds state {name} of {operator}, a step that has no such state now (it has: "
+        f"{', '.join(sorted(known)) or 'none'}): put the old definition of the step back, or use the release that "
+        "wrote the checkpoint",
+        operator=operator,
+        state=name,
+    )
