@@ -76,6 +76,9 @@ class FakeStorage:
             raise ObjectMissing(f"memory: there is no {name}")
         return self.shared.objects[name]
 
+    def exists(self, name: str) -> bool:
+        return name in self.shared.objects
+
     def list(self, prefix: str) -> list[str]:
         if self._list_fails:
             self._list_fails -= 1

@@ -21,6 +21,7 @@ def test_the_same_calls_have_the_same_answers(storage: Storage) -> None:
     assert storage.put_if_absent("journal/1", b"one")
     assert not storage.put_if_absent("journal/1", b"two")
     assert storage.get("journal/1") == b"one"
+    assert [storage.exists(name) for name in ("journal/1", "journal/2", "journal/1/a")] == [True, False, False]
     storage.put("journal/1", b"three")
     storage.put("state/1/a", b"x")
     assert storage.get("journal/1") == b"three"

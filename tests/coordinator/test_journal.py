@@ -439,6 +439,7 @@ def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_nex
     storage.shared.objects.clear()
     with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
         one.append_checkpoint(completed(2, committables=[committable(2)]))
+    assert storage.shared.objects == {}, "nobody can go on from there"
     assert JournalVanished.exit_code == 4
     assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
 

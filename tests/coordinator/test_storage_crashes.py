@@ -62,6 +62,9 @@ class MortalStorage:
         assert isinstance(result, bytes)
         return result
 
+    def exists(self, name: str) -> bool:
+        return bool(self._call("exists", name))
+
     def list(self, prefix: str) -> list[str]:
         result = self._call("list", prefix)
         assert isinstance(result, list)

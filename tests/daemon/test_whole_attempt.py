@@ -8,7 +8,13 @@ import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
 from tests.task.fakes import Row
+from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.journal import Journal
 from tidegate.daemon.ordered import CheckpointUnavailable
+from tidegate.errors import Superseded
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.storage.names import STATE_PREFIX, state_name
+from tidegate.storage.shared import StorageNotShared
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.messages import Abandoned, Completed, Deploy, Trigger
 
@@ -96,5 +102,44 @@ def test_C14_C41_a_trigger_that_cannot_be_sent_gives_its_checkpoint_up_at_once()
         assert isinstance(abandoned, Abandoned)
         assert abandoned.checkpoint == trigger.barrier.checkpoint
         assert world.runner._coordinator.under_way == ()
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+def test_whatever_stops_a_daemon_for_good_is_its_being_superseded_once_another_one_has_taken_over() -> None:
+    """Which removes what the older one still looks at: the proof of a shared directory, files of old checkpoints."""
+    trouble = StorageNotShared("the daemon does not see what slot 0 has written")
+
+    async def scene(world: Loopback) -> None:
+        newer = Journal(world.open_storage(), Writer("another", "elsewhere", 2), retained=3, id_reserve=10)
+        identity = world.journal.identity
+        assert identity is not None
+        newer.take_over(identity, 0)
+        world.runner.fail(trouble)
+        error = await world.failure()
+        assert isinstance(error, Superseded)
+        assert "superseded by process 2 on elsewhere, attempt 2" in error.message
+        assert error.__cause__ is trouble
+
+    async def alone(world: Loopback) -> None:
+        world.runner.fail(trouble)
+        assert await world.failure() is trouble
+
+    play(Loopback(plan_of("stateless"), ROWS), scene)
+    play(Loopback(plan_of("stateless"), ROWS), alone)
+
+
+def test_C30_nothing_of_a_checkpoint_that_the_final_one_has_overtaken_is_left() -> None:
+    """Its file is written when its coordinator decides nothing any more. Nobody may start this pipeline again."""
+    late = state_name(CheckpointId(1), OperatorName("totals"), SlotIndex(0), "late")
+
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        await world.checkpoint()
+        world.storage.put(late, b"of an upload that took long")
+        await world.stop()
+        await world.until(lambda: late not in world.objects.objects, "it is removed")
+        listed = {state.path for one in world.journal.state.retained for state in one.checkpoint.states}
+        assert {name for name in world.objects.objects if name.startswith(STATE_PREFIX)} == listed
 
     play(Loopback(plan_of("totals"), ROWS), scene)

@@ -19,7 +19,7 @@ from tidegate.task.loop import UploadJob
 KEYS = 10_000
 SUBTASK = SubtaskId(VertexId("totals"), SlotIndex(0))
 CALLS_MAX = 5
-"""The journal's entry, a look whether it counts, a look for what can go, an old entry that goes; one to spare."""
+"""A look for the entry before, the journal's entry, whether it counts, what can go, and an old entry that goes."""
 
 
 class CountingStorage(FakeStorage):
@@ -42,6 +42,10 @@ class CountingStorage(FakeStorage):
     def get(self, name: str) -> bytes:
         self.calls["get"] += 1
         return super().get(name)
+
+    def exists(self, name: str) -> bool:
+        self.calls["exists"] += 1
+        return super().exists(name)
 
     def list(self, prefix: str) -> list[str]:
         self.calls["list"] += 1

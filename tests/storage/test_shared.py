@@ -14,8 +14,8 @@ from tidegate.storage.shared import Proof, StorageNotShared
 SLOT = SlotIndex(1)
 
 
-def proof(directory: Path, secret: str = "secret") -> Proof:
-    return Proof(LocalStorage(str(directory)), Attempt(7), secret, LeapingClock())
+def proof(directory: Path, secret: str = "secret", attempt: int = 7) -> Proof:
+    return Proof(LocalStorage(str(directory)), Attempt(attempt), secret, LeapingClock())
 
 
 def test_one_directory_is_proven_and_nothing_is_left_of_it(tmp_path: Path) -> None:
@@ -50,3 +50,16 @@ def test_X04_files_of_an_earlier_start_prove_nothing(tmp_path: Path) -> None:
     earlier.answer(SLOT, "host-b")
     with pytest.raises(StorageNotShared):
         daemon.check(SLOT, "host-b")
+
+
+def test_X04_an_older_daemon_removes_no_proof_of_a_newer_one(tmp_path: Path) -> None:
+    """It may not know yet that it is superseded; the newer one would blame the slot's disk."""
+    oldest, older, newer = (proof(tmp_path, attempt=attempt) for attempt in (9, 10, 11))
+    for one in (oldest, older, newer):
+        one.write_daemons()
+        one.answer(SLOT, "host-b")
+    older.remove()
+    newer.check(SLOT, "host-b")
+    names = LocalStorage(str(tmp_path)).list("")
+    assert len(names) == 2
+    assert all("11-" in name for name in names)

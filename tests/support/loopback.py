@@ -36,7 +36,7 @@ from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.ordered import CheckpointDone
@@ -197,6 +197,7 @@ class Loopback:
         checkpoints: CheckpointPolicy | None = None,
         backend: str = "memory",
         before: Loopback | None = None,
+        options: StartOptions = NO_OPTIONS,
     ) -> None:
         """`before`: an earlier daemon of the same pipeline, with the same storage and broker."""
         self.plan = plan
@@ -234,7 +235,7 @@ class Loopback:
             self._services,
             cast("Any", LoopServer(self)),
             AttemptSettings(chosen, RESTARTS, slots, 60.0),
-            StartOptions(),
+            options,
             lambda _attempt: None,
             lambda: 0.0,
         )
@@ -257,6 +258,7 @@ class Loopback:
         """From the first attempt's deployment until the test has seen enough; then everything is dropped."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
+            patch.setattr("tidegate.daemon.owning.CLAIM_S", 0.0)
             life = asyncio.create_task(self._live())
             try:
                 await self.until(lambda: self.runs(1), "the first attempt runs")
@@ -312,6 +314,15 @@ class Loopback:
         """One step of every slot."""
         for seat in list(self.seats):
             seat.turn()
+
+    async def failure(self) -> BaseException:
+        """What the daemon ends with."""
+        for _ in range(TURNS_MAX):
+            if self.error is not None:
+                return self.error
+            self.turn()
+            await asyncio.sleep(0)
+        raise AssertionError(f"not within {TURNS_MAX} turns: the end of the daemon")
 
     async def checkpoint(self) -> CheckpointDone:
         """As a user orders one, complete and committed."""

@@ -41,8 +41,11 @@ def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, 
         raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
     if repeat_output and restore is None:
         raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
-    if begin_anew and restore is not None:
-        raise click.UsageError("--begin-anew begins as `start` says, --restore where something was saved: take one")
+    if begin_anew and restore is not None and not repeat_output:
+        raise click.UsageError(
+            "--begin-anew begins as `start` says, --restore where something was saved: take one; or add "
+            "--repeat-output to restore once more what the pipeline has gone on from before"
+        )
     from tidegate.daemon.choosing import RestoreOption, StartOptions
 
     option = None if restore is None else RestoreOption(restore, repeat_output)

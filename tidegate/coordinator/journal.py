@@ -23,12 +23,13 @@ from tidegate.coordinator.entries import (
     decode_entry,
     encode_entry,
 )
+from tidegate.coordinator.journal_advice import advise, find_problem
 from tidegate.coordinator.journal_state import EMPTY, EntryMissing, JournalState, derive
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.errors import BEGIN_ANEW, AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.errors import AttemptFailed, PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
@@ -139,6 +140,13 @@ class Journal:
             location=self._storage.location,
         )
 
+    def read_own(self) -> JournalState:
+        """As `read`; raises Superseded when somebody else has taken over since the own takeover."""
+        state = self.read()
+        if self._state.newest and state.newest and state.newest.writer.token != self._writer.token:
+            raise self._superseded(state.newest.sequence)
+        return state
+
     def take_over(
         self, identity: Identity, at_ms: int, above: Used = NOTHING_USED, replaced: Sequence[str] = ()
     ) -> JournalState:
@@ -151,11 +159,8 @@ class Journal:
         has decided meanwhile, this daemon is the older one, and raises Superseded; JournalVanished when it finds none.
         """
         self._identity = None
-        owned = self._state.newest is not None
         for _ in range(TAKEOVER_TRIES):
-            state = self.read()
-            if owned and state.newest is not None and state.newest.writer.token != self._writer.token:
-                raise self._superseded(state.newest.sequence)
+            state = self.read_own()
             entry = Takeover(
                 format_version=FORMAT_VERSION,
                 sequence=state.next_sequence,
@@ -318,16 +323,16 @@ class Journal:
         self._dropped = []
         return len(names[:SWEPT_MAX])
 
-    def sweep_orphans(self) -> int:
+    def sweep_orphans(self, *, own: bool = False) -> int:
         """After a takeover: delete state of older attempts that no retained checkpoint needs (undecided checkpoints).
 
-        Ids up to the ones reserved before the takeover are never used again, so nothing alive can be hit.
+        `own`: of this daemon's, too, which have ended. Ids reserved by then are never used again: nothing alive is hit.
         """
-        kept = self._referenced()
+        kept, last = self._referenced(), self._state.reserved_to if own else self._used_before
         orphans = [
             name
             for name in self._storage.list(STATE_PREFIX)
-            if name not in kept and (owner := checkpoint_of_state(name)) is not None and owner <= self._used_before
+            if name not in kept and (owner := checkpoint_of_state(name)) is not None and owner <= last
         ][:SWEPT_MAX]
         for name in orphans:
             self._storage.delete(name)
@@ -348,7 +353,9 @@ class Journal:
             newest = self._entry(sequences[-1])
         except ObjectCorrupt as damage:
             before = self._checkpoint_before(sequences[:-1])
-            raise ObjectCorrupt(self._advise(damage, before, "move this file away and "), **damage.fields) from damage
+            raise ObjectCorrupt(
+                advise(self._storage.location, damage, before, "move this file away and "), **damage.fields
+            ) from damage
         entries: list[tuple[JournalSequence, AnyEntry]] = [(newest.sequence, newest)]
         damages: dict[JournalSequence, ObjectCorrupt] = {}
         for sequence in sequences[:-1]:
@@ -362,13 +369,13 @@ class Journal:
             state = derive(entries, damages.keys() | (missing if self._may_repeat else ()))
         except EntryMissing as gap:
             before = self._checkpoint_before(sequences)
-            raise EntryMissing(self._advise(gap, before, ""), **gap.fields) from gap
+            raise EntryMissing(advise(self._storage.location, gap, before, ""), **gap.fields) from gap
         except JournalRefused:
             if not damages:
                 raise
             worst = damages[max(damages)]
-            raise ObjectCorrupt(self._advise(worst, None, ""), **worst.fields) from worst
-        self.passed_over = tuple(_problem(damage) for damage in damages.values())
+            raise ObjectCorrupt(advise(self._storage.location, worst, None, ""), **worst.fields) from worst
+        self.passed_over = tuple(find_problem(damage) for damage in damages.values())
         return state
 
     def _checkpoint_before(self, sequences: list[JournalSequence]) -> CheckpointId | None:
@@ -382,26 +389,16 @@ class Journal:
                 return entry.checkpoint.id
         return None
 
-    def _advise(self, trouble: TidegateError, before: CheckpointId | None, first: str) -> str:
-        """What is wrong, what is at stake, and every way out."""
-        place = self._storage.location.rstrip("/")
-        way = (
-            f"when no other daemon runs this pipeline and readers can live with output that is written again, {first}"
-            f"start with --restore {before} --repeat-output; "
-        )
-        return (
-            f"{place}/{_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
-            f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
-            f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
-            f"--repeat-output); or begin as `start` says, with {BEGIN_ANEW}"
-        )
-
     def _journal_gone(self) -> JournalRefused:
         name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
         gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
-        return JournalRefused(self._advise(gone, None, ""), **gone.fields)
+        return JournalRefused(advise(self._storage.location, gone, None, ""), **gone.fields)
 
     def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
+        before = JournalSequence(entry.sequence - 1)
+        if not self._storage.exists(journal_name(before)) and max(self._sequences(), default=before) <= before:
+            self._identity = None
+            raise self._vanished()  # an entry that is left there might be gone on from
         if not self._create(entry):
             self._identity = None
             raise self._lost(entry)
@@ -487,10 +484,3 @@ class Journal:
             host=by.writer.host,
             pid=by.writer.pid,
         )
-
-
-def _problem(trouble: TidegateError) -> str:
-    """The file and what is wrong with it, without the advice that fits every file."""
-    if "problem" not in trouble.fields:
-        return trouble.message
-    return f"{trouble.fields['name']} is corrupt: {trouble.fields['problem']}"

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.choice import Wish
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.errors import PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, TransactionalId
@@ -38,6 +39,8 @@ class OwnerRecord(msgspec.Struct, frozen=True):
     checkpoint: CheckpointId
     process: str
     """And its host, for people."""
+    origin: str = ""
+    """What its history was begun by, see Entry; empty in records of older releases, too."""
 
     def __str__(self) -> str:
         return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, {self.process}"
@@ -79,11 +82,12 @@ def derive_record(state: JournalState) -> OwnerRecord:
         writer=state.newest.writer.token[:WRITER_LENGTH],
         checkpoint=CheckpointId(0) if newest is None else newest.id,
         process=str(state.newest.writer),
+        origin=state.origin,
     )
 
 
 def encode_record(record: OwnerRecord) -> str:
-    """Text for the metadata of a committed offset: about 120 bytes, Kafka takes 4,096."""
+    """Text for the metadata of a committed offset: about 200 bytes, Kafka takes 4,096."""
     return msgspec.json.encode(_Envelope(record)).decode()
 
 
@@ -122,6 +126,23 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
         f"{place}: {problem}. Going on from this directory would write output again that is committed already, so "
         "nothing was started. The choices: name the right directory; or, when readers can live with output that is "
         "written again, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
+        place=place,
+    )
+
+
+def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
+    """Raises PipelineKnown where the pipeline has gone on from `wish` before, and its directory is empty now: lost.
+
+    A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
+    """
+    record = known.record
+    if state.newest is not None or record is None or record.origin != wish.origin:
+        return
+    raise PipelineKnown(
+        f"{place} is empty, but the pipeline has gone on from {wish.title} before: its consumer group has the record "
+        f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
+        "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
+        "readers can live with output that is written again",
         place=place,
     )
 

@@ -8,6 +8,7 @@ checkpoint, so that from then on there is one way to restore.
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import msgspec
 
@@ -60,6 +61,9 @@ class StartOptions(msgspec.Struct, frozen=True):
     def repeats_output(self) -> bool:
         """Somebody has said that output may be written again."""
         return self.begin_anew or (self.restore is not None and self.restore.repeat_output)
+
+
+NO_OPTIONS: Final = StartOptions()
 
 
 class Choosing:

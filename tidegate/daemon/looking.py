@@ -11,12 +11,13 @@ from typing import Final
 
 import msgspec
 
+from tidegate.coordinator.choice import Wish
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Used
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.owner import decide_owner
+from tidegate.coordinator.owner import Known, decide_owner, refuse_repeated
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.daemon.choosing import Choosing, StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS, Choosing, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -64,10 +65,10 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         replaced: tuple[str, ...] = ()
         try:
             decide_restore(before, facts)
-            await choosing.look(before)
-            replaced = decide_owner(
-                before, known, place=services.storage.location, consent=first and options.repeats_output
-            )
+            found = await choosing.look(before)
+            wish = found if isinstance(found, Wish) else None
+            place, word = services.storage.location, options if first else NO_OPTIONS
+            replaced = _decide_owner(before, known, wish, word, place)
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             last = options.restore is not None and not tries_left
@@ -78,9 +79,21 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
             if tries_left:
                 continue
         used = choosing.used
-        if replaced and known.record is not None:
+        if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
         return Look(before, facts, choosing, replaced, used)
+
+
+def _decide_owner(
+    before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
+) -> tuple[str, ...]:
+    """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
+    None), nor where the directory was lost since. Raises PipelineKnown.
+    """
+    if wish is not None and not word.begin_anew:
+        refuse_repeated(before, known, wish, place=place)
+    consent = word.begin_anew or (wish is not None and word.repeats_output)
+    return decide_owner(before, known, place=place, consent=consent)
 
 
 async def read_facts(plan: Plan, services: Stores) -> RestoreFacts:

@@ -8,14 +8,13 @@ whatever else is open under our name. Each stage takes what only the stage befor
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.beginning import fix_beginnings
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.looking import Look, look_first, read_facts
@@ -28,8 +27,6 @@ from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
-
-NO_OPTIONS: Final = StartOptions()
 
 
 async def recover(

@@ -27,6 +27,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
+from tidegate.storage.base import StorageError
 from tidegate.task.messages import SlotSettings
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,8 @@ class Supervisor:
                 await self._run_attempt()
                 if not self.unsaved:
                     return
-            except TidegateError as error:
+            except TidegateError as failure:
+                error = await self._find_cause(failure)
                 if self._stop_requested.is_set() and error.retriable:
                     raise ShutdownIncomplete(
                         f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
@@ -173,6 +175,28 @@ class Supervisor:
         """A checkpoint is complete and committed."""
         self.housekeeping.completed(checkpoint)
 
+    async def _find_cause(self, error: TidegateError) -> TidegateError:
+        """Whoever takes over changes and removes what an older daemon still looks at: that may stop it for good for a
+        reason that is none, before it notices that it is superseded.
+        """
+        if error.retriable or isinstance(error, Superseded):
+            return error
+        try:
+            await self._services.in_journal_thread(self._services.journal.read_own)
+        except Superseded as superseded:
+            superseded.__cause__ = error
+            return superseded
+        except TidegateError as trouble:  # damaged, gone, not to be reached: what was found first is what is wrong
+            logger.debug("the journal was not read after a failure: %s", trouble.message)
+        return error
+
+    async def _sweep(self) -> None:
+        """Once the slots have returned. The final checkpoint may overtake an older one, whose files come late."""
+        try:
+            await self._services.in_journal_thread(lambda: self._services.journal.sweep_orphans(own=True))
+        except StorageError as error:
+            logger.warning("state of checkpoints that were given up was not deleted: %s", error.message)
+
     async def _run_attempt(self) -> None:
         settings, services = self._settings, self._services
         services.metrics.state(PipelineState.RESTORING)
@@ -200,6 +224,7 @@ class Supervisor:
         try:
             if not self.stopping:
                 await self.runner.run()
+                await self._sweep()
         finally:
             self.housekeeping.pause()
 

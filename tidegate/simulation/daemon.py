@@ -55,6 +55,8 @@ class SimDaemon:
         self.directory = directory
         self.over = False
         self.error: TidegateError | None = None
+        self.token = f"{number:08x}" * 4
+        """See Writer."""
         self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
@@ -66,7 +68,7 @@ class SimDaemon:
             storage=storage,
             journal=Journal(
                 storage,
-                Writer(f"{number:08x}" * 4, self.process.name, number),
+                Writer(self.token, self.process.name, number),
                 retained=settings.retained,
                 id_reserve=settings.id_reserve,
             ),

@@ -24,9 +24,11 @@ from tidegate.simulation.model_broker.codes import Code
 from tidegate.simulation.watch import newest_checkpoint
 from tidegate.simulation.workload import PIPELINE
 from tidegate.storage.checksum import unseal
+from tidegate.storage.names import journal_sequence
 from tidegate.storage.shared import StorageNotShared
 
 if TYPE_CHECKING:
+    from tidegate.simulation.daemon import SimDaemon
     from tidegate.simulation.world import World
 
 
@@ -317,11 +319,14 @@ class Striker:
 
     def _volume_lost(self, _fault: Fault) -> bool:
         """The checkpoint directory's volume is not mounted any more: an empty directory is there, which can be used."""
-        if self._volume is None and self._world.directory == CHECKPOINTS and self._record() is not None:
+        world = self._world
+        if self._volume is not None or world.directory != CHECKPOINTS or self._record() is None:
+            return False
+        if any(journal_sequence(name) is not None for name in world.objects):
             self._lost_once = True
-            self._volume = self._world.disk.mount(Path(CHECKPOINTS), Folder(self._world.kernel.now, ROOT_MODE))
+            self._volume = world.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
             return True
-        return False
+        return False  # there is nothing in it yet
 
     def _unshared(self, fault: Fault) -> bool:
         """A machine mounts nothing: a slot that starts there has a directory of its own."""
@@ -337,19 +342,31 @@ class Striker:
         if world.daemon is None or not world.daemon.journal.retained:
             return False
         copy = f"{COPY}-{len(world.daemons)}"
+        restore = world.restore
         world.disk.copy(Path(CHECKPOINTS), Path(copy))
-        world.kernel.at(fault.seconds, lambda: self._start_copy(copy))
+        world.kernel.at(fault.seconds, lambda: self._start_copy(copy, restore))
         return True
 
-    def _start_copy(self, copy: str) -> None:
-        """Not within the second that Kafka's record of the pipeline may be behind (ADR 20)."""
+    def _start_copy(self, copy: str, restore: RestoreOption | None) -> None:
+        """With the command line as it was when the copy was made: what it asks for is done there.
+
+        Not within the second that Kafka's record of the pipeline may be behind (ADR 20).
+        """
         world = self._world
         there, here = (newest_checkpoint(Objects(world.disk, place)) for place in (copy, CHECKPOINTS))
         record = self._record()
         told = record is not None and record.checkpoint > there
         moved = here == there and world.daemon is None
         if world.faults.active and self._volume is None and (told or moved):
-            world.start_daemon_in(0.0, copy)
+            world.start_copy(copy, restore)
+
+    def goes_on_elsewhere(self, daemon: SimDaemon) -> str:
+        """The directory of the daemon that Kafka says the pipeline is of, where it is another one; else nothing."""
+        record = self._record()
+        if record is None:
+            return ""
+        owner = next((one for one in self._world.daemons if one.token.startswith(record.writer)), daemon)
+        return owner.directory if owner.directory != daemon.directory else ""
 
     def _record(self) -> OwnerRecord | None:
         """What Kafka remembers of the pipeline."""

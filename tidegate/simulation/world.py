@@ -171,7 +171,7 @@ class World:
         """Play the schedule."""
         try:
             self.course.begin()
-            self._start_daemon()
+            self._start_daemon(self.directory, self.restore)
             self.kernel.run(VIRTUAL_S_MAX + self.schedule.life.away_s)
             self.problems += self._check()
         except Exception as error:  # noqa: BLE001 - a bug of the product or of the simulation: told as a violation
@@ -232,30 +232,42 @@ class World:
         """Whether an attempt of the newest daemon runs."""
         return self.daemon is not None and self.daemon.is_running
 
-    def _start_daemon(self, directory: str = "") -> None:
+    def _start_daemon(self, directory: str, restore: RestoreOption | None) -> None:
         workload = self.schedule.workload
         plan = plan_of(
             workload.topology, self.parallelism, workload.exactly_once, workload.bounded, workload.from_latest
         )
-        daemon = SimDaemon(self, len(self.daemons) + 1, plan, self.restore, directory or self.directory)
+        daemon = SimDaemon(self, len(self.daemons) + 1, plan, restore, directory)
         self.daemons.append(daemon)
-        self.starting = False
         self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
 
-    def start_daemon_in(self, seconds: float, directory: str = "") -> None:
-        """Somebody starts another one soon; `directory`: with a copy of the checkpoint directory."""
-        self.starting = not directory
-        self.kernel.at(seconds, lambda: self._start_daemon(directory))
+    def start_daemon_in(self, seconds: float) -> None:
+        """Somebody starts another one soon."""
+
+        def start() -> None:
+            self.starting = False
+            self._start_daemon(self.directory, self.restore)
+
+        self.starting = True
+        self.kernel.at(seconds, start)
+
+    def start_copy(self, directory: str, restore: RestoreOption | None) -> None:
+        """Somebody starts one with a copy of the checkpoint directory."""
+        self.kernel.at(0.0, lambda: self._start_daemon(directory, restore))
 
     def _on_daemon_gone(self, daemon: SimDaemon) -> None:
         """What the one who operates it does: start it again, unless it is finished or must not go on."""
         self.course.on_ended(finished=daemon.over and daemon.error is None)
         if daemon.over and daemon.error is not None and daemon.error.exit_code in STOPPED:
             refused = isinstance(daemon.error, RestoreRefused)
-            if isinstance(daemon.error, PipelineKnown) and daemon.directory != self.directory:
+            elsewhere = self.striker.goes_on_elsewhere(daemon) if isinstance(daemon.error, PipelineKnown) else ""
+            if elsewhere:
                 self.reach.note("refused with a copy of the directory")
-            elif refused and self.going_back is not None:  # what was chosen is not retained any more: nobody insists
+                self._go_on_in(elsewhere)
+            elif (
+                refused and self.going_back is not None and daemon.restore is self.restore
+            ):  # it is not retained any more: nobody insists
                 self._dropped, self.restore, self.going_back = self.restore, None, None
             elif refused and daemon.restore is not None and daemon.restore is self._dropped:
                 self.trace.tell(f"{daemon.process.name} had been started with the same wish")
@@ -276,9 +288,7 @@ class World:
         Where the first one begins is fixed from then on: what lies in front of it is nobody's.
         """
         self.attempts += 1
-        if directory != self.directory:
-            self.reach.note("taken over with a copy of the directory")
-            self.directory = directory
+        self._go_on_in(directory)
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
         note_restore(self.reach, begin)
@@ -293,6 +303,11 @@ class World:
         self.reach.note("gone back in front of committed work", int(bool(again)))
         self.outputs.go_back(done)
         self.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
+
+    def _go_on_in(self, directory: str) -> None:
+        if directory != self.directory:
+            self.reach.note("taken over with a copy of the directory")
+            self.directory = directory
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         """A checkpoint is complete and committed."""

@@ -59,6 +59,9 @@ class Storage(Protocol):
     def get(self, name: str) -> bytes:
         """The whole content. Raises ObjectMissing."""
 
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name now."""
+
     def list(self, prefix: str) -> list[str]:
         """Names that start with `prefix`, sorted; unfinished writes never appear."""
 

@@ -78,6 +78,18 @@ class LocalStorage:
         path = self._path(name)
         return self._guard("read", name, lambda: open_patiently(lambda: read_all(self._calls, path)))
 
+    def exists(self, name: str) -> bool:
+        """See Storage."""
+        path = self._path(name)
+
+        def look() -> bool:
+            try:
+                return stat.S_ISREG(self._calls.stat(path).st_mode)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+        return self._guard("look for", name, look)
+
     def list(self, prefix: str) -> list[str]:
         """See Storage."""
         folder, slash, _ = prefix.rpartition("/")

@@ -61,9 +61,13 @@ class Proof:
             )
 
     def remove(self) -> None:
-        """What this attempt, and those before it, have written. Raises StorageError."""
+        """What this attempt, and those before it, have written. Raises StorageError.
+
+        Not what a later one has: this daemon may be superseded without knowing it yet.
+        """
         for name in self._storage.list(PROOF_PREFIX):
-            self._storage.delete(name)
+            if name < _derive_prefix(Attempt(self._attempt + 1)):
+                self._storage.delete(name)
 
     def _is_there(self, who: str) -> bool:
         for tries_left in reversed(range(TRIES)):
@@ -75,4 +79,9 @@ class Proof:
         return False
 
     def _name(self, who: str) -> str:
-        return f"{PROOF_PREFIX}{self._attempt:012d}-{who}"
+        return f"{_derive_prefix(self._attempt)}{who}"
+
+
+def _derive_prefix(attempt: Attempt) -> str:
+    """Names sort by attempt."""
+    return f"{PROOF_PREFIX}{attempt:012d}-"

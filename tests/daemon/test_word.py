@@ -1,0 +1,95 @@
+"""The word that output may be written again is given for one start; a supervisor repeats it at every one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.support.loopback import Loopback, plan_of, play
+from tidegate.coordinator.choice import Wish, find_retained
+from tidegate.coordinator.owner import Known, OwnerRecord, PipelineKnown, derive_record
+from tidegate.daemon.choosing import Choosing, RestoreOption, StartOptions
+from tidegate.daemon.looking import Look, look_first
+from tidegate.ids import CheckpointId
+
+ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
+PLAN = plan_of("stateless")
+
+
+class Shop:
+    """A pipeline that has gone back to its first checkpoint, and a copy of its directory that was taken then."""
+
+    def __init__(self) -> None:
+        first = Loopback(PLAN, ROWS)
+        play(first, self._begin)
+        self.option = RestoreOption(str(self.oldest), repeat_output=True)
+        self.copy = Loopback(PLAN, ROWS)
+        self.record: OwnerRecord
+        """Of the pipeline, which goes on after the copy was taken."""
+        play(Loopback(PLAN, ROWS, before=first, options=StartOptions(self.option)), self._go_on)
+
+    async def _begin(self, world: Loopback) -> None:
+        for _ in range(2):
+            world.turn()
+            await world.checkpoint()
+        self.oldest = world.journal.state.retained[0].checkpoint.id
+
+    async def _go_on(self, world: Loopback) -> None:
+        await world.checkpoint()
+        self.copy.objects.objects.update(world.objects.objects)
+        await world.checkpoint()
+        await world.kill(0)
+        self.record = derive_record(world.journal.state)
+
+    def start(self, world: Loopback, options: StartOptions) -> Look:
+        """What a daemon finds that is started with a directory."""
+
+        async def read_known(_pipeline: str) -> Known:
+            return Known(record=self.record, mirrored=True)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(world.kafka, "read_known", read_known)
+            return asyncio.run(look_first(PLAN, world._services, options, first=True, verify=False))
+
+
+@pytest.fixture(scope="module")
+def shop() -> Shop:
+    return Shop()
+
+
+def test_X03_a_word_that_was_given_for_a_restore_that_is_done_opens_no_old_copy(shop: Shop) -> None:
+    with pytest.raises(PipelineKnown, match="old copy"):
+        shop.start(shop.copy, StartOptions(shop.option))
+
+
+def test_X03_a_word_for_another_restore_does_and_numbers_go_on_above_the_record(shop: Shop) -> None:
+    """Else the record of a daemon that is long gone would end the new one as superseded."""
+    state = shop.copy.journal.read()
+    look = shop.start(shop.copy, StartOptions(RestoreOption(str(state.retained[-1].checkpoint.id), repeat_output=True)))
+    assert (look.used.attempt, look.used.checkpoint) == (shop.record.attempt, shop.record.checkpoint)
+    assert look.used.attempt > state.attempt
+
+
+@pytest.mark.parametrize("begin_anew", [False, True])
+def test_X03_an_empty_directory_does_not_take_the_same_savepoint_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, begin_anew: bool
+) -> None:
+    """The volume is not mounted, and the supervisor starts the daemon as before. Another word takes it all the same."""
+    retained = find_retained(shop.copy.journal.read(), CheckpointId(shop.record.checkpoint - 1))
+    wish = Wish("savepoint /s", shop.record.origin, retained.checkpoint, retained.identity, retained=False)
+    options = StartOptions(RestoreOption("/s", repeat_output=True), begin_anew=begin_anew)
+
+    async def look(_choosing: Choosing, _state: object) -> Wish:
+        return wish
+
+    monkeypatch.setattr(Choosing, "look", look)
+    empty = Loopback(PLAN, ROWS)
+    if begin_anew:
+        assert shop.start(empty, options).replaced == (shop.record.journal,)
+        return
+    with pytest.raises(PipelineKnown, match=r"empty, but the pipeline has gone on from savepoint /s.*mount the volume"):
+        shop.start(empty, options)
+    wish = msgspec.structs.replace(wish, origin="savepoint of another moment")
+    assert shop.start(empty, options).replaced == (shop.record.journal,)

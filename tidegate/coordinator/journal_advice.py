@@ -1,0 +1,31 @@
+"""What a person is told about a journal that is damaged or has gaps. Pure."""
+
+from __future__ import annotations
+
+from tidegate.errors import BEGIN_ANEW, TidegateError
+from tidegate.ids import CheckpointId
+
+
+def advise(location: str, trouble: TidegateError, before: CheckpointId | None, first: str) -> str:
+    """What is wrong, what is at stake, and every way out.
+
+    `before` is the newest checkpoint that can be read; `first` says what is to be done before one goes back to it.
+    """
+    place = location.rstrip("/")
+    way = (
+        f"when no other daemon runs this pipeline and readers can live with output that is written again, {first}"
+        f"start with --restore {before} --repeat-output; "
+    )
+    return (
+        f"{place}/{find_problem(trouble)}. Without it nothing says which output is committed, so nothing was started. "
+        f"The choices: put the whole folder {place}/journal back from a backup of this directory; "
+        f"{way if before else ''}restore a savepoint into a new `checkpoints.directory` (--restore PATH "
+        f"--repeat-output); or begin as `start` says, with {BEGIN_ANEW}"
+    )
+
+
+def find_problem(trouble: TidegateError) -> str:
+    """The file and what is wrong with it, without the advice that fits every file."""
+    if "problem" not in trouble.fields:
+        return trouble.message
+    return f"{trouble.fields['name']} is corrupt: {trouble.fields['problem']}"
