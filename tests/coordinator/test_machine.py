@@ -32,6 +32,7 @@ from tidegate.coordinator.events import (
     TriggerFailed,
     TriggerRequested,
 )
+from tidegate.coordinator.history import CheckpointResult
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import (
@@ -316,6 +317,18 @@ class World(WorldBase):
         for one in sorted(getattr(self, "committed", {}).values(), key=lambda o: o.written[0].start_offset):
             assert one.written[0].start_offset >= seen.get(one.subtask, 0), f"{one} repeats committed records"
             seen[one.subtask] = one.written[0].end_offset
+
+    @invariant()
+    def the_history_has_what_is_under_way_and_what_is_decided(self) -> None:
+        if not hasattr(self, "shared"):
+            return
+        found = {record.id: record for record in self.history.checkpoints}
+        triggered = set(self.positions)
+        assert found.keys() == set(sorted(triggered)[-len(found) :] if found else ())
+        under_way = {number for number, record in found.items() if record.result is CheckpointResult.UNDER_WAY}
+        assert set(self.coordinator.under_way) <= under_way
+        for number in under_way - set(self.coordinator.under_way):
+            assert found[number].journal_ms is not None, f"checkpoint {number} has ended, the history does not know it"
 
     def teardown(self) -> None:
         """Whatever happened, one more recovery makes everything whole."""

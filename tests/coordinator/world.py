@@ -37,6 +37,7 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     WriteSavepoint,
 )
+from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.journal_state import JournalState
@@ -232,11 +233,14 @@ class WorldBase(RuleBasedStateMachine):
             retained=tuple(entry.checkpoint for entry in state.retained),
         )
         self.coordinator = Coordinator(self.settings, job)
+        self.history = CheckpointHistory()
         for subtask in sorted(ALL):
             self.feed(SubtaskRunning(subtask, self.now_ms))
 
     def feed(self, event: Event) -> None:
-        for instruction in self.coordinator.handle(event):
+        instructions = self.coordinator.handle(event)
+        self.history.observe(event, instructions)
+        for instruction in instructions:
             match instruction:
                 case SendTrigger(checkpoint=checkpoint):
                     self.positions[checkpoint] = self.position

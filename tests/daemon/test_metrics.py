@@ -30,7 +30,7 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
-from tidegate.task.report import SlotReport
+from tidegate.task.report import OperatorCounts, SlotReport
 
 ORDERS = OperatorName("orders")
 TOTALS = OperatorName("totals")
@@ -80,6 +80,7 @@ def fill(metrics: PipelineMetrics) -> None:
         records_out={TOTALS: 9},
         bytes_out={TOTALS: 900},
         bad_records={ORDERS: {FailureKind.WRONG_TYPE: 1}},
+        operators={TOTALS: OperatorCounts(rows_in=10, rows_out=8, filtered=1, failed=1, busy_ms=5)},
         busy_seconds=0.5,
         backpressured_seconds=0.25,
         idle_seconds=0.25,

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
-from tidegate.errors import AttemptFailed
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 
@@ -34,7 +35,13 @@ class Planned(Supervisor):
             nothing, cast("Any", services), nothing, cast("Any", settings), StartOptions(), print, lambda: 0.0
         )
         self._deploying = deploying
+        self.error: TidegateError = AttemptFailed("the storage is full")
         self.number = 0
+
+    @property
+    def failures(self) -> tuple[FailureRecord, ...]:
+        """What the history has of it, newest first."""
+        return self._services.metrics.failures
 
     async def _run_attempt(self) -> None:
         self.number += 1
@@ -44,7 +51,7 @@ class Planned(Supervisor):
             return
         if not self._deploying:
             asyncio.get_running_loop().call_soon(self.stop)
-        raise AttemptFailed("the storage is full")
+        raise self.error
 
 
 def _quick() -> RestartStrategy:
@@ -58,6 +65,38 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*nothing is lost"):
         asyncio.run(asyncio.wait_for(attempts.run(), 10))
     assert ShutdownIncomplete.exit_code == 6
+    (failure,) = attempts.failures
+    assert (failure.code, failure.cause, failure.attempt) == ("attempt-failed", "the storage is full", None)
+    assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 1 if deploying else 60_000)
+
+
+def test_a_failure_after_which_nothing_is_tried_is_kept_as_given_up() -> None:
+    attempts = Planned(deploying=False)
+    attempts.error = PipelineStopped("the topic is gone")
+    with pytest.raises(PipelineStopped):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    (failure,) = attempts.failures
+    assert (failure.code, failure.followed_by) == ("pipeline-stopped", FollowedBy.GAVE_UP)
+    assert failure.restart_after_ms is None
+
+
+def test_a_failure_once_the_end_was_asked_for_is_kept_as_stopped_with_attempt_and_time() -> None:
+    attempts = Planned(deploying=False)
+    now = SYSTEM_CLOCK.monotonic()
+
+    async def fail() -> None:
+        attempts.runner = cast(
+            "Any", SimpleNamespace(is_running=True, attempt=4, running_since=now - 5, request_final=lambda: None)
+        )
+        attempts.stop()
+        raise attempts.error
+
+    attempts._run_attempt = fail  # type: ignore[method-assign]  # of this one only
+    with pytest.raises(ShutdownIncomplete):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    (failure,) = attempts.failures
+    assert (failure.attempt, failure.followed_by) == (4, FollowedBy.STOPPED)
+    assert failure.ran_ms >= 5000
 
 
 @pytest.mark.parametrize(

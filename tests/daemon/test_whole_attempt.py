@@ -9,7 +9,9 @@ import pytest
 from tests.support.loopback import Loopback, plan_of, play
 from tests.task.fakes import Row
 from tidegate.coordinator.entries import Writer
+from tidegate.coordinator.history import CheckpointKind, CheckpointResult, FollowedBy
 from tidegate.coordinator.journal import Journal
+from tidegate.daemon.control_server import SlotLost
 from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.errors import Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
@@ -69,6 +71,28 @@ def test_F01_F02_F03_after_the_death_of_a_slot_all_go_on_from_the_newest_checkpo
 
     many = {partition: [(number % 3, number) for number in range(120)] for partition in range(2)}
     play(Loopback(plan_of("totals"), many), scene)
+
+
+def test_the_history_has_the_phases_of_every_subtask_and_the_death_of_a_slot() -> None:
+    async def scene(world: Loopback) -> None:
+        done = await world.checkpoint()
+        attempt = world.runner.attempt
+        await world.kill(0)
+        metrics = world._services.metrics
+        newest = metrics.checkpoints[0]
+        assert (newest.id, newest.attempt, newest.result) == (done.checkpoint, attempt, CheckpointResult.COMPLETED)
+        assert newest.size_bytes == done.size_bytes
+        found = sorted((one.vertex, one.slot) for one in newest.subtasks)
+        assert found == sorted((vertex.id, slot) for vertex in plan_of("totals").vertices for slot in range(2))
+        assert sum(one.size_bytes for one in newest.subtasks) == sum(one.written_bytes for one in newest.subtasks) > 0
+        (failure,) = metrics.failures
+        assert (failure.attempt, failure.code, failure.followed_by) == (attempt, SlotLost.code, FollowedBy.RESTART)
+        assert "slot 0" in failure.cause
+        assert await to_the_end(world) == COUNTED
+        assert metrics.checkpoints[0].kind is CheckpointKind.FINAL
+        assert metrics.snapshot().history.completed == 2
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
 
 
 def test_B06_a_subtask_waits_for_the_barriers_of_all_channels_of_all_inputs() -> None:

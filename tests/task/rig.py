@@ -38,7 +38,7 @@ from tidegate.task.messages import Abandoned, Acknowledged, Completed, Declined,
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Sink
 from tidegate.task.vertex import VertexTask
-from tidegate.task.wire import FrameReader, SequenceCheck, decode_element, write_frame
+from tidegate.task.wire import EncodedBatch, FrameReader, SequenceCheck, decode_element, write_frame
 
 
 class TracedOutput:
@@ -59,7 +59,7 @@ class TracedOutput:
     def writable(self) -> bool:
         return self._inner.writable
 
-    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
         return self._inner.take_overtaken(checkpoint)
 
     def on_time(self, now_ms: int) -> None:

@@ -25,14 +25,14 @@ from tidegate.task.inflight import (
     read_replay,
     refuse_other_edges,
 )
-from tidegate.task.wire import encode_element
+from tidegate.task.wire import EncodedBatch, encode_element
 
 ALL = range(MAX_PARALLELISM)
 SHAPES = derive_shapes(shuffle_plan(2))
 GOLDEN = Path(__file__).with_name("inflight-1.bin")
 
 
-def capture(*batches: Batch | bytes) -> InflightCapture:
+def capture(*batches: Batch | EncodedBatch) -> InflightCapture:
     return InflightCapture(StateKind.INPUT, SHAPES, [(0, each) for each in batches])
 
 
@@ -41,7 +41,8 @@ def numbers(pieces: list[tuple[int, Batch]]) -> list[int]:
 
 
 def test_what_was_written_is_read_in_order_encoded_before_or_not() -> None:
-    rows: list[Batch | bytes] = [batch((1, 1), (2, 2)), encode_element(batch((1, 3)))[1], batch((3, 4))]
+    encoded = EncodedBatch(encode_element(batch((1, 3)))[1], 1)
+    rows: list[Batch | EncodedBatch] = [batch((1, 1), (2, 2)), encoded, batch((3, 4))]
     assert numbers(read_inflight("f", capture(*rows).encode(), SHAPES, ALL)) == [1, 2, 3, 4]
 
 
@@ -152,17 +153,17 @@ def test_a_recording_holds_replayed_rows_before_queued_ones_and_those_before_arr
     recording = Recording([(0, batch((1, 1)))], {0: (0, [batch((1, 2))]), 1: (0, [])})
     recording.arrived(0, batch((1, 3)))
     (side,) = recording.captures(SHAPES)
-    assert (side.kind, side.edges) == (StateKind.INPUT, ("read -> total",))
+    assert (side.kind, side.edges, side.rows) == (StateKind.INPUT, ("read -> total",), 3)
     assert numbers(read_inflight("f", side.encode(), SHAPES, ALL)) == [1, 2, 3]
 
 
 def test_the_senders_part_is_a_file_of_its_own() -> None:
     recording = Recording((), {})
     recording.expect((0, 1))
-    recording.overtaken((0, 1), [encode_element(batch((1, 1)))[1]])
-    recording.overtaken((0, 2), [encode_element(batch((2, 2)))[1]])
+    recording.overtaken((0, 1), [EncodedBatch(encode_element(batch((1, 1)))[1], 1)])
+    recording.overtaken((0, 2), [EncodedBatch(encode_element(batch((2, 2)))[1], 1)])
     (side,) = recording.captures(SHAPES)
-    assert side.kind is StateKind.OUTPUT
+    assert (side.kind, side.rows) == (StateKind.OUTPUT, 2)
     assert numbers(read_inflight("f", side.encode(), SHAPES, ALL)) == [1, 2]
 
 

@@ -45,10 +45,11 @@ def sent(output: RemoteOutput) -> list[object]:
 
 
 def overtaken(output: RemoteOutput, checkpoint: int) -> list[object] | None:
-    bodies = output.take_overtaken(CheckpointId(checkpoint))
-    if bodies is None:
+    batches = output.take_overtaken(CheckpointId(checkpoint))
+    if batches is None:
         return None
-    return [named(decode_element(Frame(Kind.BATCH, 0, 0, body))) for body in bodies]
+    assert all(batch.rows == 1 for batch in batches)
+    return [named(decode_element(Frame(Kind.BATCH, 0, 0, batch.body))) for batch in batches]
 
 
 def test_F05_an_aligned_barrier_overtakes_nothing() -> None:

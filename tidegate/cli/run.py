@@ -67,6 +67,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.daemon.operator_accounts import derive_kinds
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
     from tidegate.process.limits import raise_descriptor_limit
@@ -86,7 +87,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
     )
     raise_descriptor_limit()
-    metrics = PipelineMetrics(settings.name, __version__)
+    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan))
     http = HttpServer(settings.http.host, settings.http.port, metrics)
     display = ProgressDisplay(console, metrics.snapshot)
     try:

@@ -14,6 +14,7 @@ import click
 import msgspec
 from rich.console import Console
 
+from tidegate.cli.operator_table import render_operators
 from tidegate.cli.progress import render_status
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
@@ -76,7 +77,9 @@ class OrderFailed(TidegateError):
 @_HTTP
 @_FORM
 def status(file: Path, address: str | None, style: str) -> int:
-    """Show how the running pipeline of FILE is doing: its state and why, flow, lag, and its newest checkpoint.
+    """Show how the running pipeline of FILE is doing: its state and why, flow, lag, its newest checkpoint, operators.
+
+    One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
 
     The exit code is 1 when no daemon answers, or when the pipeline has failed.
     """
@@ -90,7 +93,11 @@ def status(file: Path, address: str | None, style: str) -> int:
     if style == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        Console(highlight=False).print(render_status(found), soft_wrap=True)
+        console = Console(highlight=False)
+        console.print(render_status(found), soft_wrap=True)
+        if found.operators:
+            console.print()
+            console.print(render_operators(found.operators), soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
 
 

@@ -119,6 +119,10 @@ class Ack(msgspec.Struct, frozen=True):
     snapshot_ms: float = 0.0
     upload_ms: float = 0.0
     prepare_ms: float = 0.0
+    written_bytes: int = 0
+    """Of `states`, what was written for this checkpoint: the rest are files of earlier ones that it builds on."""
+    inflight_rows: int = 0
+    """Rows in flight among `states`."""
 
 
 class Decline(msgspec.Struct, frozen=True):

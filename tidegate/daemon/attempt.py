@@ -154,7 +154,8 @@ class AttemptRunner:
                 self._timer.cancel()
             await asyncio.gather(self._end_job(job.cancel), self._settle())
             self._server.dismiss()
-            self._coordinator.handle(AttemptEnded(monotonic_ms(self._services.clock)))
+            ended = AttemptEnded(monotonic_ms(self._services.clock))
+            self._services.metrics.coordinator_answered(ended, self._coordinator.handle(ended))
 
     def request_final(self) -> None:
         """Ask for the final checkpoint; the attempt ends when it is committed."""
@@ -206,7 +207,9 @@ class AttemptRunner:
         if self._ending or self._outcome.done():
             return
         try:
-            self._executor.execute(self._coordinator.handle(event, wall_offset_ms(self._services.clock)))
+            instructions = self._coordinator.handle(event, wall_offset_ms(self._services.clock))
+            self._services.metrics.coordinator_answered(event, instructions)
+            self._executor.execute(instructions)
             self._schedule()
         except TidegateError as error:  # ProtocolBroken: tells its story and ends the attempt
             self.fail(error)

@@ -84,6 +84,36 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "Time a slot's loop spent busy, backpressured or idle; the rates are the three ratios.",
             ("subtask", "state"),
         ),
+        MetricSpec(
+            "tidegate_operator_rows_in_total",
+            _C,
+            "Rows that an operator has taken; of a source, records read.",
+            ("step", "subtask"),
+        ),
+        MetricSpec(
+            "tidegate_operator_rows_out_total",
+            _C,
+            "Rows that an operator has given; of a sink, records produced.",
+            ("step", "subtask"),
+        ),
+        MetricSpec(
+            "tidegate_operator_rows_filtered_total",
+            _C,
+            "Rows that a filter has dropped because its predicate was not true.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_operator_rows_failed_total",
+            _C,
+            "Rows that an operator has left out because they could not be read, computed or written.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_operator_busy_seconds_total",
+            _C,
+            "Time that an operator has kept its slot's loop busy: the highest rate is the slowest step.",
+            ("step", "subtask"),
+        ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
         MetricSpec("tidegate_state_keys", _G, "Keys held in keyed state.", ("step", "subtask")),
         MetricSpec(

@@ -17,20 +17,24 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
+from tidegate.coordinator.events import Event, Instruction
+from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, derive_duration_s, render_duration
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
+from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
-from tidegate.ids import Attempt, TopicPartition
+from tidegate.ids import Attempt, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
 RATE_WINDOW_SECONDS: Final = 5.0
 STEPS_MAX: Final = 1000
 REASONS_MAX: Final = 50
 PARTITIONS_MAX: Final = 20_000
+NO_KINDS: Final[Mapping[OperatorName, str]] = {}
 MARKER_ENDS: Final = ("commit", "abort")
 
 
@@ -46,13 +50,14 @@ class TransactionResult(StrEnum):
 
 
 class PipelineMetrics:
-    """See the module. `elapsed` gives monotonic seconds."""
+    """See the module. `elapsed` gives monotonic seconds; `kinds` as in OperatorAccounts."""
 
     def __init__(
         self,
         pipeline: str,
         version: str,
         elapsed: Callable[[], float] = time.monotonic,
+        kinds: Mapping[OperatorName, str] = NO_KINDS,
     ) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
@@ -77,6 +82,8 @@ class PipelineMetrics:
         self._exported: set[TopicPartition] = set()
         self._last: CompletedCheckpoint | None = None
         self._freshness = Freshness()
+        self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS)
+        self._history, self._failures = CheckpointHistory(), FailureHistory()
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
         self._register()
 
@@ -129,12 +136,14 @@ class PipelineMetrics:
                 self._begin_attempt(attempt)
             counts = self._reports.setdefault(subtask, ReportCounts())
             self._add_records(counts, str(subtask), report)
-            self._add_times(counts, str(subtask), report)
+            self._add_times(counts, subtask, report)
             for step, keys in report.state_keys.items():
                 self._gauge("tidegate_state_keys", self._steps.of(step), str(subtask)).set(keys)
             self._gauge("tidegate_queue_batches", str(subtask)).set(report.queued_batches)
+            self._add_operators(counts, subtask, report)
             for window in self._windows.values():
                 window.observe(self._elapsed())
+            self._operators.observe(self._elapsed())
 
     def _add_records(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:
         for name, per_step in (
@@ -154,13 +163,22 @@ class PipelineMetrics:
                 self._counter("tidegate_bad_records_total", self._steps.of(step), subtask, kind).inc(added)
                 self._bad_records += int(added)
 
-    def _add_times(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:
-        for state, seconds in (
-            ("busy", report.busy_seconds),
-            ("backpressured", report.backpressured_seconds),
-            ("idle", report.idle_seconds),
-        ):
-            self._counter("tidegate_time_seconds_total", subtask, state).inc(counts.advance(("time", state), seconds))
+    def _add_times(self, counts: ReportCounts, subtask: int, report: SlotReport) -> None:
+        busy_s = counts.advance(("time", "busy"), report.busy_seconds)
+        backpressured_s = counts.advance(("time", "backpressured"), report.backpressured_seconds)
+        idle_s = counts.advance(("time", "idle"), report.idle_seconds)
+        for state, seconds in (("busy", busy_s), ("backpressured", backpressured_s), ("idle", idle_s)):
+            self._counter("tidegate_time_seconds_total", str(subtask), state).inc(seconds)
+        self._operators.add_times(subtask, busy_s, backpressured_s, idle_s)
+
+    def _add_operators(self, counts: ReportCounts, subtask: int, report: SlotReport) -> None:
+        for name, new in self._operators.take(subtask, report, counts).items():
+            step = self._steps.of(name)
+            self._counter("tidegate_operator_rows_in_total", step, str(subtask)).inc(new.rows_in)
+            self._counter("tidegate_operator_rows_out_total", step, str(subtask)).inc(new.rows_out)
+            self._counter("tidegate_operator_rows_filtered_total", step).inc(new.filtered)
+            self._counter("tidegate_operator_rows_failed_total", step).inc(new.failed)
+            self._counter("tidegate_operator_busy_seconds_total", step, str(subtask)).inc(new.busy_ms / 1000)
 
     def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
@@ -192,6 +210,7 @@ class PipelineMetrics:
     def _begin_attempt(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._reports.clear()
+        self._operators.begin_attempt()
         for name in ("state_keys", "queue_batches"):
             self._gauges[f"tidegate_{name}"].clear()
         self._gauge("tidegate_attempt").set(attempt)
@@ -238,6 +257,16 @@ class PipelineMetrics:
         with self._lock:
             self._restarts += 1
             self._counter("tidegate_restarts_total", self._reasons.of(cause)).inc()
+
+    def coordinator_answered(self, event: Event, instructions: Sequence[Instruction]) -> None:
+        """The coordinator of the attempt has taken an event; for the history."""
+        with self._lock:
+            self._history.observe(event, instructions)
+
+    def attempt_failed(self, failure: FailureRecord) -> None:
+        """For the history."""
+        with self._lock:
+            self._failures.add(failure)
 
     def checkpoint_completed(self, checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> None:
         """The journal has the checkpoint; `phases` are seconds by name of PHASES."""
@@ -327,7 +356,22 @@ class PipelineMetrics:
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
                 brokers_away_seconds=self._away_s,
+                operators=self._operators.operators(now),
+                slots=self._operators.slots,
+                history=self._history.summarise(self._failures.failures),
             )
+
+    @property
+    def checkpoints(self) -> tuple[CheckpointRecord, ...]:
+        """The newest ones of this daemon, newest first."""
+        with self._lock:
+            return self._history.checkpoints
+
+    @property
+    def failures(self) -> tuple[FailureRecord, ...]:
+        """The newest ones of this daemon, newest first."""
+        with self._lock:
+            return self._failures.failures
 
     def _checkpoint_status(self, now: float) -> CheckpointStatus | None:
         newest = self._freshness.newest

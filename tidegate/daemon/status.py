@@ -9,7 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.ids import Attempt, CheckpointId
+from tidegate.coordinator.history import HistorySummary
+from tidegate.ids import Attempt, CheckpointId, OperatorName
 
 
 class PipelineState(StrEnum):
@@ -45,6 +46,51 @@ class CheckpointStatus(msgspec.Struct, frozen=True):
     records_committed: int
 
 
+class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator has done since this daemon started, rows that an attempt processed again included."""
+
+    rows_in: int
+    """Of a source: records read."""
+    rows_out: int
+    """Of a sink: records produced."""
+    filtered: int
+    """Rows for which the predicate of a `where` was not true."""
+    failed: int
+    """Rows that could not be read, computed or written, and were left out."""
+    busy_seconds: float
+    watermark_ms: int | None = None
+    """Event time that it has reached, ms since 1970; None: it has none."""
+
+
+class SubtaskStatus(OperatorFigures, frozen=True, kw_only=True):
+    """Its part in one slot."""
+
+    slot: int
+
+
+class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
+    """An operator in all slots. Rates and `busy_ratio` are over the last few seconds."""
+
+    name: OperatorName
+    kind: str
+    """`source`, `filter`, `select`, `aggregate`, `union` or `sink`."""
+    rows_in_per_second: float
+    rows_out_per_second: float
+    busy_ratio: float
+    """The part of its slots' time that it takes: 1 keeps them busy all the time."""
+    subtasks: tuple[SubtaskStatus, ...]
+
+
+class SlotStatus(msgspec.Struct, frozen=True):
+    """How one slot's loop has spent its time since this daemon started."""
+
+    slot: int
+    busy_seconds: float = 0.0
+    backpressured_seconds: float = 0.0
+    """It waited for room at a sink or in a channel."""
+    idle_seconds: float = 0.0
+
+
 class Status(msgspec.Struct, frozen=True):
     """One look at the pipeline. Rates are over the last few seconds, counts since this daemon started."""
 
@@ -70,3 +116,8 @@ class Status(msgspec.Struct, frozen=True):
     restarts: int
     brokers_away_seconds: float = 0.0
     """No broker has answered for so long; 0 while they do."""
+    operators: tuple[OperatorStatus, ...] = ()
+    """In the order of the plan."""
+    slots: tuple[SlotStatus, ...] = ()
+    history: HistorySummary = HistorySummary()
+    """Of the checkpoints and failures that this daemon keeps; all of them: `/checkpoints`, `/failures`."""

@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.coordinator import Coordinator
+from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartStrategy, decide_restart
 from tidegate.coordinator.triggers import CheckpointPolicy
@@ -124,6 +125,7 @@ class Supervisor:
             except TidegateError as failure:
                 error = await self._find_cause(failure)
                 if self._stop_requested.is_set() and error.retriable:
+                    self._services.metrics.attempt_failed(self._derive_failure(error, FollowedBy.STOPPED))
                     raise ShutdownIncomplete(
                         f"the attempt failed before the final checkpoint was committed: {error.message}; nothing is "
                         f"lost, the next start continues from the last checkpoint"
@@ -234,31 +236,52 @@ class Supervisor:
 
     async def _after_failure(self, error: TidegateError, started: float) -> None:
         """Wait as the restart strategy says, or raise."""
-        services = self._services
-        runner, now = self.runner, services.clock.monotonic()
-        ran_ms = 0
-        if runner is not None and runner.running_since is not None:
-            ran_ms = int((now - runner.running_since) * 1000)
+        metrics, now = self._services.metrics, self._services.clock.monotonic()
+        failed = self._derive_failure(error, FollowedBy.GAVE_UP)
         self.runner = None
-        if not services.spark.jvm_alive:
-            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
-        fault = str(error.fields.get("fault", ""))
-        failure = AttemptFailure(int(now * 1000), ran_ms, error.retriable, error.message, fault)
-        self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())
-        if isinstance(decision, GiveUp):
-            if not error.retriable:
-                raise error
-            raise GaveUp(decision.reason, cause=error.code) from error
-        services.metrics.restarted(error.code)
-        services.metrics.state(PipelineState.RESTARTING, error.message)
+        try:
+            delay_ms = self._decide_restart(error, int(now * 1000), failed.ran_ms)
+        except TidegateError:
+            metrics.attempt_failed(failed)
+            raise
+        metrics.attempt_failed(
+            msgspec.structs.replace(failed, followed_by=FollowedBy.RESTART, restart_after_ms=delay_ms)
+        )
+        metrics.restarted(error.code)
+        metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
-            "attempt failed after %.1f s: %s; another one in %.1f s",
-            now - started,
-            error.message,
-            decision.delay_ms / 1000,
+            "attempt failed after %.1f s: %s; another one in %.1f s", now - started, error.message, delay_ms / 1000
         )
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop_requested.wait(), decision.delay_ms / 1000)
+            await asyncio.wait_for(self._stop_requested.wait(), delay_ms / 1000)
+
+    def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
+        """After how many milliseconds there is another attempt. Raises what ends the daemon."""
+        if not self._services.spark.jvm_alive:
+            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
+        fault = str(error.fields.get("fault", ""))
+        failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)
+        self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())
+        if not isinstance(decision, GiveUp):
+            return decision.delay_ms
+        if not error.retriable:
+            raise error
+        raise GaveUp(decision.reason, cause=error.code) from error
+
+    def _derive_failure(self, error: TidegateError, followed_by: FollowedBy) -> FailureRecord:
+        """Of the attempt that has just failed."""
+        runner, clock = self.runner, self._services.clock
+        ran_s = 0.0
+        if runner is not None and runner.running_since is not None:
+            ran_s = clock.monotonic() - runner.running_since
+        return FailureRecord(
+            failed_at_ms=clock.now_ms(),
+            attempt=None if runner is None else runner.attempt,
+            code=error.code,
+            cause=error.message,
+            ran_ms=int(ran_s * 1000),
+            followed_by=followed_by,
+        )
 
 
 def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:

@@ -8,6 +8,7 @@ what its state means, how it explains itself, and what runs.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -26,11 +27,20 @@ if TYPE_CHECKING:
 Columns = tuple[tuple[str, DataType], ...]
 
 
+class Rest(Enum):
+    """What rows are that an operator takes, but neither emits nor fails: it says how they are counted."""
+
+    FOLDED = "in its state, or in other rows"
+    FILTERED = "dropped on purpose"
+    WRITTEN = "out of the pipeline"
+
+
 class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name."""
 
     JOINS: ClassVar[bool] = False
     """Whether several upstream operators may feed one input of it."""
+    REST: ClassVar[Rest] = Rest.FOLDED
 
     name: OperatorName
 

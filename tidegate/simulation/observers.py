@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckRefused,
+    AttemptEnded,
     CheckpointFailure,
     DeclineReceived,
     Event,
@@ -15,6 +16,7 @@ from tidegate.coordinator.events import (
     NotifyAborted,
     NotifyCompleted,
 )
+from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
@@ -72,6 +74,13 @@ class WatchedMetrics:
     def __init__(self, world: World) -> None:
         self.current_state = (PipelineState.STARTING, "")
         self._world = world
+        self._history = CheckpointHistory()
+
+    def coordinator_answered(self, event: Event, instructions: Sequence[Instruction]) -> None:
+        """See PipelineMetrics. The history is shown whatever happens."""
+        self._history.observe(event, instructions)
+        if isinstance(event, AttemptEnded) and self._history.summarise(()).under_way:
+            self._world.problems.append("the history has checkpoints under way although their attempt has ended")
 
     def state(self, state: PipelineState, reason: str = "") -> None:
         """See PipelineMetrics."""

@@ -6,8 +6,10 @@ Imported only in the slot process: it pulls in Polars and the Kafka client.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import SourcePositions, StateHandle
@@ -39,7 +41,7 @@ from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import OperatorState, Sink
-from tidegate.task.report import SlotReport
+from tidegate.task.report import OperatorCounts, SlotReport
 from tidegate.task.restore import restore_states
 from tidegate.task.vertex import VertexTask
 
@@ -153,6 +155,7 @@ class Deployment:
             records_out={sink.operator.name: sink.records for sink in self._sinks},
             bytes_out={sink.operator.name: sink.bytes for sink in self._sinks},
             bad_records=bad,
+            operators=self._count_operators(bad),
             busy_seconds=counters.busy_ms / 1000,
             backpressured_seconds=counters.backpressured_ms / 1000,
             idle_seconds=counters.idle_ms / 1000,
@@ -166,6 +169,24 @@ class Deployment:
         for one, state in self._states.items():
             counts[one.operator] = counts.get(one.operator, 0) + len(state)
         return counts
+
+    def _count_operators(
+        self, bad: Mapping[OperatorName, Mapping[FailureKind, int]]
+    ) -> dict[OperatorName, OperatorCounts]:
+        """A source alone sees more than the loop: records that cannot be read.
+
+        While subtasks are being built some have no task yet: they have nothing to report.
+        """
+        found = {
+            node.operator.name: msgspec.structs.replace(counts)
+            for task in self.loop.tasks
+            for node, counts in zip(task.vertex.nodes, task.meter.counts, strict=True)
+        }
+        for source in self._sources:
+            counts = found.get(source.operator.name)
+            if counts is not None:
+                counts.rows_in, counts.failed = source.records, sum(bad.get(source.operator.name, {}).values())
+        return found
 
     def open_transactions(self) -> dict[VertexId, int | None]:
         """See Heartbeat; called from the control thread, reads only."""

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from tidegate.ids import CheckpointId
 from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, Element
-from tidegate.task.wire import Kind, encode_element
+from tidegate.task.wire import EncodedBatch, Kind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
 QUEUE_BYTES_MAX: Final = 1 << 20
@@ -97,7 +97,7 @@ class OutputChannel(Protocol):
     def writable(self) -> bool:
         """Whether the vertex may take another input batch."""
 
-    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
         """The encoded batches that the checkpoint's barrier has overtaken here, oldest first; told once.
 
         None while the barrier waits and may still overtake.
@@ -131,7 +131,7 @@ class LocalOutput:
         """While the receiver's queue is below the credit."""
         return self._target.queued_bytes < self._target.credit_bytes
 
-    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:  # noqa: ARG002 - OutputChannel
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:  # noqa: ARG002 - OutputChannel
         """See OutputChannel."""
         return ()
 
@@ -148,10 +148,11 @@ class _Waiting:
     A barrier that is `placed` keeps its place: rows are on the one or the other side of it for good.
     """
 
-    __slots__ = ("barrier", "body", "kind", "placed", "since_ms")
+    __slots__ = ("barrier", "body", "kind", "placed", "rows", "since_ms")
 
     def __init__(self, element: Element) -> None:
         self.kind, self.body = encode_element(element)
+        self.rows = element.frame.height if isinstance(element, Batch) else 0
         self.barrier = element if isinstance(element, Barrier) else None
         self.placed = self.barrier is not None and self.barrier.unaligned_after_ms is None
         self.since_ms: int | None = None
@@ -180,7 +181,7 @@ class RemoteOutput:
         self._queue_bytes_max = queue_bytes_max
         self._sequence = 0
         self._limited = 0
-        self._overtaken: dict[CheckpointId, list[bytes]] = {}
+        self._overtaken: dict[CheckpointId, list[EncodedBatch]] = {}
 
     def emit(self, element: Element) -> None:
         """Encode and queue; an unaligned barrier goes in front of the batches."""
@@ -215,7 +216,7 @@ class RemoteOutput:
         sequence, self._sequence = self._sequence, self._sequence + 1
         return head.kind, sequence, head.body
 
-    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[bytes] | None:
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
         """See OutputChannel. They are still queued, too: they are newer than what the receiver records."""
         if self._limited and any(
             each.barrier is not None and each.barrier.checkpoint == checkpoint and each.limit_ms is not None
@@ -270,7 +271,7 @@ class RemoteOutput:
             self.queued_bytes -= len(each.body)
             each.place_unaligned(each.barrier)
             self.queued_bytes += len(each.body)
-            passed = [other.body for other in behind if other.kind is Kind.BATCH]
+            passed = [EncodedBatch(other.body, other.rows) for other in behind if other.kind is Kind.BATCH]
             if passed:
                 self._overtaken[each.barrier.checkpoint] = passed
             front.append(each)

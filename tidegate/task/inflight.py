@@ -26,7 +26,7 @@ from tidegate.errors import PipelineStopped
 from tidegate.plan.graph import Edge, Plan
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
-from tidegate.task.wire import encode_element
+from tidegate.task.wire import EncodedBatch, encode_element
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,7 +68,7 @@ class InflightHeader(msgspec.Struct, frozen=True):
     frames: tuple[FrameIndex, ...]
 
 
-Piece = tuple[int, Batch | bytes]
+Piece = tuple[int, Batch | EncodedBatch]
 """Index of the edge in the plan and a batch, encoded or not."""
 
 
@@ -84,6 +84,11 @@ class InflightCapture(msgspec.Struct, frozen=True):
         """Names of the edges whose rows it holds."""
         return tuple(self.shapes[edge].name for edge in sorted({edge for edge, _ in self.pieces}))
 
+    @property
+    def rows(self) -> int:
+        """How many it holds."""
+        return sum(piece.frame.height if isinstance(piece, Batch) else piece.rows for _, piece in self.pieces)
+
     def files(self) -> list[bytes]:
         """The one file that it is, see ports.Encode."""
         return [self.encode()]
@@ -91,7 +96,7 @@ class InflightCapture(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         """The whole file."""
         order = sorted({edge for edge, _ in self.pieces})
-        bodies = [piece if isinstance(piece, bytes) else encode_element(piece)[1] for _, piece in self.pieces]
+        bodies = [encode_element(piece)[1] if isinstance(piece, Batch) else piece.body for _, piece in self.pieces]
         frames = tuple(
             FrameIndex(order.index(edge), len(body)) for (edge, _), body in zip(self.pieces, bodies, strict=True)
         )
@@ -243,10 +248,10 @@ class Recording:
         """Ways out that are expected."""
         return sorted(self._unsettled)
 
-    def overtaken(self, output: tuple[int, int], bodies: Sequence[bytes]) -> None:
+    def overtaken(self, output: tuple[int, int], batches: Sequence[EncodedBatch]) -> None:
         """The barrier has its place on this way out (edge, position), in front of these."""
         self._unsettled.discard(output)
-        self._outputs += [(output[0], body) for body in bodies]
+        self._outputs += [(output[0], batch) for batch in batches]
 
     @property
     def complete(self) -> bool:

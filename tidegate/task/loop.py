@@ -32,7 +32,7 @@ from tidegate.task.messages import (
     SourceFinished,
     Trigger,
 )
-from tidegate.task.ports import Encode, StateCapture
+from tidegate.task.ports import Encode, Sink, StateCapture
 from tidegate.task.snapshot import PendingSnapshot, kind_of
 from tidegate.task.vertex import VertexTask
 
@@ -119,6 +119,8 @@ class SlotLoop:
         self._send = send
         self._submit = submit
         self._on_bad_records = on_bad_records
+        self.elapsed_ms = clock.elapsed_ms
+        """See Host. Not a method around it: it is asked several times a batch."""
         self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
         self._finished: set[OperatorName] = set()
 
@@ -199,7 +201,7 @@ class SlotLoop:
             progressed |= task.turn()
         for task in self.tasks:
             for index, sink in task.sinks.items():
-                progressed |= sink.turn()
+                progressed |= self._turn_sink(task, index, sink)
                 for prepared in sink.poll_prepared():
                     pending = self._pending.get((task.subtask, prepared.checkpoint))
                     if pending is None:
@@ -216,6 +218,13 @@ class SlotLoop:
         if progressed:
             self.counters.busy_ms += self._clock.elapsed_ms() - started
         return progressed
+
+    def _turn_sink(self, task: VertexTask, node: int, sink: Sink) -> bool:
+        task.meter.begin()
+        moved = sink.turn()
+        if moved:
+            task.meter.spent(node)
+        return moved
 
     def _check_order(self, subtask: SubtaskId, sink: OperatorName, checkpoint: CheckpointId) -> None:
         """An ack that overtook an older prepare would leave that transaction out of the checkpoint that counts it."""
@@ -246,10 +255,6 @@ class SlotLoop:
     def now_ms(self) -> int:
         """See Host."""
         return self._clock.now_ms()
-
-    def elapsed_ms(self) -> float:
-        """See Host."""
-        return self._clock.elapsed_ms()
 
     def begin_snapshot(
         self,
@@ -290,7 +295,8 @@ class SlotLoop:
             return  # another part of the snapshot has failed meanwhile
         name = task.vertex.nodes[0].operator.name
         captures = recording.captures(self.shapes)
-        pending.inflight_known(name, [capture.kind for capture in captures], recording.alignment_ms or 0)
+        rows = {capture.kind: capture.rows for capture in captures}
+        pending.inflight_known(name, rows, recording.alignment_ms or 0)
         for capture in captures:
             self._submit(UploadJob(task.subtask, checkpoint, name, capture.files, capture.kind, capture.edges))
         self._acknowledge(task.subtask, pending)

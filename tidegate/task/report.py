@@ -12,6 +12,26 @@ from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName
 
 
+class OperatorCounts(msgspec.Struct, kw_only=True):
+    """What one operator of a slot has done in this attempt: counters, except for `watermark_ms`.
+
+    The loop adds to it, a batch at a time; reports hold copies.
+    """
+
+    rows_in: int = 0
+    """Of a source: records, unreadable ones included."""
+    rows_out: int = 0
+    """Of a sink: records handed to the client."""
+    filtered: int = 0
+    """Rows that a filter has dropped by its predicate."""
+    failed: int = 0
+    """Rows left out because they could not be read, computed or written."""
+    busy_ms: float = 0.0
+    """Its own share of the loop's time, that of its outputs included, that of the operators after it not."""
+    watermark_ms: int | None = None
+    """Gauge: event time that it has reached, ms since 1970. No operator has one yet."""
+
+
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """All counts start at zero with the attempt and never fall within it; gauges say how it is now.
 
@@ -28,6 +48,8 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: bytes of the keys and values of those records."""
     bad_records: dict[OperatorName, dict[FailureKind, int]] = {}
     """Counter: records left out, by operator and kind."""
+    operators: dict[OperatorName, OperatorCounts] = {}
+    """Every operator of the plan, in its order."""
     busy_seconds: float = 0.0
     """Counter: time the loop spent working."""
     backpressured_seconds: float = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
 from tidegate.ids import Attempt, OperatorName, Producer, StateId, StateName, SubtaskId
@@ -41,6 +41,7 @@ class PendingSnapshot:
         self._positions = positions
         self._alignment_ms = notify.alignment_ms
         self._inflight = inflight
+        self._inflight_rows = 0
         self._uploads = {(one, kind_of(capture)) for one, capture in captures.items() if capture.encode is not None}
         self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
@@ -68,11 +69,12 @@ class PendingSnapshot:
         """Whether this sink has not answered yet."""
         return sink in self._sinks
 
-    def inflight_known(self, operator: OperatorName, kinds: Iterable[StateKind], alignment_ms: int) -> None:
+    def inflight_known(self, operator: OperatorName, rows: Mapping[StateKind, int], alignment_ms: int) -> None:
         """The barriers have their places; the rows in flight are uploaded as state of `operator`, one file per kind."""
         self._inflight = False
+        self._inflight_rows = sum(rows.values())
         self._alignment_ms = alignment_ms
-        self._uploads.update((StateId(operator, StateName("")), kind) for kind in kinds)
+        self._uploads.update((StateId(operator, StateName("")), kind) for kind in rows)
 
     def uploaded(self, handles: tuple[StateHandle, ...], upload_ms: float) -> None:
         """A piece of state is durable, in one file or several."""
@@ -104,4 +106,6 @@ class PendingSnapshot:
             snapshot_ms=self._snapshot_ms,
             upload_ms=self._upload_ms,
             prepare_ms=self._prepare_ms,
+            written_bytes=sum(state.size_bytes for state in self._states),
+            inflight_rows=self._inflight_rows,
         )

@@ -31,6 +31,7 @@ from tidegate.task.barriers.handler import (
 from tidegate.task.channels import InputChannel
 from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element
 from tidegate.task.inflight import Recording
+from tidegate.task.meter import Meter
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.pace import Pace
 from tidegate.task.ports import OperatorState, Sink, Source, StateCapture
@@ -115,6 +116,7 @@ class VertexTask:
         }
         self.source_stopped = False
         self._host = host
+        self.meter = Meter([node.operator.REST for node in vertex.nodes], host.elapsed_ms)
         self.handler = handler
         self._turn_of = 0
         self._replay = deque(replay)
@@ -123,7 +125,7 @@ class VertexTask:
         self._ports = {} if ports is None else ports
         heads = {} if source is None else {0: source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **operators, **sinks}
-        self._outs = [_NodeOut(self, host, node) for node in vertex.nodes]
+        self._outs = [_NodeOut(self, host, index, node) for index, node in enumerate(vertex.nodes)]
         self._recordings: dict[CheckpointId, Recording] = {}
         if handler is not None and handler.watches_arrivals:
             for index, channel in enumerate(inputs):
@@ -216,19 +218,21 @@ class VertexTask:
         rows = 0 if self.source_stopped else self.room
         if not rows:
             return False
-        started = self._host.elapsed_ms()
+        started = self.meter.begin()
         moved = source.poll(min(rows, self._rows_max), self._outs[0])
         if moved:
-            self._pace.observe(rows, self._host.elapsed_ms() - started)
+            self._pace.observe(rows, self.meter.spent(0) - started)
         return moved
 
     def _poll_operators(self) -> bool:
         """What has come to operators from outside, and what they have still to do."""
         moved = False
+        self.meter.begin()
         for index, runtime in self.operators.items():
             rows = self.room
-            if rows:
-                moved |= runtime.poll(min(rows, self._rows_max), self._outs[index])
+            if rows and runtime.poll(min(rows, self._rows_max), self._outs[index]):
+                self.meter.spent(index)
+                moved = True
         return moved
 
     @property
@@ -251,7 +255,7 @@ class VertexTask:
 
     def _process(self, edge: int, batch: Batch) -> None:
         """A batch that came over an edge; when what is made of it has no room, half of it, and the rest next time."""
-        started, port = self._host.elapsed_ms(), self._ports.get(edge, 0)
+        started, port = self.meter.begin(), self._ports.get(edge, 0)
         while True:
             try:
                 self._runtimes[0].process(port, batch.frame, self._outs[0])
@@ -259,13 +263,15 @@ class VertexTask:
                 batch, rest = batch.split(batch.frame.height // 2)
                 self._replay.appendleft((edge, rest))
             else:
-                self._pace.observe(batch.frame.height, self._host.elapsed_ms() - started)
+                self._pace.observe(batch.frame.height, self.meter.took(0, batch.frame.height) - started)
                 return
 
-    def deliver(self, way: Way, batch: pl.DataFrame) -> None:
+    def deliver(self, node: int, way: Way, batch: pl.DataFrame) -> None:
         """Depth first through the tree: the order of rows is the order of arrival on every way out."""
+        self.meter.gave(node, batch.height)
         for child in way.children:
             self._runtimes[child].process(0, batch, self._outs[child])
+            self.meter.took(child, batch.height)
         for edge in way.edges:
             self.outputs[edge].emit(batch)
 
@@ -304,7 +310,9 @@ class VertexTask:
         for index, runtime in self._runtimes.items():
             due_ms = runtime.next_deadline_ms
             if due_ms is not None and due_ms <= now_ms and self.room:
+                self.meter.begin()
                 more |= runtime.on_time(now_ms, self._outs[index])
+                self.meter.spent(index)
         return more
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -373,9 +381,9 @@ class VertexTask:
         """Hand over the recordings to which nothing can be added any more."""
         for checkpoint, recording in list(self._recordings.items()):
             for edge, position in recording.unsettled:
-                bodies = self.outputs[edge].channels[position].take_overtaken(checkpoint)
-                if bodies is not None:
-                    recording.overtaken((edge, position), bodies)
+                batches = self.outputs[edge].channels[position].take_overtaken(checkpoint)
+                if batches is not None:
+                    recording.overtaken((edge, position), batches)
             if recording.complete:
                 del self._recordings[checkpoint]
                 self._host.end_recording(self, checkpoint, recording)
@@ -384,21 +392,23 @@ class VertexTask:
 class _NodeOut:
     """See Out. Where the results of one node go."""
 
-    def __init__(self, task: VertexTask, host: Host, node: Node) -> None:
+    def __init__(self, task: VertexTask, host: Host, index: int, node: Node) -> None:
         self._task = task
         self._host = host
+        self._index = index
         self._operator = node.operator
         self._main = Way(node.children, node.edges)
         self._sides = node.sides
 
     def emit(self, batch: pl.DataFrame) -> None:
         if batch.height:
-            self._task.deliver(self._main, batch)
+            self._task.deliver(self._index, self._main, batch)
 
     def side(self, name: str, batch: pl.DataFrame) -> None:
         way = self._sides.get(name)
         if way is not None and batch.height:
-            self._task.deliver(way, batch)
+            self._task.deliver(self._index, way, batch)
 
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
+        self._task.meter.failed(self._index, len(failures))
         self._host.failed_records(self._operator, batch, failures)

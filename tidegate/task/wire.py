@@ -61,6 +61,13 @@ _encode_control = msgspec.msgpack.Encoder().encode
 _decode_control = msgspec.msgpack.Decoder(Control).decode
 
 
+class EncodedBatch(msgspec.Struct, frozen=True):
+    """A batch as it goes over the wire, and how many rows it holds."""
+
+    body: bytes
+    rows: int
+
+
 def write_frame(kind: Kind, channel: int, sequence: int, body: bytes) -> list[bytes]:
     """The parts of a frame, header first, ready for `sendmsg`."""
     return [HEADER.pack(len(body), kind, channel, sequence), body]

@@ -94,7 +94,7 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def server(daemon: Daemon) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"))
+    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0", kinds={OperatorName("orders"): "source"}))
     server.start()
     server.commands.serve(daemon, daemon.loop, TOKEN)
     yield server
@@ -361,8 +361,10 @@ def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Pa
     shown = CliRunner().invoke(status, [str(file)])
     assert (shown.exit_code, shown.output.split()[:2]) == (0, ["shop", "starting"]), shown.output
     assert "lag unknown" in shown.output
+    assert shown.output.splitlines()[-1].split() == ["orders", "source", "0", "0", "0", "0", "0", "0%"]
     as_json = CliRunner().invoke(status, [str(file), "--format", "json"])
-    assert msgspec.json.decode(as_json.output, type=Status).pipeline == "shop"
+    found = msgspec.json.decode(as_json.output, type=Status)
+    assert (found.pipeline, [one.name for one in found.operators]) == ("shop", ["orders"])
 
 
 def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:

@@ -112,12 +112,12 @@ def test_X30_a_flood_of_half_open_requests_neither_stops_probes_nor_takes_files_
 def test_X30_a_request_that_does_not_come_is_not_waited_for_long(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+    def hurry() -> tuple[bytes, str]:
         """From this answer on."""
         server.places.head_s = 0.05
         return b"", "text/plain"
 
-    monkeypatch.setattr(server, "_render", hurry)
+    monkeypatch.setattr(server, "_render_metrics", hurry)
     server.places.head_s = PATIENCE_S
     kept = dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     assert kept.recv(4096).startswith(b"HTTP/1.1 200")
@@ -167,7 +167,7 @@ def test_X30_the_connection_that_has_waited_longest_makes_room(server: HttpServe
 def test_X30_an_answer_that_nobody_reads_holds_no_place_for_ever(
     server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+    def hurry() -> tuple[bytes, str]:
         """From this answer on."""
         server.places.head_s = 0.05
         monkeypatch.setattr("tidegate.daemon.http.places.ANSWER_S", 0.1)
@@ -175,20 +175,20 @@ def test_X30_an_answer_that_nobody_reads_holds_no_place_for_ever(
         return b"x" * (64 << 20), "text/plain"
 
     asked = threading.Event()
-    monkeypatch.setattr(server, "_render", hurry)
+    monkeypatch.setattr(server, "_render_metrics", hurry)
     with dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"):
         assert asked.wait(PATIENCE_S)
         wait_until(lambda: len(server.places) == 0, "it is given up")
 
 
 def test_an_answer_that_is_read_slowly_arrives_whole(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hurry(_openmetrics: bool) -> tuple[bytes, str]:
+    def hurry() -> tuple[bytes, str]:
         """From this answer on."""
         server.places.head_s = 0.05
         return b"x" * size, "text/plain"
 
     size = 16 << 20
-    monkeypatch.setattr(server, "_render", hurry)
+    monkeypatch.setattr(server, "_render_metrics", hurry)
     monkeypatch.setattr("tidegate.daemon.http.places.ANSWER_S", PATIENCE_S)
     with dial(server.start(), b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as connection:
         wait_until(lambda: any(place._drains for place in list(server.places._taken.values())), "more time is given")

@@ -16,9 +16,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.coordinator.values import ATTEMPT, SOURCE, SUBTASKS, TOTALS, ack, running
+from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, SubtaskRunning, TriggerRequested
+from tidegate.coordinator.history import FailureRecord, FollowedBy
+from tidegate.coordinator.types import Decline
+from tidegate.daemon.http.redaction import TEXT_CHARACTERS_MAX
 from tidegate.daemon.http.server import ALIASES, PATHS, SWITCH_INTERVAL_S, HttpServer, HttpUnavailable
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
+from tidegate.ids import Attempt, CheckpointId
 from tidegate.process.logs import set_secrets
 
 PROBES = 200
@@ -137,6 +143,52 @@ def test_status_is_json(server: HttpServer, metrics: PipelineMetrics) -> None:
     assert status["last_checkpoint"] is None
 
 
+def failure(cause: str) -> FailureRecord:
+    return FailureRecord(
+        failed_at_ms=1_700_000_000_000,
+        attempt=Attempt(3),
+        code="slot-lost",
+        cause=cause,
+        ran_ms=5000,
+        followed_by=FollowedBy.RESTART,
+        restart_after_ms=1000,
+    )
+
+
+def decline(metrics: PipelineMetrics, detail: str) -> None:
+    """A checkpoint begins, and a subtask gives it up."""
+    coordinator = running()
+    events: list[Event] = [SubtaskRunning(subtask, 0) for subtask in sorted(SUBTASKS)]
+    events += [TriggerRequested(0), AckReceived(ack(1, SOURCE), 4)]
+    events += [DeclineReceived(Decline(ATTEMPT, CheckpointId(1), TOTALS, detail), 9)]
+    for event in events:
+        metrics.coordinator_answered(event, coordinator.handle(event))
+
+
+def test_checkpoints_are_json_with_the_phases_of_every_subtask(server: HttpServer, metrics: PipelineMetrics) -> None:
+    assert json.loads(get(server, "/checkpoints")[2]) == []
+    decline(metrics, "disk full")
+    _, content_type, text = get(server, "/checkpoints")
+    assert content_type.startswith("application/json")
+    (found,) = json.loads(text)
+    assert (found["id"], found["kind"], found["result"]) == (1, "checkpoint", "failed")
+    assert (found["duration_ms"], found["missing"]) == (9, [str(TOTALS)])
+    (phases,) = found["subtasks"]
+    assert (phases["vertex"], phases["slot"], phases["acknowledged_after_ms"]) == (SOURCE.vertex, 0, 4)
+    assert {"start_delay_ms", "alignment_ms", "snapshot_ms", "upload_ms", "prepare_ms"} < phases.keys()
+
+
+def test_failures_are_json_and_the_status_has_the_last(server: HttpServer, metrics: PipelineMetrics) -> None:
+    assert json.loads(get(server, "/failures")[2]) == []
+    metrics.attempt_failed(failure("slot 0 is lost"))
+    metrics.attempt_failed(failure("slot 1 is lost"))
+    found = json.loads(get(server, "/failures")[2])
+    assert [one["cause"] for one in found] == ["slot 1 is lost", "slot 0 is lost"]
+    assert (found[0]["attempt"], found[0]["followed_by"], found[0]["restart_after_ms"]) == (3, "restart", 1000)
+    history = json.loads(get(server, "/status")[2])["history"]
+    assert (history["failures"], history["last_failure"]) == (2, found[0])
+
+
 def test_the_index_names_the_paths_and_all_of_them_answer(server: HttpServer, metrics: PipelineMetrics) -> None:
     metrics.state(PipelineState.RUNNING)
     index = json.loads(get(server, "/")[2])
@@ -151,6 +203,13 @@ def test_reasons_leave_without_secrets(server: HttpServer, metrics: PipelineMetr
         metrics.state(PipelineState.FAILED, "login with hunter22 refused")
         assert get(server, "/readyz")[2] == "failed: login with *** refused\n"
         assert "hunter22" not in get(server, "/status")[2]
+        metrics.attempt_failed(failure("login with hunter22 refused" + "." * 3000))
+        decline(metrics, "login with hunter22 refused")
+        for path in ("/status", "/failures", "/checkpoints"):
+            text = get(server, path)[2]
+            assert "hunter22" not in text
+            assert path == "/status" or "login with *** refused" in text
+        assert len(json.loads(get(server, "/failures")[2])[0]["cause"]) == TEXT_CHARACTERS_MAX
     finally:
         set_secrets([])
 
@@ -187,12 +246,12 @@ def test_stop_closes_the_port_and_ends_the_threads(metrics: PipelineMetrics) -> 
 def test_probes_do_not_wait_for_a_scrape(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     rendering, go_on = threading.Event(), threading.Event()
 
-    def slow(openmetrics: bool) -> tuple[bytes, str]:
+    def slow() -> tuple[bytes, str]:
         rendering.set()
         assert go_on.wait(10)
         return b"late\n", "text/plain"
 
-    monkeypatch.setattr(server, "_render", slow)
+    monkeypatch.setattr(server, "_render_metrics", slow)
     answers: list[str] = []
     scrape = threading.Thread(target=lambda: answers.append(get(server, "/metrics")[2]))
     scrape.start()

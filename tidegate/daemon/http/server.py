@@ -26,8 +26,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from tidegate.daemon.http.admission import LOCALHOST, decide_host, is_loopback
-from tidegate.daemon.http.commands import COMMAND_PATHS, CommandHandlers, answer_refusal
+from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.places import Place, Places, make_client_logger
+from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
@@ -54,6 +55,8 @@ PATHS: Final = {
     "/readyz": "200 while records flow, else 503 with the state and the reason",
     "/startupz": "200 once the process, Spark and the control server are up",
     "/status": "figures of the pipeline as JSON",
+    "/checkpoints": "the newest checkpoints and savepoints of this daemon with the phases of every subtask, as JSON",
+    "/failures": "the newest failed attempts of this daemon, as JSON",
 }
 ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
 
@@ -90,9 +93,9 @@ class HttpServer:
         self._names = frozenset({host}) - ANY_ADDRESS
         self.places = Places()
         self.commands = CommandHandlers(self.places, self._names)
-        self._renders: dict[bool, asyncio.Future[tuple[bytes, str]]] = {}
+        self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
-        self._renderer = concurrent.futures.ThreadPoolExecutor(1, "metrics")
+        self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
 
     def start(self) -> int:
         """Bind and answer; returns the port. Raises HttpUnavailable when the address cannot be had."""
@@ -185,6 +188,8 @@ class HttpServer:
             "/readyz": self._answer_ready,
             "/startupz": self._answer_startup,
             "/status": self._answer_status,
+            "/checkpoints": self._answer_checkpoints,
+            "/failures": self._answer_failures,
         }
         for path, handler in handlers.items():
             application.router.add_get(path, handler)
@@ -237,8 +242,15 @@ class HttpServer:
         return _probe(ok=state is not PipelineState.STARTING, text=state.value)
 
     async def _answer_status(self, _request: web.Request) -> web.Response:
-        status = self._metrics.snapshot()
-        return _json(msgspec.structs.replace(status, reason=redact(status.reason)))
+        return _json(redact_status(self._metrics.snapshot()))
+
+    async def _answer_checkpoints(self, _request: web.Request) -> web.Response:
+        return await self._answer_rendered(
+            "checkpoints", lambda: (_encode(redact_checkpoints(self._metrics.checkpoints)), JSON)
+        )
+
+    async def _answer_failures(self, _request: web.Request) -> web.Response:
+        return await self._answer_rendered("failures", lambda: (_encode(redact_failures(self._metrics.failures)), JSON))
 
     async def _answer_index(self, _request: web.Request) -> web.Response:
         status = self._metrics.snapshot()
@@ -246,21 +258,26 @@ class HttpServer:
         return _json({**names, "paths": PATHS, "commands": COMMAND_PATHS})
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
-        openmetrics = "application/openmetrics-text" in request.headers.get("Accept", "")
-        # Scrapes that come while one is rendered share its result: a slow scraper cannot pile up work.
-        running = self._renders.get(openmetrics)
-        if running is None:
-            running = asyncio.get_running_loop().run_in_executor(self._renderer, self._render, openmetrics)
-            self._renders[openmetrics] = running
-            running.add_done_callback(lambda _: self._renders.pop(openmetrics))
-        body, content_type = await asyncio.shield(running)
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        if "application/openmetrics-text" in request.headers.get("Accept", ""):
+            return await self._answer_rendered("openmetrics", self._render_openmetrics)
+        return await self._answer_rendered("metrics", self._render_metrics)
 
-    def _render(self, openmetrics: bool) -> tuple[bytes, str]:
-        if openmetrics:
-            exposition = prometheus_client.openmetrics.exposition
-            body = exposition.generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]  # library's gap
-            return body, exposition.CONTENT_TYPE_LATEST
+    async def _answer_rendered(self, what: str, render: Callable[[], tuple[bytes, str]]) -> web.Response:
+        """Who asks while the same is rendered shares the result: a slow client cannot pile up work."""
+        running = self._renders.get(what)
+        if running is None:
+            running = asyncio.get_running_loop().run_in_executor(self._renderer, render)
+            self._renders[what] = running
+            running.add_done_callback(lambda _: self._renders.pop(what))
+        body, content_type = await asyncio.shield(running)
+        return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})
+
+    def _render_openmetrics(self) -> tuple[bytes, str]:
+        exposition = prometheus_client.openmetrics.exposition
+        body = exposition.generate_latest(self._metrics.registry)  # type: ignore[no-untyped-call]  # library's gap
+        return body, exposition.CONTENT_TYPE_LATEST
+
+    def _render_metrics(self) -> tuple[bytes, str]:
         text = prometheus_client.exposition
         return text.generate_latest(self._metrics.registry), text.CONTENT_TYPE_LATEST
 
@@ -284,5 +301,8 @@ def _probe(*, ok: bool, text: str) -> web.Response:
 
 
 def _json(value: object) -> web.Response:
-    body = msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-    return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+    return web.Response(body=_encode(value), content_type=JSON, headers={"Cache-Control": "no-store"})
+
+
+def _encode(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field
@@ -12,7 +12,7 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Expression, columns_of, text_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branches, derive_conjuncts, digest_expression
-from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import ExpressionText
@@ -31,6 +31,8 @@ class FilterSettings(Settings):
 
 class FilterOperator(StepOperator, frozen=True, tag="filter"):
     """Keeps the rows for which the predicate is true (NULL drops, as in SQL); one that cannot be evaluated fails."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
 
     predicate: Expression
     output: Columns

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.spec import Columns, Operator, texts_of
+from tidegate.operators.spec import Columns, Operator, Rest, texts_of
 
 
 class SinkOperator(Operator, frozen=True, tag="sink"):
     """Writes Kafka records inside the transaction of the current checkpoint interval."""
+
+    REST: ClassVar[Rest] = Rest.WRITTEN
 
     topic: str
     format: str  # by its name in formats.registry

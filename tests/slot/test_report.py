@@ -1,0 +1,78 @@
+"""What a slot reports about its operators, also while it is being built: the control thread asks at any time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.support.loopback_slot import LoopParts
+from tests.task.fakes import ATTEMPT, FakeSink, Trace, frame_of
+from tests.task.restarts import SETTINGS
+from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
+from tidegate.clock import SYSTEM_CLOCK, SteadyClock
+from tidegate.formats.failures import FailureKind
+from tidegate.ids import OperatorName, SlotIndex
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.plan.graph import Node
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.nodes import SinkNode
+from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.task.messages import Deploy
+from tidegate.task.report import OperatorCounts, SlotReport
+
+READ = OperatorName("read")
+PLAN = plan_of(1, [vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))])
+
+
+class Parts(LoopParts):
+    """The source returns one batch: three rows of five records."""
+
+    def make_source(self, *_arguments: Any) -> KafkaSource:
+        batches = [SourceBatch(frame_of([(1, 1), (1, 2), (2, 3)]), 5, 50, [])]
+        source = SimpleNamespace(poll=lambda _rows: batches.pop() if batches else None, finished=False)
+        return cast("KafkaSource", source)
+
+
+class Reporting(Deployment):
+    """It is asked for a report between its source and the rest."""
+
+    asked: SlotReport
+
+    def _build_operator(self, node: Node) -> OperatorRuntime:
+        self.asked = self.report()
+        return super()._build_operator(node)
+
+    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+        return cast("SinkNode", FakeSink(spec.name, 0, Trace()))
+
+
+def make_deployment() -> Reporting:
+    deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
+    parts = Parts(FakeStorage)
+    made = Reporting(deploy, SteadyClock(SYSTEM_CLOCK), lambda _message: None, lambda: None, parts)
+    (only,) = PLAN.vertices
+    made._inputs[only.id] = []
+    made.loop.tasks.append(made._build_task(only))
+    return made
+
+
+def test_a_slot_whose_source_has_no_subtask_yet_reports_no_operators() -> None:
+    """Without a report there is no heartbeat, and the slot is taken for dead."""
+    assert make_deployment().asked.operators == {}
+
+
+def test_a_source_reports_records_that_the_loop_never_sees() -> None:
+    made = make_deployment()
+    made.loop.turn()
+    made.loop.counters.bad_records[READ, FailureKind.WRONG_TYPE] = 2
+    found = {name: (one.rows_in, one.rows_out, one.failed) for name, one in made.report().operators.items()}
+    assert found == {"read": (5, 3, 2), "pass": (3, 3, 0), "write": (3, 3, 0)}
+
+
+def test_a_report_holds_copies() -> None:
+    made = make_deployment()
+    before = made.report().operators
+    made.loop.turn()
+    assert before[READ] == OperatorCounts()
