@@ -123,7 +123,7 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
     assert run_command(["init", str(path)]) == 0
     assert run_command(["validate", str(path)]) == 0
     assert run_command(["init", str(path)]) == 1
-    assert "File exists; choose another name" in capsys.readouterr().err
+    assert "new.yaml exists; choose another name" in capsys.readouterr().err
     assert run_command(["init"]) == 0
     assert capsys.readouterr().out == SAMPLE
 

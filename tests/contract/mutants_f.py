@@ -59,7 +59,7 @@ BARRIERS: Final = (
 SNAPSHOTS: Final = (
     Mutant(
         "F15",
-        "operators.aggregate:AggregateRuntime._run",
+        "operators.kinds.aggregate.runtime:AggregateRuntime._run",
         "self._totals.put_many(index, zip(*accumulators, strict=True))",
         "pass",
     ),

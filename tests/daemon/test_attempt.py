@@ -43,14 +43,16 @@ class Parts:
         nothing: Callable[..., Any] = SimpleNamespace
         plan = nothing(operators=lambda _kind: [], parallelism=2, vertices=(), exactly_once=True, pipeline="shop")
         services = nothing(
-            spark=nothing(job=self._make_job), metrics=self.metrics, control_host="", clock=SYSTEM_CLOCK,
+            metrics=self.metrics, clock=SYSTEM_CLOCK,
             make_token=lambda: "token", journal=nothing(state=nothing(attempt=0)), storage=nothing(),
         )  # fmt: skip
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
         coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
         recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
-        settings = nothing(unaligned_after_ms=None)
-        self.runner = AttemptRunner(plan, recovered, coordinator, services, server, settings, 60.0)
+        settings = nothing(slots=nothing(unaligned_after_ms=None), start_timeout_s=60.0, look_s=1.0)
+        host = nothing(spark=nothing(job=self._make_job), server=server, address="")
+        listener = nothing(on_running=lambda _attempt: None, on_completed=lambda _checkpoint: None)
+        self.runner = AttemptRunner(plan, recovered, coordinator, services, host, settings, listener)
 
     async def _closed(self, _slots: object) -> None:
         pass

@@ -55,7 +55,7 @@ def look(broker: SessionBroker, topic: str, *steps: Callable[[], None], until: s
                 for slot, parts in enumerate([(TopicPartition(topic, 0),), ()])
             )
             restore = RestorePlan(ATTEMPT, None, slots, CheckpointId(1))
-            found = Discovery(plan_of(topic, until), restore, services, lambda *to: sent.append(to), _unwanted)
+            found = Discovery(plan_of(topic, until), restore, services, lambda *to: sent.append(to), _unwanted, 1.0)
             await _steps(found.look, steps)
         finally:
             await edge.close()

@@ -41,7 +41,7 @@ def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure
 
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
-        executor = InstructionExecutor("shop", services, send_all, fed.append, cast("Any", None), cast("Any", None))
+        executor = InstructionExecutor("shop", services, send_all, fed.append, *[cast("Any", None)] * 3)
         executor.execute([SendTrigger(ATTEMPT, SEVEN, 5, (SOURCE,), PERIODIC)])
         assert fed == []
         await asyncio.sleep(0)
@@ -64,7 +64,8 @@ def barrier_of(order: SendTrigger, unaligned_after_ms: int | None) -> Barrier:
         return []
 
     nothing = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
-    InstructionExecutor("shop", nothing, send_all, nothing, nothing, nothing, unaligned_after_ms).execute([order])
+    executor = InstructionExecutor("shop", nothing, send_all, nothing, nothing, nothing, nothing, unaligned_after_ms)
+    executor.execute([order])
     (trigger,) = sent
     assert isinstance(trigger, Trigger)
     return trigger.barrier
@@ -97,7 +98,7 @@ def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK, journal=None, in_journal_thread=vanished))
         executor = InstructionExecutor(
-            "shop", services, cast("Any", None), cast("Any", None), failed.append, cast("Any", None)
+            "shop", services, cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2
         )
         executor._spawn(executor._clean_up(frozenset()))
         await asyncio.sleep(0.01)

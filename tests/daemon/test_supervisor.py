@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,13 +27,15 @@ class Planned(Supervisor):
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
-            spark=SimpleNamespace(jvm_alive=True),
             kafka=SimpleNamespace(interruptions=0),
+            journal=SimpleNamespace(read_own=lambda: None),
+            in_journal_thread=_at_once,
         )
         settings = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
+        host = SimpleNamespace(spark=SimpleNamespace(jvm_alive=True))
         nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
         super().__init__(
-            nothing, cast("Any", services), nothing, cast("Any", settings), StartOptions(), print, lambda: 0.0
+            nothing, cast("Any", services), cast("Any", host), cast("Any", settings), StartOptions(), print, lambda: 0.0
         )
         self._deploying = deploying
         self.error: TidegateError = AttemptFailed("the storage is full")
@@ -52,6 +55,10 @@ class Planned(Supervisor):
         if not self._deploying:
             asyncio.get_running_loop().call_soon(self.stop)
         raise self.error
+
+
+async def _at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 def _quick() -> RestartStrategy:

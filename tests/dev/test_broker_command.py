@@ -14,7 +14,10 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 
+from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.command import broker
+from tidegate.dev.broker.server import PORTS_FILE
+from tidegate.dev.topics.cluster import BROKER_PORT
 
 PROGRAM = """
 import signal
@@ -45,7 +48,7 @@ def running(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_stops_it_cleanly_and_deletes_its_data(tmp_path: Path, number: signal.Signals) -> None:
-    with running(tmp_path) as (process, address):
+    with running(tmp_path, "--port", "0") as (process, address):
         assert address.startswith("127.0.0.1:")
         assert len(list(tmp_path.glob("tidegate-broker-*"))) == 1
         process.send_signal(number)
@@ -57,7 +60,7 @@ def test_signal_stops_it_cleanly_and_deletes_its_data(tmp_path: Path, number: si
 
 @pytest.mark.slow
 def test_given_directory_is_kept_and_topics_may_exist_already(tmp_path: Path) -> None:
-    arguments = ("--dir", str(tmp_path / "data"), "--topic", "orders:3", "--topic", "totals:1")
+    arguments = ("--port", "0", "--dir", str(tmp_path / "data"), "--topic", "orders:3", "--topic", "totals:1")
     addresses = set()
     for _ in range(2):
         with running(tmp_path, *arguments) as (process, address):
@@ -71,7 +74,7 @@ def test_given_directory_is_kept_and_topics_may_exist_already(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_broker_that_ends_by_itself_is_told(tmp_path: Path) -> None:
-    with running(tmp_path, "--dir", str(tmp_path / "data")) as (process, _):
+    with running(tmp_path, "--port", "0", "--dir", str(tmp_path / "data")) as (process, _):
         children = Path(f"/proc/{process.pid}/task").glob("*/children")
         (java,) = [int(pid) for file in children for pid in file.read_text().split()]
         os.kill(java, signal.SIGKILL)
@@ -92,3 +95,33 @@ def test_data_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(broker, ["--dir", str(tmp_path / "a,b")])
     assert result.exit_code == 1
     assert "comma" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "port"),
+    [
+        ([], BROKER_PORT),
+        (["--dir", "new"], BROKER_PORT),
+        (["--dir", "used"], 4711),
+        (["--dir", "used", "--port", "4712"], 4712),
+        (["--port", "4712"], 4712),
+    ],
+)
+def test_it_listens_where_topic_and_init_ask_unless_it_is_given_a_port_or_its_directory_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], port: int
+) -> None:
+    started: list[str] = []
+
+    def start(server: DevelopmentBroker, _topics: dict[str, int]) -> None:
+        started.append(server.bootstrap)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tidegate.dev.broker.command._run", start)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / PORTS_FILE).write_text('{"client": 4711, "controller": 4713}')
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert CliRunner().invoke(broker, options).exit_code == 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert started == [f"127.0.0.1:{port}"]

@@ -5,13 +5,14 @@ While the broker is down: tests/e2e/test_outage.py.
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
 
 from tests.e2e.conftest import RigMaker
 from tests.support.processes import find_descendants, frozen, is_alive
-from tests.support.rig import completed_checkpoints, restored_checkpoint
+from tests.support.rig import read_journal, restored_checkpoint
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -24,11 +25,14 @@ def test_F12_the_next_daemon_goes_on_exactly_at_the_final_checkpoint_and_is_exac
     rig = make_rig(seed=61, heartbeat_timeout="5m", shutdown_grace="5m")  # nothing but the signal can end it
     first = rig.running()
     assert first.terminate() == 0
-    last = completed_checkpoints(first.text())[-1]
+    last = read_journal(rig.pipeline.directory).newest_checkpoint
+    assert last is not None
+    assert last.final
+    assert re.search(rf"checkpoint {last.id} completed .*, final", first.text()) is not None
     rig.assert_clean()
 
     second = rig.running()
-    assert restored_checkpoint(second.text()) == last
+    assert restored_checkpoint(second.text()) == last.id
     assert "aborted" not in first.text() + second.text(), "the final checkpoint left something open"
     below = [process.pid for process in find_descendants(second.pid)]
     with frozen(second.slots()):

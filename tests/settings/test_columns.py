@@ -28,6 +28,12 @@ def test_a_type_reads_as_it_is_written(kind: DataType) -> None:
     assert derive_type(f" {str(kind).upper().replace(' ', '')} ".lower()) == kind
 
 
+@pytest.mark.parametrize("name", ["a b", "é", ")", ">", ":", "<>", "array"])
+def test_any_name_of_a_field_may_stand_in_backticks(name: str) -> None:
+    fields = ((name, DataType("int")), ("b", DataType("string")))
+    assert derive_type(f"struct<`{name}`: int, b: string>") == DataType("struct", fields=fields)
+
+
 @pytest.mark.parametrize(("word", "kind"), SYNONYMS.items())
 def test_synonyms(word: str, kind: str) -> None:
     assert derive_type(word.upper()) == DataType(kind)

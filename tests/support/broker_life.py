@@ -163,11 +163,7 @@ class Daemon:
             journal=self.journal,
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=self.kafka,
-            spark=cast("Any", None),
             metrics=PipelineMetrics(case.pipeline, "0"),
-            control_host="",
-            on_running=lambda _attempt: None,
-            on_completed=lambda _checkpoint: None,
         )
 
     async def recover(self) -> Attempt:

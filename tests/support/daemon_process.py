@@ -28,6 +28,7 @@ PHASES: Final = {
     "committed": r"checkpoint \d+ completed .* commits",
 }
 """Steps of a recovery and how the log tells them."""
+COMPLETED: Final = re.compile(r'^tidegate_checkpoints_total\{[^}]*result="completed"[^}]*\} (\S+)', re.MULTILINE)
 
 
 class DaemonProcess:
@@ -155,13 +156,19 @@ class DaemonProcess:
         return found
 
     def completed_checkpoints(self) -> int:
-        """Number of checkpoint lines in the log since the last start."""
-        return len(re.findall(r"checkpoint \d+ completed", self.text()))
+        """Number of checkpoints since the last start, by the metrics; the log leaves idle ones out."""
+        found = COMPLETED.search(self.http("/metrics")[1])
+        return 0 if found is None else round(float(found.group(1)))
 
     def wait_checkpoints(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Until so many more checkpoints than now have completed."""
         target = self.completed_checkpoints() + count
-        self._wait_log(lambda: self.completed_checkpoints() >= target, f"{count} more checkpoints", timeout_s)
+
+        def look() -> bool:
+            self.assert_alive()
+            return self.completed_checkpoints() >= target
+
+        wait_until(look, f"{count} more checkpoints ({self.log})", timeout_s)
 
     def http(self, path: str) -> tuple[int, str]:
         """GET from the daemon's own server."""

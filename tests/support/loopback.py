@@ -36,12 +36,13 @@ from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.ordered import CheckpointDone
-from tidegate.daemon.services import Services
-from tidegate.daemon.supervisor import AttemptSettings, Supervisor
+from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.supervisor import Supervisor
 from tidegate.ids import Attempt
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -222,23 +223,20 @@ class Loopback:
             self.journal,
             InlineExecutor(1),
             cast("Any", self.kafka),
-            cast("Any", self),
             PipelineMetrics(plan.pipeline, "0"),
-            "here",
-            self._on_running,
-            self._on_completed,
         )
         limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
         slots = SlotSettings(plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend)
-        self.attempts: Supervisor = Supervisor(
+        self.attempts: LoopSupervisor = LoopSupervisor(
             plan,
             self._services,
-            cast("Any", LoopServer(self)),
+            SlotHost(cast("Any", self), cast("Any", LoopServer(self)), "here"),
             AttemptSettings(chosen, RESTARTS, slots, 60.0),
             options,
             lambda _attempt: None,
             lambda: 0.0,
         )
+        self.attempts.world = self
 
     def open_storage(self) -> FakeStorage:
         """Another client of the checkpoint storage."""
@@ -351,12 +349,15 @@ class Loopback:
         self.attempts.stop()
         await self.until(lambda: self.runner.is_finished, "the end")
 
-    def _on_running(self, attempt: Attempt) -> None:
-        self.attempts.on_running(attempt)
 
-    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self.completed.append(checkpoint)
-        self.attempts.on_completed(checkpoint)
+class LoopSupervisor(Supervisor):
+    """Keeps what was completed."""
+
+    world: Loopback
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        self.world.completed.append(checkpoint)
+        super().on_completed(checkpoint)
 
 
 def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:

@@ -184,11 +184,6 @@ def restored_checkpoint(text: str) -> int:
     return int(match.group(1))
 
 
-def completed_checkpoints(text: str) -> list[int]:
-    """Ids of completed checkpoints, from a daemon's log."""
-    return [int(number) for number in re.findall(r"checkpoint (\d+) completed", text)]
-
-
 def read_journal(directory: Path) -> JournalState:
     """What a checkpoint directory has, without taking it over."""
     return Journal(LocalStorage(str(directory)), Writer("reader", "reader", 0), retained=3, id_reserve=1).read()

@@ -1,4 +1,4 @@
-"""The commands that look at a pipeline file without running it: validate, explain, schema, init."""
+"""The commands that look at a pipeline file without running it: validate, explain, schema."""
 
 from __future__ import annotations
 
@@ -72,22 +72,3 @@ def schema(style: str) -> None:
     from tidegate.config.json_schema import derive_json_schema
 
     click.echo(json.dumps(derive_json_schema(), indent=2))
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
-def init(file: Path | None) -> None:
-    """Write a commented sample to FILE, which must not exist, or to the terminal."""
-    from tidegate.config.sample import SAMPLE
-
-    if file is None:
-        click.echo(SAMPLE, nl=False)
-        return
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(SAMPLE)
-    except OSError as error:
-        raise click.ClickException(
-            f"{file} cannot be written: {error.strerror or error}; choose another name"
-        ) from error
-    click.echo(f"{file} written: look at it, then `tidegate validate {file}`")

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from tidegate import __version__
 from tidegate.errors import TidegateError
@@ -34,12 +35,14 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
-    "init": LazyCommand("tidegate.cli.config", "init", "Write a commented sample of a pipeline file."),
+    "init": LazyCommand("tidegate.dev.init", "init", "Write a commented pipeline file; --topic infers its schema."),
     "schema": LazyCommand("tidegate.cli.config", "schema", "Print the JSON Schema of the pipeline file for editors."),
+    "topic": LazyCommand("tidegate.dev.topics.command", "topic", "Create, list, fill and read topics."),
     "broker": LazyCommand("tidegate.dev.broker.command", "broker", "Run a development broker."),
     "demo": LazyCommand(
         "tidegate.dev.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
     ),
+    "completion": LazyCommand("tidegate.cli.completion", "completion", "Print the completion of commands for a shell."),
     "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
     "simulate": LazyCommand(
         "tidegate.simulation.command",
@@ -66,6 +69,13 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands with their summaries, without importing any; else options."""
+        found = [
+            CompletionItem(name, help=entry.summary) for name, entry in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The overview, without importing anything."""

@@ -7,7 +7,7 @@ import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -45,6 +45,8 @@ _TOKEN = click.option(
     type=click.Path(path_type=Path),
     help="With the token for orders; default: http.token_file of FILE, else what the daemon keeps for its user here.",
 )
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ANSWER_S: Final = 30.0
 COPY_S: Final = 3600.0
@@ -117,7 +119,7 @@ def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None
     answer = ask_daemon(
         base, "POST", "/checkpoints", Order(settings.name), timeout_s, _token(settings, base, token_file)
     )
-    click.echo(msgspec.json.decode(answer, type=CheckpointDone).checkpoint)
+    click.echo(_decode(answer, CheckpointDone, base).checkpoint)
 
 
 @click.command()
@@ -139,7 +141,7 @@ def savepoint(file: Path, directory: str | None, address: str | None, token_file
     base = derive_address(settings, address)
     token = _token(settings, base, token_file)
     answer = ask_daemon(base, "POST", "/savepoints", Order(settings.name, target), timeout_s, token)
-    click.echo(msgspec.json.decode(answer, type=SavepointDone).path)
+    click.echo(_decode(answer, SavepointDone, base).path)
 
 
 @click.command()
@@ -278,10 +280,14 @@ def ask_daemon(
 
 
 def _ask_status(base: str) -> Status:
-    """Raises as ask_daemon; OrderFailed also when something else than a daemon of this release answers."""
-    answer = ask_daemon(base, "GET", "/status", None, ANSWER_S)
+    """Raises as ask_daemon and _decode."""
+    return _decode(ask_daemon(base, "GET", "/status", None, ANSWER_S), Status, base)
+
+
+def _decode(answer: bytes, kind: type[Answer], base: str) -> Answer:
+    """Raises OrderFailed when something else than a daemon of this release answers."""
     try:
-        return msgspec.json.decode(answer, type=Status)
+        return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError as error:
         raise OrderFailed(f"what answers at {base} is no Tidegate daemon of this release: {error}") from error
 

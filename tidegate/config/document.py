@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+from tidegate.config.commas import find_cut_value, is_cut, quote
+
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_ALIASES = 200
@@ -88,7 +90,7 @@ def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
         mark = error.problem_mark or error.context_mark
         place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        remedy = _QUOTE_VARIABLES if "flow" in what and _ends_variable(text, place) else _YAML_REMEDY
+        remedy = _flow_remedy(text, place) if "flow" in what else _YAML_REMEDY
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
@@ -98,9 +100,13 @@ def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
     return builder.root, builder.problems
 
 
-def _ends_variable(text: str, place: Mark) -> bool:
-    """Whether YAML has taken the braces of `${NAME}` for its own, and stopped after them."""
-    return "${" in "".join(text.splitlines()[place.line - 1 : place.line])[: place.column]
+def _flow_remedy(text: str, place: Mark) -> str:
+    """For what YAML could not read within braces or brackets."""
+    line = "".join(text.splitlines()[place.line - 1 : place.line])
+    if "${" in line[: place.column]:  # YAML has taken the braces of `${NAME}` for its own, and stopped after them
+        return _QUOTE_VARIABLES
+    value = find_cut_value(line, place.column)
+    return _YAML_REMEDY if value is None else f"within braces or brackets put the value into quotes: {quote(value)}"
 
 
 def _mark(event: yaml.Event) -> Mark:
@@ -118,6 +124,7 @@ class _Builder:
         self._keys: list[ScalarNode | None] = []  # per open mapping: the key that waits for its value
         self._names: list[str | None] = []  # per open collection: its anchor
         self._lines: list[dict[str, int]] = []  # per open collection: the line of each key
+        self._flows: list[bool] = []  # per open collection: whether it is written in braces
         self._anchors: dict[str, Node] = {}
         self._documents = 0
         self._aliases = 0
@@ -144,6 +151,7 @@ class _Builder:
             case yaml.CollectionEndEvent():
                 self._keys.pop()
                 self._lines.pop()
+                self._flows.pop()
                 self._anchor(self._names.pop(), self._stack.pop())
 
     def _stop(self, event: yaml.Event, message: str, remedy: str) -> NoReturn:
@@ -167,6 +175,7 @@ class _Builder:
         self._stack.append(node)
         self._keys.append(None)
         self._lines.append({})
+        self._flows.append(bool(event.flow_style))
         self._names.append(event.anchor)
         if len(self._stack) > MAX_DEPTH:
             self._stop(event, f"nested deeper than {MAX_DEPTH} levels", "no setting is that deep")
@@ -195,6 +204,8 @@ class _Builder:
         return node
 
     def _enter(self, parent: MappingNode, key: ScalarNode, value: Node) -> None:
+        if self._flows[-1] and _is_bare(key) and _is_absent(value) and self._join(parent, key):
+            return
         lines = self._lines[-1]
         if key.text in lines:
             message = f"the key `{key.text[:100]}` is given twice, first in line {lines[key.text]}"
@@ -202,3 +213,26 @@ class _Builder:
         else:
             lines[key.text] = key.mark.line
             parent.entries.append((key, value))
+
+    def _join(self, parent: MappingNode, rest: ScalarNode) -> bool:
+        """Put what follows the comma back to the value that was cut there; False when the value before it is whole."""
+        if not parent.entries:
+            return False
+        name, cut = parent.entries[-1]
+        if not isinstance(cut, ScalarNode) or not _is_bare(cut) or not is_cut(cut.text):
+            return False
+        whole = ScalarNode(cut.mark, rest.end, f"{cut.text}, {rest.text}", cut.style, cut.tag)
+        parent.entries[-1] = (name, whole)
+        if not is_cut(whole.text):
+            message = f"`{name.text[:100]}` is cut at a comma: within braces it ends a value without quotes"
+            self.problems.append(TextProblem(cut.mark, message, f"put the value into quotes: {quote(whole.text)}"))
+        return True
+
+
+def _is_bare(node: ScalarNode) -> bool:
+    return not node.style and node.tag is None
+
+
+def _is_absent(node: Node) -> bool:
+    """The value of a key without `:`."""
+    return isinstance(node, ScalarNode) and _is_bare(node) and not node.text and node.end == node.mark.index

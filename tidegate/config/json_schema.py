@@ -10,6 +10,9 @@ from pydantic.json_schema import PydanticJsonSchemaWarning
 from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import OWNED_KAFKA, UNUSABLE_KAFKA, read_kafka_properties
 
+_CONSTRAINTS = ("type", "enum", "pattern", "minimum", "maximum", "maxLength")
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+"""A text that is not the value yet: `${NAME}`, `${NAME:default}` or `${file:...}`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -34,6 +37,7 @@ def derive_json_schema() -> dict[str, Any]:
             part["properties"]["kafka"]["propertyNames"] = {"enum": names}
         for words in part.get("properties", {}).values():
             _without_defaults_in_ms(words)
+            _with_variables(words)
     return schema
 
 
@@ -41,3 +45,10 @@ def _without_defaults_in_ms(words: dict[str, Any]) -> None:
     """Defaults of durations are kept in milliseconds, which the file does not take."""
     if words.get("type") == "string" and isinstance(words.get("default"), int):
         del words["default"]
+
+
+def _with_variables(words: dict[str, Any]) -> None:
+    """An editor sees the file before variables are replaced: any number, word or name may be one."""
+    if words.get("type") == "integer" or "enum" in words or "pattern" in words:
+        plain = {key: words.pop(key) for key in _CONSTRAINTS if key in words}
+        words["anyOf"] = [plain, _VARIABLE]

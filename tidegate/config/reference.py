@@ -48,7 +48,8 @@ _HEAD = """\
 
 <!-- Generated: `tidegate schema --format markdown > docs/pipeline.md`. Do not edit. -->
 
-One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a sample,
+One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a
+sample (with `--topic NAME` one that reads a topic of yours, with the schema of its records),
 `tidegate validate FILE` checks a file without a broker (with `--connect` against the real one), `tidegate explain FILE`
 shows the graph and where each setting came from, and `tidegate schema` prints a JSON Schema for editors:
 
@@ -57,6 +58,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 ```
 
 - YAML 1.2: `no` and `on` are words, `010` is ten. Unknown and repeated keys are refused.
+- Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`.
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
   and Spark properties only.

@@ -113,7 +113,10 @@ MAX_ROUNDS = 100
 
 def derive_settings(values: dict[str, Value]) -> Understood:
     """Settings of everything that can be understood, and a problem for everything that cannot."""
-    empty = [_missing_value(path) for path in _empty_paths(values, ())]
+    empty = [
+        PathProblem(path, "the value is missing", "give a value, or remove the key")
+        for path in _empty_paths(values, ())
+    ]
     known = {problem.path for problem in empty}
     rest, problems, broken_parts = _Rest(values), list(empty), list(empty)
     for _ in range(MAX_ROUNDS):
@@ -127,15 +130,6 @@ def derive_settings(values: dict[str, Value]) -> Understood:
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), ())
-
-
-def _missing_value(path: Path) -> PathProblem:
-    """In braces a comma ends a text without quotes: of `{net: round(x, 2)}` YAML makes `net: round(x` and `2)`."""
-    name = str(path[-1])
-    if name.count(")") > name.count("(") or name.count(">") > name.count("<"):
-        message = f"a comma in braces ends a text that has no quotes, and `{name}` is what is left of it"
-        return PathProblem(path, message, 'put the whole text into quotes: "f(a, b)"', at_key=True)
-    return PathProblem(path, "the value is missing", "give a value, or remove the key")
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from tidegate.clock import monotonic_ms, wall_offset_ms
 from tidegate.coordinator.coordinator import Coordinator
@@ -25,17 +25,19 @@ from tidegate.coordinator.events import (
     Tick,
     TriggerRequested,
 )
-from tidegate.daemon.control_server import ControlServer, Listener, SlotConnection, SlotLost
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt_settings import AttemptSettings
+from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.leaving import leave
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
-from tidegate.daemon.services import Services
+from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
-from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.ids import Attempt, OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
@@ -56,7 +58,6 @@ from tidegate.task.messages import (
     Running,
     SlotFailed,
     SlotMessage,
-    SlotSettings,
     SourceFinished,
     Stop,
     Stopped,
@@ -88,6 +89,16 @@ class DeploymentTimeout(AttemptFailed):
     code = "deployment-timeout"
 
 
+class AttemptListener(Protocol):
+    """Who is told how an attempt does, on the event loop."""
+
+    def on_running(self, attempt: Attempt) -> None:
+        """All slots of the attempt run."""
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """A checkpoint is complete and committed."""
+
+
 class AttemptRunner:
     """See the module. `run` returns when the final checkpoint is complete and committed."""
 
@@ -97,9 +108,9 @@ class AttemptRunner:
         recovered: Recovered,
         coordinator: Coordinator,
         services: Services,
-        server: ControlServer,
-        settings: SlotSettings,
-        start_timeout_s: float,
+        host: SlotHost,
+        settings: AttemptSettings,
+        listener: AttemptListener,
     ) -> None:
         restore = recovered.restore
         self.attempt = restore.attempt
@@ -108,9 +119,11 @@ class AttemptRunner:
         self._restore = restore
         self._coordinator = coordinator
         self._services = services
-        self._server = server
-        self._settings = settings
-        self._start_timeout_s = start_timeout_s
+        self._host = host
+        self._server = host.server
+        self._listener = listener
+        self._settings = settings.slots
+        self._start_timeout_s = settings.start_timeout_s
         self._loop = asyncio.get_running_loop()
         self._token = services.make_token()
         self._slots: list[SlotConnection] = []
@@ -128,9 +141,16 @@ class AttemptRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._begun = False
         self._ending = False
-        self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail)
+        self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail, settings.look_s)
         self._executor = InstructionExecutor(
-            plan.pipeline, services, self._send_all, self.feed, self.fail, self._finish, settings.unaligned_after_ms
+            plan.pipeline,
+            services,
+            self._send_all,
+            self.feed,
+            self.fail,
+            self._finish,
+            listener.on_completed,
+            settings.slots.unaligned_after_ms,
         )
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -139,8 +159,8 @@ class AttemptRunner:
         """Raises the error that ended the attempt."""
         listener = Listener(self._on_registered, self._on_message, self.fail)
         self._server.admit(self.attempt, self._token, listener)
-        bootstrap = SlotBootstrap(self._services.control_host, self._server.port, self.attempt, self._token)
-        job = self._services.spark.job(bootstrap, self._plan.parallelism, self._on_job_ended_in_thread)
+        bootstrap = SlotBootstrap(self._host.address, self._server.port, self.attempt, self._token)
+        job = self._host.spark.job(bootstrap, self._plan.parallelism, self._on_job_ended_in_thread)
         job.start()
         self._begun = True
         try:
@@ -361,7 +381,7 @@ class AttemptRunner:
         if len(self._running) == self._plan.parallelism:
             self.running_since = self._loop.time()
             self._all_running.set()
-            self._services.on_running(self.attempt)
+            self._listener.on_running(self.attempt)
             self._discovery.start()
             self._end_if_finished()
 

@@ -40,11 +40,13 @@ class Discovery:
         services: Services,
         send: Callable[[SlotIndex, AddPartitions], None],
         fail: Callable[[TidegateError], None],
+        look_s: float,
     ) -> None:
         self._attempt = restore.attempt
         self._services = services
         self._send = send
         self._fail = fail
+        self._look_s = look_s
         sources = [source for source in plan.operators(SourceOperator) if source.until == "never"]
         self._topics = {source.name: source.topics for source in sources}
         self._assigned: Assigned = {
@@ -64,7 +66,7 @@ class Discovery:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._services.look_s)
+            await asyncio.sleep(self._look_s)
             try:
                 await self.look()
             except TidegateError as error:

@@ -35,6 +35,7 @@ from tidegate.coordinator.events import (
 from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.checkpoint_lines import CheckpointLines
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ordered import CheckpointDesk
@@ -79,9 +80,10 @@ class InstructionExecutor:
         feed: Callable[[Event], None],
         fail: Callable[[TidegateError], None],
         finish: Callable[[], None],
+        completed: Callable[[CompletedCheckpoint], None],
         unaligned_after_ms: int | None = None,
     ) -> None:
-        """`send_all` returns the slots that could not be reached.
+        """`send_all` returns the slots that could not be reached; `completed` is called when a checkpoint is committed.
 
         `unaligned_after_ms`: as in Barrier, for the checkpoints that need not be aligned.
         """
@@ -92,12 +94,14 @@ class InstructionExecutor:
         self._feed = feed
         self._fail = fail
         self._finish = finish
+        self._on_completed = completed
         self.savepoints = SavepointDesk(services, feed)
         self.ordered = CheckpointDesk(services.clock, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
         self._lost = False
+        self._lines = CheckpointLines()
 
     def execute(self, instructions: Sequence[Instruction]) -> None:
         """Carry out in order; what takes time goes on in the background and answers with an event."""
@@ -274,10 +278,20 @@ class InstructionExecutor:
             "commit": (report.ended_at_ms - report.journaled_at_ms) / 1000,
         }
         self._services.metrics.checkpoint_completed(checkpoint, phases)
-        logger.info("%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
-        self._services.on_completed(checkpoint)
-        self.ordered.completed(report)
+        ordered = self.ordered.completed(report)
+        self._log_completed(checkpoint, phases, ordered=ordered)
+        self._on_completed(checkpoint)
         self._spawn(self._clean_up(notice.needed))
+
+    def _log_completed(self, checkpoint: CompletedCheckpoint, phases: dict[str, float], *, ordered: bool) -> None:
+        own = self._lines.deserves_line(checkpoint, ordered=ordered)
+        level = logging.INFO if own else logging.DEBUG
+        logger.log(level, "%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
+        if own:
+            return
+        idle = self._lines.idle_line(self._services.clock.monotonic())
+        if idle is not None:
+            logger.info("%s", idle, extra={"checkpoint": checkpoint.id})
 
     def _aborted(self, notice: NotifyAborted) -> None:
         self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))

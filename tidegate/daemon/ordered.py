@@ -69,12 +69,13 @@ class CheckpointDesk:
         if self._asking is not None:
             self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was begun: {refusal.value}"))
 
-    def completed(self, report: CheckpointReport) -> None:
-        """A checkpoint is complete and committed; perhaps it is one of ours."""
+    def completed(self, report: CheckpointReport) -> bool:
+        """A checkpoint is complete and committed. Returns whether it was one of ours."""
         answer = self._under_way.pop(report.checkpoint, None)
         if answer is not None and not answer.done():  # else nobody waits for it any more
             duration_ms = report.ended_at_ms - report.triggered_at_ms
             answer.set_result(CheckpointDone(report.checkpoint, duration_ms, report.size_bytes))
+        return answer is not None
 
     def given_up(self, checkpoint: CheckpointId, why: str) -> None:
         """A checkpoint failed; perhaps it was one of ours."""

@@ -21,7 +21,7 @@ from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.clock_watch import ClockWatch
@@ -32,11 +32,11 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
-from tidegate.daemon.services import Services
+from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start.check import check_start, open_checkpoints
 from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
-from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor, derive_attempt_settings
+from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
@@ -83,16 +83,10 @@ class Daemon:
         self._work_dir = WorkDirectory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
-        runtime = self._settings.runtime
-        self._server = ControlServer(
-            _control_bind(self._services.control_host),
-            runtime.heartbeat_interval_ms / 1000,
-            runtime.heartbeat_timeout_ms / 1000,
-            strangers_max=2 * plan.parallelism + 8,
-        )
+        self._host = self._make_host()
         self._hurrying: asyncio.Task[None] | None = None
         self._supervisor = Supervisor(
-            plan, self._services, self._server, self._attempt_settings, options, self._on_attempt, _jitter
+            plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
         )
 
     async def run(self) -> None:
@@ -211,24 +205,24 @@ class Daemon:
 
     async def _open(self) -> None:
         """Spark takes seconds, so whatever can refuse the start is asked before."""
-        await self._server.start()
+        await self._host.server.start()
         found = await check_start(self._loaded, self._plan, self._services, self._options, BROKERS_S)
         for problem in found:
             if not problem.refuses:
                 logger.warning("%s", problem.problem)
         if any(problem.refuses for problem in found):
             raise StartRefused(found)
-        await asyncio.to_thread(self._services.spark.start, self._plan.parallelism)
-        if key := self._services.spark.channel_key:
-            self._server.encrypt(accepting_context(key))
+        await asyncio.to_thread(self._host.spark.start, self._plan.parallelism)
+        if key := self._host.spark.channel_key:
+            self._host.server.encrypt(accepting_context(key))
 
     async def _close(self) -> None:
         self._supervisor.housekeeping.pause()
-        await self._server.stop()
+        await self._host.server.stop()
         await self._services.kafka.close()
         self._services.journal_thread.shutdown(wait=True)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._services.spark.stop), SPARK_STOP_TIMEOUT_S)
+            await asyncio.wait_for(asyncio.to_thread(self._host.spark.stop), SPARK_STOP_TIMEOUT_S)
         self._work_dir.remove()
 
     async def _beat(self) -> None:
@@ -249,37 +243,37 @@ class Daemon:
 
     def _make_services(self, loaded: LoadedPipeline, storage: Storage, *, may_repeat: bool) -> Services:
         settings = loaded.settings
-        spark = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
-        master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
-        kafka = reveal(settings.kafka)
         checkpoints = self._attempt_settings.checkpoints
         writer = Writer(secrets.token_hex(16), socket.gethostname(), os.getpid())
-        start_timeout_s = self._attempt_settings.start_timeout_s
         retained, reserve = checkpoints.retained, checkpoints.id_reserve
         return Services(
             storage=storage,
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
-            kafka=KafkaEdge(kafka),
-            spark=SparkHost(
-                settings.name,
-                master,
-                spark,
-                self._work_dir.path,
-                start_timeout_s,
-                encrypted=decide_encryption(settings.runtime.encryption, master),
-            ),
+            kafka=KafkaEdge(reveal(settings.kafka)),
             metrics=self._metrics,
-            control_host=_control_host(master, spark),
-            on_running=self._on_running,
-            on_completed=self._on_completed,
         )
 
-    def _on_running(self, attempt: Attempt) -> None:
-        self._supervisor.on_running(attempt)
-
-    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self._supervisor.on_completed(checkpoint)
+    def _make_host(self) -> SlotHost:
+        settings, runtime = self._settings, self._settings.runtime
+        properties = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
+        master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
+        address = _control_host(master, properties)
+        spark = SparkHost(
+            settings.name,
+            master,
+            properties,
+            self._work_dir.path,
+            self._attempt_settings.start_timeout_s,
+            encrypted=decide_encryption(runtime.encryption, master),
+        )
+        server = ControlServer(
+            _control_bind(address),
+            runtime.heartbeat_interval_ms / 1000,
+            runtime.heartbeat_timeout_ms / 1000,
+            strangers_max=2 * self._plan.parallelism + 8,
+        )
+        return SlotHost(spark, server, address)
 
     def _on_attempt(self, attempt: Attempt) -> None:
         self._log_context.attempt = attempt

@@ -9,27 +9,24 @@ from collections.abc import Callable
 
 import msgspec
 
-from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, RestartStrategy, decide_restart
-from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, decide_restart
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import StartOptions
-from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.leaving import leave
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
-from tidegate.daemon.services import Services
+from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
-from tidegate.task.messages import SlotSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +52,6 @@ class JvmDied(TidegateError):
     exit_code = 1
 
 
-class AttemptSettings(msgspec.Struct, frozen=True):
-    """What all attempts of a daemon have in common."""
-
-    checkpoints: CheckpointPolicy
-    restarts: RestartStrategy
-    slots: SlotSettings
-    start_timeout_s: float
-
-
 class Supervisor:
     """See the module. All calls on the daemon's event loop.
 
@@ -74,7 +62,7 @@ class Supervisor:
         self,
         plan: Plan,
         services: Services,
-        server: ControlServer,
+        host: SlotHost,
         settings: AttemptSettings,
         options: StartOptions,
         began: Callable[[Attempt], None],
@@ -86,7 +74,7 @@ class Supervisor:
         self.housekeeping = Housekeeping(plan, services, self._ownership, self._on_superseded)
         self._plan = plan
         self._services = services
-        self._server = server
+        self._host = host
         self._settings = settings
         self._options = options
         self._began = began
@@ -166,7 +154,7 @@ class Supervisor:
             self.runner.fail(error)
 
     def on_running(self, attempt: Attempt) -> None:
-        """All slots of the attempt run."""
+        """See AttemptListener."""
         self._services.metrics.state(PipelineState.RUNNING)
         logger.info("attempt %d is running", attempt)
         self.housekeeping.resume(attempt)
@@ -174,7 +162,7 @@ class Supervisor:
             self.runner.request_final()
 
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """A checkpoint is complete and committed."""
+        """See AttemptListener."""
         self.housekeeping.completed(checkpoint)
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
@@ -219,9 +207,9 @@ class Supervisor:
             recovered,
             self._make_coordinator(recovered.job),
             services,
-            self._server,
-            settings.slots,
-            settings.start_timeout_s,
+            self._host,
+            settings,
+            self,
         )
         try:
             if not self.stopping:
@@ -257,7 +245,7 @@ class Supervisor:
 
     def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
         """After how many milliseconds there is another attempt. Raises what ends the daemon."""
-        if not self._services.spark.jvm_alive:
+        if not self._host.spark.jvm_alive:
             raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
         fault = str(error.fields.get("fault", ""))
         failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)
@@ -282,38 +270,3 @@ class Supervisor:
             ran_ms=int(ran_s * 1000),
             followed_by=followed_by,
         )
-
-
-def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:
-    """From the pipeline file."""
-    checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
-    return AttemptSettings(
-        CheckpointPolicy(
-            interval_ms=checkpoints.interval_ms,
-            timeout_ms=checkpoints.timeout_ms,
-            min_pause_ms=checkpoints.min_pause_ms,
-            max_concurrent=checkpoints.max_concurrent,
-            tolerable_failures=checkpoints.tolerable_failures,
-            retained=checkpoints.retained,
-        ),
-        RestartStrategy(
-            initial_ms=restart.initial_ms,
-            max_ms=restart.max_ms,
-            give_up_failures=restart.give_up_after.failures,
-            give_up_window_ms=restart.give_up_after.within_ms,
-        ),
-        SlotSettings(
-            group_id=settings.name,
-            storage_url=str(checkpoints.directory),
-            transaction_timeout_ms=checkpoints.transaction_timeout_ms,
-            checkpoint_interval_ms=checkpoints.interval_ms,
-            max_concurrent=checkpoints.max_concurrent,
-            heartbeat_interval_ms=runtime.heartbeat_interval_ms,
-            lease_ms=runtime.heartbeat_timeout_ms,
-            pipeline_log_level=log_level,
-            unaligned_after_ms=checkpoints.unaligned.after_ms,
-            checkpoints_retained=checkpoints.retained,
-            state_backend=settings.state.backend,
-        ),
-        runtime.start_timeout_ms / 1000,
-    )

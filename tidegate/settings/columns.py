@@ -76,10 +76,13 @@ class _TypeReader:
     """Recursive descent over the tokens of one type."""
 
     def __init__(self, text: str) -> None:
+        found = list(_TOKEN.finditer(text.rstrip()))
         self._tokens = [
             (match[1] or match[2] or match[3] or match[4] or "", match.start(match.lastindex or 0) + 1)
-            for match in _TOKEN.finditer(text.rstrip())
+            for match in found
         ]
+        self._quoted = {index for index, match in enumerate(found) if match[2]}
+        """Tokens in backticks: names, whatever they look like."""
         self._tokens.append(("", len(text.rstrip()) + 1))
         self._at = 0
 
@@ -128,8 +131,9 @@ class _TypeReader:
         self._expect("<")
         fields: dict[str, DataType] = {}
         while True:
+            quoted = self._at in self._quoted
             name, place = self._next()
-            if not name or name in "<>(),:":
+            if not name or (name in "<>(),:" and not quoted):
                 raise TypeProblem("a field needs a name", "write struct<a: int, b: string>", place)
             if name in fields:
                 raise TypeProblem(f"the field `{name}` is given twice", "remove one", place)

@@ -12,11 +12,12 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartStrategy
+from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.services import Services
-from tidegate.daemon.supervisor import AttemptSettings, Supervisor
+from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.supervisor import Supervisor
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -74,23 +75,19 @@ class SimDaemon:
             ),
             journal_thread=cast("Any", self),
             kafka=KafkaEdge({}, SimTools(world, self.process)),
-            spark=cast("Any", SimSparkHost(world, self.process)),
             metrics=cast("Any", WatchedMetrics(world)),
-            control_host=self.process.name,
-            on_running=self._on_running,
-            on_completed=self._on_completed,
             clock=self.process.clock,
             open_storage=self._open_storage,
             make_token=lambda: f"token-{number}-{next(tokens)}",
-            look_s=LOOK_S,
         )
         self._server = SimControlServer(world, self)
         self._supervisor = _Supervisor(
             world,
+            self.process.name,
             plan,
             self._services,
-            self._server,
-            AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S),
+            SlotHost(cast("Any", SimSparkHost(world, self.process)), self._server, self.process.name),
+            AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S, LOOK_S),
             StartOptions(restore),
             self._on_attempt,
             self.process.random.random,
@@ -180,24 +177,25 @@ class SimDaemon:
         world.on_recovered(self.journal, self.directory)
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
-    def _on_running(self, attempt: Attempt) -> None:
-        self._world.trace.tell(f"{self.process.name}: attempt {attempt} is running")
-        self._supervisor.on_running(attempt)
-
-    def _on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        self._world.trace.tell(f"{self.process.name}: checkpoint {checkpoint.id} is complete and committed")
-        self._supervisor.on_completed(checkpoint)
-        self._world.on_completed(checkpoint)
-
 
 class _Supervisor(Supervisor):
     """The real ones; every failed attempt is told, and their coordinators are watched."""
 
     told: Callable[[TidegateError], None]
 
-    def __init__(self, world: World, *arguments: Any) -> None:
+    def __init__(self, world: World, name: str, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._world = world
+        self._name = name
+
+    def on_running(self, attempt: Attempt) -> None:
+        self._world.trace.tell(f"{self._name}: attempt {attempt} is running")
+        super().on_running(attempt)
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        self._world.trace.tell(f"{self._name}: checkpoint {checkpoint.id} is complete and committed")
+        super().on_completed(checkpoint)
+        self._world.on_completed(checkpoint)
 
     def _make_coordinator(self, job: Job) -> Coordinator:
         return WatchedCoordinator(self._settings.checkpoints, job, self._world)

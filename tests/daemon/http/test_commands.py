@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -375,11 +376,13 @@ def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Pat
     assert str(shown.exception) == f"the daemon at {server.address} runs pipeline shop, not other"
 
 
-def test_status_of_something_else_that_answers_is_refused(
-    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", [status, checkpoint, savepoint], ids=["status", "checkpoint", "savepoint"])
+@pytest.mark.parametrize("answer", [b"<html>", b"{}"], ids=["no-json", "other-json"])
+def test_something_else_that_answers_is_named(
+    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: click.Command, answer: bytes
 ) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
-    monkeypatch.setattr("tidegate.cli.running.ask_daemon", lambda *_how: b"<html>")
-    shown = CliRunner().invoke(status, [str(file)])
+    monkeypatch.setattr("tidegate.cli.running.ask_daemon", lambda *_how: answer)
+    shown = CliRunner().invoke(command, [str(file)])
     assert f"what answers at {server.address} is no Tidegate daemon" in str(shown.exception)

@@ -183,8 +183,8 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str]] = {
         set_in("steps", 0, "aggregate", value={"seen": "sum(n)", "least": "min(n)"}),
         "state of step 'totals' was made by another definition",
     ),
-    "a wider type": (
-        set_in("sources", "orders", "schema", "n", value="bigint"),
+    "another type": (
+        set_in("sources", "orders", "schema", "n", value="double"),
         "state totals of totals was written as (sku string) -> (seen.count bigint, least.min int)",
     ),
 }
@@ -206,6 +206,18 @@ def test_X17_a_change_that_no_checkpoint_fits_is_refused_alike_before_spark(
     assert words in capsys.readouterr().err
     shop.document = before
     assert shop.validate() == (0, [])
+
+
+def test_a_number_that_becomes_wider_fits_the_checkpoint_and_one_that_becomes_narrower_does_not(shop: Shop) -> None:
+    shop.checkpoint()
+    set_in("sources", "orders", "schema", "n", value="bigint")(shop.document)
+    assert shop.validate() == (0, [])
+    assert shop.run() == SPARK
+    shop.checkpoint()
+    set_in("sources", "orders", "schema", "n", value="int")(shop.document)
+    code, (problem,) = shop.validate()
+    assert code == 4
+    assert "(value least.min was bigint and is int)" in problem
 
 
 @pytest.mark.parametrize("kind", ["another topic", "another cluster", "a topic made anew"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tidegate.dev.broker import BrokerFailed, DevelopmentBroker
+from tidegate.dev.topics.cluster import BROKER_PORT
 from tidegate.errors import TidegateError
 
 _TOPIC = re.compile(r"([A-Za-z0-9._-]{1,249}):([1-9][0-9]{0,3})")
@@ -35,11 +36,16 @@ class TopicOption(click.ParamType[tuple[str, int]]):
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; 0 takes a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"Port on 127.0.0.1; 0 takes a free one. Default: that of DIR's last time, else {BROKER_PORT}.",
+)
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
     help="Keep data here and go on with it next time; without it the data are deleted at the end.",
 )
 @click.option(
@@ -56,7 +62,7 @@ class TopicOption(click.ParamType[tuple[str, int]]):
     help="Create this topic unless it exists; may be repeated.",
 )
 def broker(
-    port: int, directory: Path | None, transaction_version: int | None, topics: tuple[tuple[str, int], ...]
+    port: int | None, directory: Path | None, transaction_version: int | None, topics: tuple[tuple[str, int], ...]
 ) -> None:
     """Run a real single-node Kafka for development.
 
@@ -66,10 +72,13 @@ def broker(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: stop in order
     try:
         if directory is not None:
-            _run(DevelopmentBroker(directory, port, transaction_version), dict(topics))
+            new = DevelopmentBroker.is_new(directory)
+            chosen = (BROKER_PORT if new else 0) if port is None else port
+            _run(DevelopmentBroker(directory, chosen, transaction_version), dict(topics))
         else:
+            chosen = BROKER_PORT if port is None else port
             with tempfile.TemporaryDirectory(prefix="tidegate-broker-", ignore_cleanup_errors=True) as data:
-                _run(DevelopmentBroker(Path(data), port, transaction_version), dict(topics))
+                _run(DevelopmentBroker(Path(data), chosen, transaction_version), dict(topics))
     except KeyboardInterrupt:
         return
     except TidegateError as error:

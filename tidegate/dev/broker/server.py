@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # the library is imported where it runs
 
 _API_VERSIONS = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x04wait"
 """Request of ApiVersions, version 0, client id `wait`: any broker answers it, and only when it serves."""
+PORTS_FILE = "ports.json"
 START_S = 120.0
 _FORMAT_S_MAX = 120
 _POLL_S = 0.02
@@ -87,6 +88,11 @@ class DevelopmentBroker:
         self._jvm_options = jvm_options
         self._ports = self._resolve_ports(port)
         self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def is_new(directory: Path) -> bool:
+        """Whether no broker has ever been started on this directory."""
+        return not (directory / PORTS_FILE).is_file()
 
     @property
     def bootstrap(self) -> str:
@@ -182,7 +188,7 @@ class DevelopmentBroker:
 
     def _resolve_ports(self, port: int) -> Ports:
         """The directory's ports of last time, else new ones. A given port wins."""
-        known = self.directory / "ports.json"
+        known = self.directory / PORTS_FILE
         if known.is_file():
             ports = msgspec.json.decode(known.read_bytes(), type=Ports)
             if port in (0, ports.client):
@@ -193,7 +199,7 @@ class DevelopmentBroker:
 
     def _write_files(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "ports.json").write_bytes(msgspec.json.encode(self._ports))
+        (self.directory / PORTS_FILE).write_bytes(msgspec.json.encode(self._ports))
         (self.directory / "log4j2.properties").write_text(LOG4J2, encoding="utf-8")
         settings = derive_properties(
             self.directory / "data", self._ports.client, self._ports.controller, self.properties
@@ -279,18 +285,20 @@ def create_topics(
     *,
     existing_ok: bool = False,
     timeout_s: float = 60,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Create topics with so many partitions each at any broker, and wait until every partition has its leader.
 
-    With `existing_ok` a topic that exists is left as it is. Raises BrokerFailed: a topic exists already, the broker
-    refuses, or a partition has no leader within `timeout_s`.
+    `properties` are the client's, for a broker that asks for a login. With `existing_ok` a topic that exists is left as
+    it is. Raises BrokerFailed: a topic exists already, the broker refuses, or a partition has no leader within
+    `timeout_s`.
     """
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in their __all__
 
     if not topics:
         return
     deadline = time.monotonic() + timeout_s
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({**(properties or {}), "bootstrap.servers": bootstrap, "log_level": 0})
     left = {name: NewTopic(name, num_partitions=count, config=dict(config or {})) for name, count in topics.items()}
     refused: dict[str, KafkaException] = {}
 

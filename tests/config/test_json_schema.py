@@ -1,0 +1,54 @@
+"""Files against the JSON Schema of `tidegate schema`, by a validator as an editor has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tidegate.config.json_schema import derive_json_schema
+from tidegate.config.sample import SAMPLE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def schema_errors(text: str) -> list[str]:
+    """What an editor underlines in a file: it knows nothing of variables."""
+    validator = Draft202012Validator(derive_json_schema())
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(yaml.safe_load(text))]
+
+
+def test_the_json_schema_is_one() -> None:
+    Draft202012Validator.check_schema(derive_json_schema())
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_passes_the_json_schema(path: Path) -> None:
+    assert schema_errors(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_sample_passes_the_json_schema() -> None:
+    assert schema_errors(SAMPLE) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("parallelism: 2", "parallelism: two"),
+        ("parallelism: 2", "parallelism: 0"),
+        ("interval: 1s", "interval: 1"),
+        ("name: orders-per-customer", "name: -orders"),
+        ("format: json", "format: xml"),
+        ("version: 1", "version: 1\nverzion: 2"),
+    ],
+)
+def test_what_the_file_must_not_say_does_not_pass_the_json_schema(old: str, new: str) -> None:
+    assert old in SAMPLE
+    assert schema_errors(SAMPLE.replace(old, new, 1)) != []
+
+
+def test_any_number_word_or_name_may_be_a_variable_to_the_json_schema() -> None:
+    for old, new in {"parallelism: 2": "${SLOTS}", "interval: 1s": "${X:1s}", "format: json": "${X}"}.items():
+        assert schema_errors(SAMPLE.replace(old, f"{old.partition(':')[0]}: {new}", 1)) == []

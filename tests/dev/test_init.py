@@ -1,0 +1,106 @@
+"""The pipeline file that `tidegate init --topic` writes: valid whatever the records are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.any_records import RECORDS
+from tidegate.config.draft import render_draft, withheld_secrets
+from tidegate.config.load import LoadedPipeline, parse_pipeline
+from tidegate.dev.init import derive_draft, init
+from tidegate.plan.build import check_pipeline
+
+KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
+TOPICS = st.one_of(
+    st.sampled_from(["orders", "true", "1e5", "_", "out", "kept", "a.b", "-x", "z" * 249, "null", "9"]),
+    st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda name: name not in (".", "..")),
+)
+
+
+def draft(values: list[bytes | None], topic: str = "orders", folder: str = "/home/ann", **kafka: str) -> str:
+    return render_draft(derive_draft(topic, {**KAFKA, **kafka}, folder, values))
+
+
+def checked(text: str, **environ: str) -> LoadedPipeline:
+    """The file as `validate` sees it, without findings."""
+    loaded = parse_pipeline(text, "draft.yaml", environ)
+    found = check_pipeline(loaded)
+    assert (loaded.problems, found.problems, found.warnings) == ((), (), ()), text
+    return loaded
+
+
+@pytest.mark.slow
+@given(RECORDS, TOPICS)
+def test_the_file_is_valid_whatever_the_records_are(records: list[dict[str, Any]], topic: str) -> None:
+    settings = checked(draft([json.dumps(record).encode() for record in records], topic)).settings
+    (source,) = settings.sources.values()
+    assert source.all_topics == (topic,)
+
+
+@pytest.mark.slow
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), min_size=1, max_size=5), TOPICS)
+def test_bytes_that_are_no_json_are_passed_on(values: list[bytes | None], topic: str) -> None:
+    checked(draft(values, topic))
+
+
+@pytest.mark.slow
+@given(st.text("ab /${}%'\"#:é\\", max_size=12))
+def test_checkpoints_are_kept_in_the_folder_of_the_file(name: str) -> None:
+    settings = checked(draft([b'{"a": 1}'], folder=f"/home/{name}")).settings
+    assert str(settings.checkpoints.directory).startswith("file:///home/")
+
+
+def test_the_schema_and_its_comments() -> None:
+    records = [{"id": 1, "at": "2026-01-01T00:00:00Z", "tags": ["x"], "odd": 1, "to": {"zip": "1", "a b": None}}]
+    records += [{"id": 2, "odd": "x", "none": None}]
+    text = draft([*(json.dumps(record).encode() for record in records), b"no json", None])
+    schema = text.partition("    schema:")[2].partition("    start:")[0].splitlines()[1:]
+    assert schema == [
+        "      id: bigint",
+        "      at: timestamp",
+        "      tags: array<string>",
+        '      to: "struct<zip: string, `a b`: string>"',
+        "      none: string                    # null in every record that was looked at",
+        "      # odd: left out: its type differs from record to record: bigint, string",
+    ]
+    assert "    # inferred from 4 records\n" in text
+    assert "    # 2 records of them cannot be read as this; the first: MALFORMED_JSON" in text
+
+
+def test_a_secret_is_written_as_a_variable() -> None:
+    login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+    text = draft([b'{"a": 1}'], **login, **{"sasl.password": "hidden"})
+    assert "hidden" not in text
+    assert '  sasl.password: "${KAFKA_SASL_PASSWORD}"' in text
+    checked(text, KAFKA_SASL_PASSWORD="other")
+    reference = {"sasl.password": "${file:/etc/password}"}
+    assert withheld_secrets(reference) == {}
+    assert '"${file:/etc/password}"' in draft([b'{"a": 1}'], **login, **reference)
+
+
+def test_a_file_that_exists_is_left_alone_before_any_broker_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text("mine")
+    result = CliRunner().invoke(init, [str(file), "--topic", "orders", "--bootstrap", "127.0.0.1:9"])
+    assert (result.exit_code, file.read_text()) == (1, "mine")
+    assert "exists; choose another name" in result.output
+
+
+def test_properties_without_a_topic_are_refused() -> None:
+    result = CliRunner().invoke(init, ["--kafka", "client.id=x"])
+    assert result.exit_code == 2
+    assert "--kafka needs --topic" in result.output
+
+
+@pytest.mark.parametrize("topic", ["orders", "kept", "out"])
+def test_no_two_parts_have_one_name(topic: str) -> None:
+    settings = checked(draft([b'{"a": 1}'], topic)).settings
+    names = [*settings.sources, *(step.name for step in settings.steps), *settings.sinks]
+    assert len(set(names)) == 3

@@ -1,0 +1,61 @@
+"""What all attempts of a daemon have in common, from the pipeline file."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidegate.config.models import PipelineSettings
+from tidegate.coordinator.restart import RestartStrategy
+from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.task.messages import SlotSettings
+
+LOOK_S: Final = 10.0
+"""Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
+
+
+class AttemptSettings(msgspec.Struct, frozen=True):
+    """What all attempts of a daemon have in common."""
+
+    checkpoints: CheckpointPolicy
+    restarts: RestartStrategy
+    slots: SlotSettings
+    start_timeout_s: float
+    look_s: float = LOOK_S
+    """Between two looks at the topics for new partitions."""
+
+
+def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:
+    """From the pipeline file."""
+    checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
+    return AttemptSettings(
+        CheckpointPolicy(
+            interval_ms=checkpoints.interval_ms,
+            timeout_ms=checkpoints.timeout_ms,
+            min_pause_ms=checkpoints.min_pause_ms,
+            max_concurrent=checkpoints.max_concurrent,
+            tolerable_failures=checkpoints.tolerable_failures,
+            retained=checkpoints.retained,
+        ),
+        RestartStrategy(
+            initial_ms=restart.initial_ms,
+            max_ms=restart.max_ms,
+            give_up_failures=restart.give_up_after.failures,
+            give_up_window_ms=restart.give_up_after.within_ms,
+        ),
+        SlotSettings(
+            group_id=settings.name,
+            storage_url=str(checkpoints.directory),
+            transaction_timeout_ms=checkpoints.transaction_timeout_ms,
+            checkpoint_interval_ms=checkpoints.interval_ms,
+            max_concurrent=checkpoints.max_concurrent,
+            heartbeat_interval_ms=runtime.heartbeat_interval_ms,
+            lease_ms=runtime.heartbeat_timeout_ms,
+            pipeline_log_level=log_level,
+            unaligned_after_ms=checkpoints.unaligned.after_ms,
+            checkpoints_retained=checkpoints.retained,
+            state_backend=settings.state.backend,
+        ),
+        runtime.start_timeout_ms / 1000,
+    )

@@ -1,0 +1,107 @@
+"""`tidegate init`: a commented pipeline file, of a topic that exists or as a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
+from tidegate.config.sample import SAMPLE
+from tidegate.daemon.checkpoint_summary import render_count
+from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
+from tidegate.errors import TidegateError
+
+RECORDS: Final = 1000
+
+
+class NothingToInfer(TidegateError):
+    """A topic without records."""
+
+    code = "nothing-to-infer"
+    exit_code = 1
+    retriable = False
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--topic", help="Read records of this topic, and infer their schema.")
+@click.option(
+    "--records",
+    type=click.IntRange(2, 100_000),
+    default=RECORDS,
+    show_default=True,
+    help="At most so many are read, half of them the first and half the newest.",
+)
+@cluster_options
+def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kafka: tuple[str, ...]) -> None:
+    """Write a commented pipeline file to FILE, which must not exist, or to the terminal.
+
+    With --topic the file reads this topic with the schema that its records have. Only records of committed transactions
+    are looked at. Properties given by --kafka are written to the file, secrets as variables.
+    """
+    if topic is None and kafka:
+        raise click.UsageError("--kafka needs --topic: the sample has its own properties")
+    if file is not None and file.exists():
+        raise click.ClickException(f"{file} exists; choose another name, or remove it")
+    if topic is None:
+        _write(file, SAMPLE)
+        return
+    written = derive_written(bootstrap, kafka)
+    values = _read(resolve_properties(written), topic, records)
+    folder = (Path.cwd() if file is None else file.absolute().parent).as_posix()
+    _write(file, render_draft(derive_draft(topic, written, folder, values)))
+    for name, variable in withheld_secrets(written).items():
+        click.echo(f"{name} is not written to the file: set the variable {variable}", err=True)
+
+
+def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequence[bytes | None]) -> Draft:
+    """What the values of a topic's records say about it."""
+    from tidegate.formats.kinds.json.inference import derive_schema
+    from tidegate.formats.kinds.json.reader import JsonDecoder
+
+    found = derive_schema(values)
+    remarks = [f"inferred from {render_count(len(values), 'record')}"]
+    if not found.is_json:
+        remarks = [f"{render_count(len(values), 'record')} looked at: most are no JSON objects, so bytes are passed on"]
+        return Draft(topic, kafka, folder, (), remarks)
+    columns = [DraftColumn(one.name, one.type, one.note) for one in found.columns]
+    columns += [DraftColumn(one.path, None, one.reason) for one in found.left_out]
+    _, failures = JsonDecoder([(one.name, one.type) for one in found.columns]).decode_values(values)
+    if failures:
+        which = f"the first: {failures[0]}"
+        remarks.append(f"{render_count(len(failures), 'record')} of them cannot be read as this; {which}")
+    return Draft(topic, kafka, folder, columns, remarks)
+
+
+def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
+    """The first and the newest values of a topic. Raises NothingToInfer."""
+    from tidegate.dev.topics.client import TopicReader, find_topic, take
+
+    with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
+        bounds = reader.bounds()
+        starts = {number: first for number, (first, _) in bounds.items()}
+        ends = {number: end for number, (_, end) in bounds.items()}
+        found = [*take(reader.read(starts, ends), count - count // 2), *reader.newest(count // 2)]
+    if not found:
+        raise NothingToInfer(
+            f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "
+            f"{topic}`), or take the sample (`tidegate init` without --topic)"
+        )
+    return list({(one.partition, one.offset): one.value for one in found}.values())
+
+
+def _write(file: Path | None, text: str) -> None:
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        with file.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise click.ClickException(
+            f"{file} cannot be written: {error.strerror or error}; choose another name"
+        ) from error
+    click.echo(f"{file} written: look at it, then `tidegate validate {file}`")

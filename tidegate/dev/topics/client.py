@@ -1,0 +1,285 @@
+"""Topics of any cluster for the commands: list, create, write, read. What the broker says is turned into our errors.
+
+Nothing here belongs to a pipeline: records are written without a transaction, and reading leaves no trace (no group,
+no positions).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tidegate.config.properties import Side, derive_client_properties
+from tidegate.dev.broker.server import create_topics
+from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
+from tidegate.dev.topics.records import SeenRecord
+from tidegate.errors import TidegateError
+from tidegate.kafka.diagnosis import diagnose
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.settings.suggest import derive_suggestion
+
+if TYPE_CHECKING:  # the library is imported where it runs
+    import confluent_kafka as ck
+
+ANSWER_S: Final = 10.0
+STEP_S: Final = 2.0
+STALL_S: Final = 30.0
+"""Without a record or the end of a partition for so long, a read to the end is given up."""
+FLUSH_S: Final = 60.0
+BATCH: Final = 500
+WAIT_S: Final = 0.2
+"""For records, between two looks at Ctrl-C."""
+WIDER: Final = 4
+"""By so much more is looked at when the newest offsets hold markers and aborted records instead of records."""
+_CLIENT_LOG = logging.getLogger("tidegate.daemon.topics.librdkafka")
+_CLIENT_LOG.setLevel(logging.CRITICAL)  # what matters of it is in the error that ends the command
+
+
+class TopicRefused(TidegateError):
+    """The cluster, or what it has, does not allow what was asked for."""
+
+    code = "topic-refused"
+    exit_code = 1
+    retriable = False
+
+
+def read_topics(kafka: Mapping[str, str]) -> dict[str, int]:
+    """Number of partitions by topic, Kafka's own included. Raises BrokerUnavailable, LoginRefused, TopicRefused."""
+    import confluent_kafka as ck
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        admin = AdminClient(_derive_client(kafka, "producer"), logger=_CLIENT_LOG)
+        found = admin.list_topics(timeout=ANSWER_S).topics
+    except (ck.KafkaException, TypeError, ValueError) as error:
+        raise _explain(kafka, error) from error
+    return {name: len(topic.partitions) for name, topic in sorted(found.items())}
+
+
+def find_topic(kafka: Mapping[str, str], name: str) -> int:
+    """Number of partitions. Raises TopicRefused with the nearest name when there is no such topic."""
+    topics = read_topics(kafka)
+    if name in topics:
+        return topics[name]
+    near = derive_suggestion(name, (each for each in topics if not each.startswith("__")), "the topic")
+    create = f"`tidegate topic create {name}` makes it"
+    remedy = f"{near} or {create}" if near.startswith("did you mean") else create
+    raise TopicRefused(f"there is no topic {name} at {_servers(kafka)}; {remedy}", topic=name)
+
+
+def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: Mapping[str, str]) -> None:
+    """With its leaders elected. Raises TopicRefused when it exists, BrokerFailed with the broker's reason."""
+    there = read_topics(kafka).get(name)
+    if there is not None:
+        raise TopicRefused(
+            f"topic {name} exists already at {_servers(kafka)}, with {_count(there, 'partition')}; use it, or choose "
+            "another name",
+            topic=name,
+        )
+    create_topics(_servers(kafka), {name: partitions}, config, properties=_derive_client(kafka, "producer"))
+
+
+class TopicWriter:
+    """Writes records of one topic; a key has the partition that it has from Java clients and from Tidegate's sinks."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        import confluent_kafka as ck
+
+        own = {
+            "enable.idempotence": "true",
+            "partitioner": "murmur2_random",
+            "linger.ms": "20",
+            "message.timeout.ms": str(int(STALL_S * 1000)),
+        }
+        self._topic = topic
+        self._kafka = kafka
+        self._failed: ck.KafkaError | None = None
+        self.written = 0
+        """Records that the cluster has acknowledged."""
+        try:
+            self._producer = ck.Producer({**_derive_client(kafka, "producer"), **own}, logger=_CLIENT_LOG)
+        except (ck.KafkaException, TypeError, ValueError) as error:
+            raise _explain(kafka, error) from error
+
+    def write(self, key: bytes | None, value: bytes) -> None:
+        """Queue one record. Raises TopicRefused when this one or an earlier one cannot be written."""
+        import confluent_kafka as ck
+
+        while True:
+            self._check()
+            try:
+                self._producer.produce(self._topic, value=value, key=key, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(WAIT_S)
+            except ck.KafkaException as error:
+                raise TopicRefused(f"a record was not written to {self._topic}: {error.args[0].str()}") from error
+            else:
+                self._producer.poll(0)
+                return
+
+    def flush(self) -> int:
+        """Wait for the acknowledgements, and return how many there are. Raises TopicRefused."""
+        left = self._producer.flush(FLUSH_S)
+        self._check()
+        if left:
+            raise TopicRefused(f"{_count(left, 'record')} were not acknowledged by {_servers(self._kafka)}")
+        return self.written
+
+    def _delivered(self, error: ck.KafkaError | None, _message: ck.Message) -> None:
+        if error is None:
+            self.written += 1
+        else:
+            self._failed = self._failed or error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise TopicRefused(
+                f"a record was not written to {self._topic}: {self._failed.str()}; {_count(self.written, 'record')} "
+                "before it were"
+            )
+
+
+class TopicReader:
+    """Reads one topic. Without `committed`, records of open and aborted transactions, too."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str, partitions: int, *, committed: bool) -> None:
+        import confluent_kafka as ck
+
+        own = {
+            "group.id": "tidegate-topic-read",  # the client asks for one; nothing is ever stored under it
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+        self._kafka, self._topic, self._partitions = kafka, topic, partitions
+        try:
+            self._consumer = ck.Consumer({**_derive_client(kafka, "consumer"), **own}, logger=_CLIENT_LOG)
+        except (ck.KafkaException, TypeError, ValueError) as error:
+            raise _explain(kafka, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._consumer.close()
+
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """First offset and end of each partition; the end is that of what may be read now."""
+        import confluent_kafka as ck
+
+        try:
+            return {
+                number: self._consumer.get_watermark_offsets(ck.TopicPartition(self._topic, number), ANSWER_S)
+                for number in range(self._partitions)
+            }
+        except ck.KafkaException as error:
+            raise _explain(self._kafka, error) from error
+
+    def read(self, starts: Mapping[int, int], ends: Mapping[int, int] | None) -> Iterator[SeenRecord]:
+        """Records from `starts` up to `ends` (for ever without), in the order of each partition.
+
+        Raises TopicRefused, BrokerUnavailable.
+        """
+        import confluent_kafka as ck
+
+        left = {number for number in starts if ends is None or starts[number] < ends[number]}
+        self._consumer.assign([ck.TopicPartition(self._topic, number, starts[number]) for number in sorted(left)])
+        heard_s = time.monotonic()
+        while left:
+            messages = self._consumer.consume(BATCH, WAIT_S)
+            if messages:
+                heard_s = time.monotonic()
+            elif ends is not None and time.monotonic() - heard_s > STALL_S:
+                raise _explain(self._kafka, f"no record came for {STALL_S:g} s")
+            for message in messages:
+                number: Any = message.partition()
+                if message.error() is not None:
+                    if self._is_end(message) and ends is not None:
+                        left.discard(number)
+                    continue
+                record = _seen(message)
+                if ends is None or record.offset < ends[number]:
+                    yield record
+                if ends is not None and record.offset >= ends[number] - 1:
+                    left.discard(number)
+
+    def newest(self, count: int) -> list[SeenRecord]:
+        """The last records of the topic, by time and then by place."""
+        bounds = self.bounds()
+        ends = {number: end for number, (_, end) in bounds.items()}
+        window = count
+        while True:
+            starts = {number: max(first, end - window) for number, (first, end) in bounds.items()}
+            found = sorted(self.read(starts, ends), key=_age)
+            if len(found) >= count or all(starts[number] == first for number, (first, _) in bounds.items()):
+                return found[-count:]
+            window *= WIDER
+
+    def _is_end(self, event: ck.Message) -> bool:
+        """Of its partition. Raises TopicRefused for what does not pass.
+
+        The client connects again by itself; that this user may not use the group is of no matter, for nobody does.
+        """
+        import confluent_kafka as ck
+
+        error = event.error()
+        assert error is not None
+        if error.code() == ck.KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name for it
+            return True
+        if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise TopicRefused(f"topic {self._topic} cannot be read: {error.str()}", topic=self._topic)
+        return False
+
+
+def _age(record: SeenRecord) -> tuple[int, int, int]:
+    return record.timestamp_ms or 0, record.partition, record.offset
+
+
+def _seen(message: ck.Message) -> SeenRecord:
+    import confluent_kafka as ck
+
+    kind, timestamp_ms = message.timestamp()
+    key: Any = message.key()
+    value: Any = message.value()
+    known = None if kind == ck.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
+    return SeenRecord(str(message.topic()), message.partition() or 0, message.offset() or 0, known, key, value)
+
+
+def _derive_client(kafka: Mapping[str, str], side: Side) -> dict[str, Any]:
+    return dict(derive_client_properties(kafka, side))
+
+
+def _servers(kafka: Mapping[str, str]) -> str:
+    return kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
+    """Why the cluster did not answer: what is in the way is looked for step by step. May raise PropertyRefused."""
+    import confluent_kafka as ck
+
+    obstacle = diagnose(kafka, STEP_S)
+    if obstacle is None:
+        text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
+        return TopicRefused(f"the cluster at {_servers(kafka)} answers, but not to this: {text}")
+    remedy = obstacle.remedy
+    if obstacle.property == "bootstrap.servers" and _servers(kafka) == DEFAULT_BOOTSTRAP:
+        remedy = "start one with `tidegate broker`, or name yours with --bootstrap"
+    kind = LoginRefused if obstacle.final else BrokerUnavailable
+    return kind(f"no broker can be asked: {obstacle.text}; {remedy}")
+
+
+def take(records: Iterable[SeenRecord], count: int | None) -> Iterator[SeenRecord]:
+    """At most so many of them, without waiting for one more."""
+    if count == 0:
+        return
+    for number, record in enumerate(records, 1):
+        yield record
+        if number == count:
+            return

@@ -1,0 +1,132 @@
+"""Records of a topic as lines: what `topic produce` takes, and what `topic read` prints. Pure."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from tidegate.errors import TidegateError
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLACE_WIDTH: Final = 8
+"""Of `partition:offset`, so that lines of a small topic stand below each other."""
+NO_KEY: Final = "-"
+NO_VALUE: Final = "(null)"
+
+
+class LineRefused(TidegateError):
+    """A line that makes no record; lines before it are written."""
+
+    code = "line-refused"
+    exit_code = 2
+    retriable = False
+
+
+class SeenRecord(msgspec.Struct, frozen=True):
+    """A record that was read. `timestamp_ms` is None when it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None
+    key: bytes | None
+    value: bytes | None
+
+
+class LineReader:
+    """Lines to key and value. `key` is every record's; a `separator` ends the key of each line."""
+
+    def __init__(self, *, json: bool, key: str | None = None, separator: str | None = None) -> None:
+        self.json = json
+        self._key = None if key is None else key.encode()
+        self._separator = None if separator is None else separator.encode()
+
+    def parse(self, number: int, line: bytes) -> tuple[bytes | None, bytes] | None:
+        """Key and value of line `number`; None when the line is blank. Raises LineRefused."""
+        line = line.rstrip(b"\r\n")
+        if not line.strip():
+            return None
+        key, value = self._key, line
+        if self._separator is not None:
+            key, found, value = line.partition(self._separator)
+            if not found:
+                shown = self._separator.decode()
+                raise LineRefused(f"line {number} has no {shown!r} after its key: {_short(line)}", line=number)
+        if self.json:
+            try:
+                msgspec.json.decode(value)
+            except (ValueError, RecursionError) as error:
+                remedy = "correct it, or write lines as they are with --format text"
+                raise LineRefused(
+                    f"line {number} is not JSON ({error}): {_short(value)}; {remedy}", line=number
+                ) from error
+        return key, value
+
+
+def _short(text: bytes) -> str:
+    shown = _printable(text[:60])
+    return shown if len(text) <= len(text[:60]) else f"{shown}..."
+
+
+def render_text(record: SeenRecord) -> str:
+    """`partition:offset  timestamp  key  value`. Nothing in it can move a terminal's cursor."""
+    place = f"{record.partition}:{record.offset}".ljust(_PLACE_WIDTH)
+    key = NO_KEY if record.key is None else _printable(record.key)
+    value = NO_VALUE if record.value is None else _printable(record.value)
+    return f"{place}  {_timestamp(record.timestamp_ms) or NO_KEY}  {key}  {value}"
+
+
+def render_json(record: SeenRecord) -> str:
+    """One JSON object in one line. A value that is JSON is nested as it is; bytes that are not UTF-8 are in base64."""
+    entry: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": _timestamp(record.timestamp_ms),
+        **_plain("key", record.key),
+        **_plain("value", record.value),
+    }
+    nested = None if record.value is None else _compact_json(record.value)
+    if nested is not None:
+        entry["value"] = msgspec.Raw(nested)
+    return msgspec.json.encode(entry).decode()
+
+
+def _plain(name: str, content: bytes | None) -> dict[str, object]:
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def _compact_json(value: bytes) -> bytes | None:
+    """Without line breaks; None when it is not JSON."""
+    try:
+        value.decode()
+        msgspec.json.decode(value)
+        return msgspec.json.format(value, indent=-1)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _printable(content: bytes) -> str:
+    text = content.decode(errors="backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def _timestamp(timestamp_ms: int | None) -> str | None:
+    """ISO 8601; the number itself where no calendar has it: producers may write any."""
+    if timestamp_ms is None:
+        return None
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms}ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

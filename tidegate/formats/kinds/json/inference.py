@@ -1,0 +1,219 @@
+"""A schema from records: the narrowest column types with which each of them can be read. Pure.
+
+The reader of JSON is strict (`reader.py`): a string column refuses a number. So a field that has a number in one
+record and a text in another has no type at all, and is left out, with the reason; fields that no schema names are
+skipped when records are read. What only some records have, or have as null, is a column like the others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FIRST_MOMENT, LAST_MOMENT, STRING, TIMESTAMP, DataType
+
+FIELDS_MAX: Final = 200
+"""Of a struct; more are a map in disguise, whose keys differ from record to record."""
+COLUMNS_MAX: Final = 1000
+DEPTH_MAX: Final = 8
+"""Of nested types: less than a pipeline file takes."""
+NAME_LENGTH_MAX: Final = 100
+_INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_LIKE_A_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_MOMENTS: Final = {"date": DATE, "timestamp": TIMESTAMP}
+_TOO_LARGE: Final = "a number that no type holds"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A field of the records as a column; `note` says what a reader of the schema should know."""
+
+    name: str
+    type: DataType
+    note: str = ""
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A field that is no column; `path` is dotted, `[]` stands for the elements of an array."""
+
+    path: str
+    reason: str
+
+
+class Inference(msgspec.Struct, frozen=True):
+    """The schema, and of how many records: `objects` have decided it, `others` are no JSON objects."""
+
+    columns: tuple[Column, ...]
+    left_out: tuple[LeftOut, ...]
+    objects: int
+    others: int
+    tombstones: int
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the records are JSON objects, for the most part, with at least one column."""
+        return self.objects > self.others and bool(self.columns)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What has been seen at one place of the records."""
+
+    kinds: set[str] = field(default_factory=set)
+    element: _Seen | None = None
+    fields: dict[str, _Seen] = field(default_factory=dict)
+
+    def add(self, value: Any) -> None:
+        """One more value; null adds nothing."""
+        match value:
+            case None:
+                return
+            case list():
+                self.kinds.add("array")
+                self.element = self.element or _Seen()
+                for item in value:
+                    self.element.add(item)
+            case dict():
+                self.kinds.add("struct")
+                for name, item in value.items():
+                    self.fields.setdefault(name, _Seen()).add(item)
+            case _:
+                self.kinds.add(_scalar_kind(value))
+
+
+def derive_schema(values: Sequence[bytes | None]) -> Inference:
+    """The schema of these records' values. Columns are in the order in which they were seen first."""
+    root, objects, others, tombstones = _Seen(), 0, 0, 0
+    for value in values:
+        if value is None:
+            tombstones += 1
+            continue
+        decoded = _decode(value)
+        if isinstance(decoded, dict):
+            objects += 1
+            root.add(decoded)
+        else:
+            others += 1
+    columns: list[Column] = []
+    left_out: list[LeftOut] = []
+    for name, seen in root.fields.items():
+        reason = _refused_column(name) if len(columns) < COLUMNS_MAX else f"more than {COLUMNS_MAX} columns"
+        kind = _resolve(seen, name, left_out, 1) if not reason else None
+        if kind is not None:
+            columns.append(Column(name, kind, "" if seen.kinds else "null in every record that was looked at"))
+        elif reason:
+            left_out.append(LeftOut(name, reason))
+    return Inference(tuple(columns), tuple(left_out), objects, others, tombstones)
+
+
+def _decode(value: bytes) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _scalar_kind(value: bool | float | str) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        if _INTEGER_MIN <= value <= _INTEGER_MAX:
+            return "bigint"
+        return "double" if _is_finite(value) else _TOO_LARGE
+    if isinstance(value, float):
+        return "double"
+    return _text_kind(value)
+
+
+def _is_finite(value: int) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _text_kind(text: str) -> str:
+    """By what the reader of JSON takes for a timestamp or a date."""
+    if not _LIKE_A_DATE.match(text):
+        return "string"
+    try:
+        moment = msgspec.convert(text, dt.datetime)
+    except msgspec.ValidationError:
+        pass
+    else:
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)
+        return "timestamp" if FIRST_MOMENT <= (aware - _EPOCH) // _MICROSECOND <= LAST_MOMENT else "string"
+    try:
+        msgspec.convert(text, dt.date)
+    except msgspec.ValidationError:
+        return "string"
+    return "date"
+
+
+def _resolve(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> DataType | None:
+    """The type of a place; None when it has none, with the reason among `left_out`."""
+    kinds = seen.kinds
+    if not kinds:
+        return STRING
+    if kinds == {"array"} and seen.element is not None and depth < DEPTH_MAX:
+        element = _resolve(seen.element, f"{path}[]", left_out, depth + 1)
+        return None if element is None else DataType("array", element=element)
+    if kinds == {"struct"} and depth < DEPTH_MAX:
+        return _resolve_struct(seen, path, left_out, depth)
+    if kinds <= {"bigint", "double"}:
+        return DOUBLE if "double" in kinds else BIGINT
+    if kinds <= {"string", *_MOMENTS}:
+        (only,) = kinds if len(kinds) == 1 else ("string",)
+        return _MOMENTS.get(only, STRING)
+    if kinds == {"boolean"}:
+        return BOOLEAN
+    left_out.append(LeftOut(path, _reason(kinds)))
+    return None
+
+
+def _reason(kinds: set[str]) -> str:
+    if len(kinds) > 1:
+        return f"its type differs from record to record: {', '.join(sorted(kinds))}"
+    return _TOO_LARGE if _TOO_LARGE in kinds else "it is nested too deeply"
+
+
+def _resolve_struct(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> DataType | None:
+    if len(seen.fields) > FIELDS_MAX:
+        left_out.append(LeftOut(path, f"it has {len(seen.fields)} different fields, as a map has"))
+        return None
+    fields = tuple(_resolve_fields(seen, path, left_out, depth))
+    if not fields:
+        left_out.append(LeftOut(path, "it is an object without fields"))
+        return None
+    return DataType("struct", fields=fields)
+
+
+def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> Iterator[tuple[str, DataType]]:
+    for name, below in seen.fields.items():
+        reason = _refused_field(name)
+        if reason:
+            left_out.append(LeftOut(f"{path}.{name}", reason))
+            continue
+        kind = _resolve(below, f"{path}.{name}", left_out, depth + 1)
+        if kind is not None:
+            yield name, kind
+
+
+def _refused_column(name: str) -> str:
+    """Why a pipeline file takes no column of that name."""
+    return "names that begin with `__` belong to Tidegate" if name.startswith("__") else _refused_field(name)
+
+
+def _refused_field(name: str) -> str:
+    if not name or len(name) > NAME_LENGTH_MAX:
+        return f"its name has {len(name)} characters"
+    if not name.isprintable() or any(each in '"\\`' for each in name):
+        return "its name has a quote, a backslash or a control character"
+    return ""
