@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.coordinator.fake_storage import FakeStorage
@@ -11,14 +10,17 @@ from tests.task.fakes import ATTEMPT, FakeSink, Trace, frame_of
 from tests.task.restarts import SETTINGS
 from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
+from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, SlotIndex
 from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Node
+from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.deployment import Deployment
-from tidegate.slot.nodes import SinkNode
-from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.kafka import SourceBatch
+from tidegate.sources.runtime import SourceRuntime
 from tidegate.task.messages import Deploy
 from tidegate.task.report import OperatorCounts, SlotReport
 
@@ -26,13 +28,22 @@ READ = OperatorName("read")
 PLAN = plan_of(1, [vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))])
 
 
+class OneBatch(SourceRuntime):
+    """Returns what it was given."""
+
+    batches: list[SourceBatch]
+
+    def take(self, rows_max: int) -> SourceBatch | None:
+        return self.batches.pop() if self.batches else None
+
+
 class Parts(LoopParts):
     """The source returns one batch: three rows of five records."""
 
-    def make_source(self, *_arguments: Any) -> KafkaSource:
-        batches = [SourceBatch(frame_of([(1, 1), (1, 2), (2, 3)]), 5, 50, [])]
-        source = SimpleNamespace(poll=lambda _rows: batches.pop() if batches else None, finished=False)
-        return cast("KafkaSource", source)
+    def make_source(self, spec: SourceOperator, *arguments: Any) -> SourceRuntime:
+        source = OneBatch(spec, (), SourcePositions(spec.name, ()), *arguments[2:])
+        source.batches = [SourceBatch(frame_of([(1, 1), (1, 2), (2, 3)]), 5, 50, [])]
+        return source
 
 
 class Reporting(Deployment):
@@ -44,8 +55,8 @@ class Reporting(Deployment):
         self.asked = self.report()
         return super()._build_operator(node)
 
-    def _build_sink(self, spec: SinkOperator) -> SinkNode:
-        return cast("SinkNode", FakeSink(spec.name, 0, Trace()))
+    def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
+        return cast("SinkRuntime", FakeSink(spec.name, 0, Trace()))
 
 
 def make_deployment() -> Reporting:

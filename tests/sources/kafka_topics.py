@@ -104,7 +104,7 @@ class Reading:
 
     def poll(self) -> None:
         """Everything that waits now."""
-        while (batch := self.source.poll(ROWS_MAX)) is not None:
+        while (batch := self.source.take(ROWS_MAX)) is not None:
             self.batches.append(batch)
 
     def read(self, records: int | None = None) -> pl.DataFrame:

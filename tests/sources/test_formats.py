@@ -140,7 +140,7 @@ class Reading:
         return dict(self.source.positions().next_offsets)[PART]
 
     def words(self, rows_max: int = 100) -> list[str] | None:
-        batch = self.source.poll(rows_max)
+        batch = self.source.take(rows_max)
         return None if batch is None else batch.frame["word"].to_list()
 
 
@@ -220,7 +220,7 @@ def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that
     assert one.words() is None
     assert one.next_offset == 0
     word.known.add("2")
-    batch = one.source.poll(100)
+    batch = one.source.take(100)
     assert batch is not None
     assert batch.frame.rows() == [("a", 0, 0), ("b", 0, 3)]
     assert [(bad.partition, bad.offset, bad.failure.kind) for bad in batch.failures] == [

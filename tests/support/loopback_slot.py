@@ -18,10 +18,11 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out
 from tidegate.plan.growth import BatchLimits
+from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.deployment import Deployment, SlotParts, positions_of
-from tidegate.slot.nodes import SinkNode, SourceNode
 from tidegate.slot.uploads import Uploads
 from tidegate.slot.worker import SlotProcess
+from tidegate.sources.runtime import SourceRuntime
 from tidegate.storage.base import Storage
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.loop import Uploaded, UploadJob
@@ -99,21 +100,21 @@ class LoopDeployment(Deployment):
         self._kafka = kafka
         self.sources: list[PartitionedSource] = []
 
-    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
+    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
         mine = [place.partition for place in self._deploy.partitions[spec.name]]
         offsets = {place.partition: offset for place, offset in positions_of(self._deploy, spec.name).next_offsets}
         rows = {partition: self._kafka.history[partition] for partition in mine}
         source = PartitionedSource(spec.name, self._deploy.slot, rows, offsets, BATCH_ROWS)
         self.sources.append(source)
-        return cast("SourceNode", source)
+        return cast("SourceRuntime", source)
 
-    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+    def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
         if self._deploy.plan.exactly_once:
             sink = FakeSink(spec.name, self._deploy.slot, self._kafka.trace, self._deploy.attempt)
         else:
             sink = DirectSink(self._kafka, spec.name, self._deploy.slot)
         self._kafka.sinks.append(sink)
-        return cast("SinkNode", sink)
+        return cast("SinkRuntime", sink)
 
 
 class Wires:

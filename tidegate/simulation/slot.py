@@ -24,7 +24,8 @@ from tidegate.slot.control_link import ControlLost
 from tidegate.slot.deployment import Deployment, SlotParts
 from tidegate.slot.transport import DataTransport
 from tidegate.slot.worker import SlotProcess
-from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.kafka import SourceBatch
+from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
 from tidegate.storage.local import LocalStorage
@@ -118,12 +119,12 @@ class SimSourceTools(SimThreads, SourceTools):
         return ModelConsumer(self._broker, self._port, config, on_error)
 
 
-class SimSource(KafkaSource):
+class SimSource(SourceRuntime):
     """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
 
-    def poll(self, rows_max: int) -> SourceBatch | None:
+    def take(self, rows_max: int) -> SourceBatch | None:
         """See KafkaSource."""
-        return super().poll(min(rows_max, ROWS_AT_ONCE))
+        return super().take(min(rows_max, ROWS_AT_ONCE))
 
 
 class SimParts(SlotParts):
@@ -166,10 +167,11 @@ class SimParts(SlotParts):
         restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
-    ) -> KafkaSource:
+        bad_record: BadRecord,
+    ) -> SourceRuntime:
         """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
-        return SimSource(spec, partitions, restored, group_id, wake, tools)
+        return SimSource(spec, partitions, restored, group_id, wake, bad_record, tools)
 
 
 class SimControlLink:

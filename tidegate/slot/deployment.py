@@ -24,10 +24,9 @@ from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge, Node, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
-from tidegate.sinks.kafka import KafkaSink
-from tidegate.slot.nodes import SinkNode, SourceNode
+from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.uploads import Uploads
-from tidegate.sources.kafka import KafkaSource
+from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.base import Share
 from tidegate.storage.checksum import unseal
@@ -88,9 +87,10 @@ class SlotParts:
         restored: SourcePositions,
         group_id: str,
         wake: Callable[[], None],
-    ) -> KafkaSource:
+        bad_record: BadRecord,
+    ) -> SourceRuntime:
         """A source subtask that reads on its own thread."""
-        return KafkaSource(spec, partitions, restored, group_id, wake)
+        return SourceRuntime(spec, partitions, restored, group_id, wake, bad_record)
 
 
 class Deployment:
@@ -121,8 +121,8 @@ class Deployment:
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
         self._local_inputs: dict[tuple[int, int], InputChannel] = {}
         self._inputs: dict[VertexId, list[InputChannel]] = {}
-        self._sources: list[SourceNode] = []
-        self._sinks: list[SinkNode] = []
+        self._sources: list[SourceRuntime] = []
+        self._sinks: list[SinkRuntime] = []
         settings = deploy.settings
         self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
         self._states: dict[StateId, OperatorState] = {}
@@ -238,7 +238,7 @@ class Deployment:
         plan = self._deploy.plan
         operators: dict[int, OperatorRuntime] = {}
         sinks: dict[int, Sink] = {}
-        source: SourceNode | None = None
+        source: SourceRuntime | None = None
         limits = derive_batch_limits(vertex)
         for index, node in enumerate(vertex.nodes):
             match node.operator:
@@ -271,7 +271,7 @@ class Deployment:
             ports={edge.index: edge.port for edge in plan.inputs_of(vertex.id)},
         )
 
-    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceNode:
+    def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
         deploy = self._deploy
         source = self._parts.make_source(
             spec,
@@ -279,15 +279,15 @@ class Deployment:
             positions_of(deploy, spec.name),
             deploy.settings.group_id,
             self._wake,
+            self.loop.bad_record,
         )
         source.batch_bytes_max = limits.size_bytes
-        node = SourceNode(spec, source, self.loop.bad_record)
-        self._sources.append(node)
-        return node
+        self._sources.append(source)
+        return source
 
-    def _build_sink(self, spec: SinkOperator) -> SinkNode:
+    def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
         deploy = self._deploy
-        sink = KafkaSink(
+        sink = SinkRuntime(
             spec,
             deploy.plan.pipeline,
             deploy.slot,
@@ -301,9 +301,8 @@ class Deployment:
             tools=self._parts.tools,
         )
         sink.open()
-        node = SinkNode(spec, sink)
-        self._sinks.append(node)
-        return node
+        self._sinks.append(sink)
+        return sink
 
     def _build_operator(self, node: Node) -> OperatorRuntime:
         """The operator with its part of the restored state: the key groups of this subtask, and its share of lists."""

@@ -101,7 +101,7 @@ class KafkaSource:
             self._positions = self._reader.wait_initial(seconds)
 
     def positions(self) -> SourcePositions:
-        """Where to continue behind everything that `poll` has returned. Only when `ready`."""
+        """Where to continue behind everything that `take` has returned. Only when `ready`."""
         if self._positions is None:
             raise RuntimeError(f"source {self._operator.name}: positions were asked for before they are known")
         return self._positions.snapshot()
@@ -122,7 +122,7 @@ class KafkaSource:
         """A bounded read has returned everything; a subtask without partitions has nothing to wait for."""
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
-    def poll(self, rows_max: int) -> SourceBatch | None:
+    def take(self, rows_max: int) -> SourceBatch | None:
         """The next batch of at most so many records; None when nothing waits, or the next records wait for a schema.
 
         Raises SourceFailed, SourceUnavailable.

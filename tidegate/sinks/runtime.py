@@ -1,0 +1,39 @@
+"""A Kafka sink as an operator of the slot loop: it encodes batches and counts what it has encoded."""
+
+from __future__ import annotations
+
+from itertools import starmap
+from typing import TYPE_CHECKING, Any
+
+from tidegate.formats.bisection import evaluate_rows, internal_failure
+from tidegate.formats.failures import gather_failures
+from tidegate.formats.records import RecordEncoder
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.runtime import Out, Runtime
+from tidegate.sinks.kafka import KafkaSink
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class SinkRuntime(KafkaSink, Runtime):
+    """See ports.Sink. Takes what KafkaSink takes."""
+
+    def __init__(self, operator: SinkOperator, *arguments: Any, **options: Any) -> None:
+        super().__init__(operator, *arguments, **options)
+        self.operator = operator
+        self.records = 0
+        self.bytes = 0
+        self._encoder = RecordEncoder(operator.format, operator.columns, operator.key, operator.timestamp)
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime. Rows that Kafka cannot store are left out."""
+        limits = self.record_limits
+        parts, raising = evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
+        for _, encoded in parts:
+            self.records += len(encoded)
+            self.bytes += encoded.size_bytes
+            self.write(encoded)
+        found = ((start, encoded.failures) for start, encoded in parts)
+        if failures := gather_failures(starmap(internal_failure, raising), found):
+            out.fail(batch, failures)
