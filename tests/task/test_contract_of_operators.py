@@ -217,3 +217,15 @@ def test_a_slow_operator_gets_so_little_at_a_time_that_a_barrier_waits_50_ms() -
     assert sum(slow.heights) == 1200
     assert slow.heights[:2] == [200, 200]
     assert max(slow.heights[2:]) <= CALL_MS
+
+
+def test_a_source_reads_less_at_a_time_when_what_follows_it_is_slow() -> None:
+    slow = Slow()
+    nodes = (source_node("read", children=(1,)), filter_node("slow"))
+    rows: list[list[Row]] = [[(1, number) for number in range(start, start + 200)] for start in range(0, 1200, 200)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: rows, operators={"slow": lambda: slow})
+    slow.rig = rig
+    rig.settle()
+    assert sum(slow.heights) == 1200
+    assert slow.heights[:2] == [200, 200]
+    assert max(slow.heights[2:]) <= CALL_MS

@@ -218,10 +218,11 @@ class VertexTask:
         rows = 0 if self.source_stopped else self.room
         if not rows:
             return False
-        started = self.meter.begin()
+        started, before = self.meter.begin(), self.meter.counts[0].rows_out
         moved = source.poll(min(rows, self._rows_max), self._outs[0])
         if moved:
-            self._pace.observe(rows, self.meter.spent(0) - started)
+            emitted = self.meter.counts[0].rows_out - before
+            self._pace.observe(max(1, emitted), self.meter.spent(0) - started)
         return moved
 
     def _poll_operators(self) -> bool:
