@@ -42,7 +42,7 @@ KEPT = {"retention.ms": "-1"}
 """Of topics whose records have old timestamps: by default brokers delete them, in the middle of a test."""
 
 
-@pytest.hookimpl(tryfirst=True)  # behind the shuffling, whose order remains within a room
+@pytest.hookimpl(tryfirst=True)  # after the shuffling, whose order remains within a room
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: derive_rank(item.nodeid))
 
@@ -60,7 +60,7 @@ class SessionBroker:
         self.kind = kind
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create topics with so many partitions each and wait for their leaders."""
+        """Create topics with this many partitions each and wait for their leaders."""
         create_topics(self.bootstrap, topics, {**KEPT, **(config or {})})
 
 

@@ -42,7 +42,7 @@ SYSTEM_CLOCK: Final = SystemClock()
 
 
 class SteadyClock:
-    """Shows what the wall clock showed when this was made, and goes on from there by the monotonic clock.
+    """Shows what the wall clock showed when this was made, and continues from there by the monotonic clock.
 
     For what lives as long as one attempt and compares its own times with a stamp of another machine (B08).
     """

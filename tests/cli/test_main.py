@@ -131,14 +131,14 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["savepoint", "FILE", "--http", "http://host:abc"], "http://host:abc is no address of a daemon"),
-        (["savepoint", "FILE", "--http", "http://host:70000"], "http://host:70000 is no address of a daemon"),
-        (["stop", "FILE", "--http", "http://[::1"], "http://[::1 is no address of a daemon"),
+        (["savepoint", "FILE", "--http", "http://host:abc"], "http://host:abc is not the address of a daemon"),
+        (["savepoint", "FILE", "--http", "http://host:70000"], "http://host:70000 is not the address of a daemon"),
+        (["stop", "FILE", "--http", "http://[::1"], "http://[::1 is not the address of a daemon"),
         (["stop", "FILE", "--http", "host:9095"], "write http://host:port"),
         (["savepoint", "FILE", ""], "DIRECTORY is empty"),
         (["run", "FILE", "--restore", ""], "--restore is empty"),
         (["run", "FILE", "--restore", " "], "--restore is empty"),
-        (["run", "FILE", "--repeat-output"], "--repeat-output says how to --restore"),
+        (["run", "FILE", "--repeat-output"], "--repeat-output needs --restore"),
     ],
 )
 def test_orders_that_cannot_be_meant_are_refused_before_anything_starts(

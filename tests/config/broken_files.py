@@ -1,4 +1,4 @@
-"""The broken pipeline files and what is said of each. `python -m tests.config.broken_files` writes the answers anew."""
+"""The broken pipeline files and what is said of each. `python -m tests.config.broken_files` rewrites the answers."""
 
 from __future__ import annotations
 

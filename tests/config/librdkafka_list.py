@@ -31,7 +31,7 @@ def read_table() -> str:
 
 
 def derive_list(table: str) -> dict[str, dict[str, Any]]:
-    """Name -> side, type, range, alias_of, deprecated. The first row of a name wins: it is the newer one."""
+    """Name -> side, type, range, alias_of. The first row of a name wins: it is the newer one."""
     found: dict[str, dict[str, Any]] = {}
     for line in table.splitlines():
         if "|" not in line or line.startswith(("#", "Property", "---")):
@@ -41,8 +41,6 @@ def derive_list(table: str) -> dict[str, dict[str, Any]]:
         entry: dict[str, Any] = {"side": SIDES[side], "type": kind[1] if kind else "string", "range": span}
         if alias := re.match(r"Alias for `([^`]+)`", description):
             entry["alias_of"] = alias[1]
-        if "**DEPRECATED**" in description:
-            entry["deprecated"] = True
         found.setdefault(name, entry)
     return dict(sorted(found.items()))
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.json_schema import derive_json_schema
-from tidegate.config.load import LoadedPipeline, load_pipeline, parse_pipeline
+from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.config.reference import render_reference
 from tidegate.config.sample import SAMPLE
 
@@ -32,7 +32,8 @@ def load(text: str, **environ: str) -> LoadedPipeline:
 
 def test_the_sample_is_valid(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(SAMPLE)
-    loaded = load_pipeline(tmp_path / "p.yaml", {})
+    loaded = read_pipeline(tmp_path / "p.yaml", {})
+    assert loaded.problems == ()
     assert loaded.settings.checkpoints.interval_ms == 1000
     assert loaded.settings.spark_master == "local[2]"
     assert [step.name for step in loaded.settings.steps] == ["big", "priced", "per_customer"]
@@ -65,7 +66,7 @@ def test_defaults() -> None:
 
 def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_bytes(b"\xef\xbb\xbf" + SAMPLE.replace("\n", "\r\n").encode())
-    assert load_pipeline(tmp_path / "p.yaml", {}).position(("version",)) == (2, 10)
+    assert read_pipeline(tmp_path / "p.yaml", {}).position(("version",)) == (2, 10)
 
 
 def test_secrets_do_not_show(tmp_path: Path) -> None:
@@ -91,20 +92,20 @@ def test_a_secret_in_a_message_is_redacted() -> None:
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_bytes(b"#" * (2 << 20))
     with pytest.raises(ConfigErrors, match="larger than"):
-        load_pipeline(tmp_path / "p.yaml", {})
+        read_pipeline(tmp_path / "p.yaml", {})
 
 
 def test_a_file_that_is_not_utf_8_is_refused_at_the_first_wrong_byte(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_bytes(b"version: 1\nname: caf\xe9\n")
     with pytest.raises(ConfigErrors) as caught:
-        load_pipeline(tmp_path / "p.yaml", {})
+        read_pipeline(tmp_path / "p.yaml", {})
     (problem,) = caught.value.problems
     assert (problem.line, problem.column, problem.message) == (2, 10, "is not UTF-8 text")
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors, match="cannot be read"):
-        load_pipeline(tmp_path, {})
+        read_pipeline(tmp_path, {})
 
 
 def test_problems_for_machines() -> None:
@@ -135,5 +136,5 @@ def test_the_json_schema_has_every_section_and_the_words_of_the_file() -> None:
 
 
 def test_the_reference_is_current() -> None:
-    """`tidegate schema --format markdown > docs/pipeline.md` makes it anew."""
+    """`tidegate schema --format markdown > docs/pipeline.md` writes it."""
     assert (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8") == render_reference()

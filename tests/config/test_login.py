@@ -1,4 +1,4 @@
-"""The way into a cluster, as the pipeline file tells it."""
+"""How to log in to a cluster, as the pipeline file says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEY = {"security.protocol": "ssl", "ssl.key.location": "k"}
 @pytest.mark.parametrize(
     ("given", "name", "words"),
     [
-        (SASL, "security.protocol", "wants `sasl.mechanism`"),
+        (SASL, "security.protocol", "also needs `sasl.mechanism`"),
         ({**SASL, "sasl.mechanisms": "OAUTHBEARER"}, "sasl.mechanisms", "cannot be used"),
         ({**PLAIN, "sasl.username": "me"}, "sasl.mechanism", "password"),
         (USER, "sasl.username", "has no effect"),

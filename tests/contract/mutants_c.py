@@ -60,7 +60,6 @@ TRIGGERS: Final = (
     Mutant("C11", f"{COORDINATOR}._trigger", "self._pending[checkpoint] = PendingCheckpoint(", "PendingCheckpoint("),
     Mutant("C12", f"{LOOP}.on_trigger", "if task.source is not None:", "if True:"),
     Mutant("C12", f"{LOOP}.on_completed", "for task in self.tasks:", "for task in self.tasks[:1]:"),
-    Mutant("C12", f"{COORDINATOR}._notify_completed", "self._subtasks", "self._subtasks[:1]"),
     Mutant("C13", f"{COORDINATOR}._expire", "if now_ms >= self._expiry_ms(p)", "if False"),
     Mutant("C14", f"{COORDINATOR}._give_up", "del self._pending[pending.id]", "pass"),
     Mutant("C15", "coordinator.events:TriggerRequested.properties", "return SAVEPOINT", "return ORDERED"),

@@ -95,7 +95,7 @@ class Planter:
         return not slow and not BROKERS & set(getattr(item, "fixturenames", ())) and bool(self._lines & _ids_of(item))
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """What a planted failure leaves behind is collected before the next mutant, never in the middle of it."""
+        """What a planted failure leaves is collected before the next mutant, never in the middle of it."""
         gc.freeze()
         gc.disable()
         noticed = [self._hunt(session, mutant) for mutant in MUTANTS if mutant.line in self._lines]

@@ -44,7 +44,7 @@ def test_a_test_notices_when_production_loses_the_line_it_names(tmp_path: Path) 
     files = [str(file) for file, found in named_ids().items() if found and "e2e" not in file.parts]
     target = tmp_path / "report.json"
     options = ["-p", "tests.contract.planter", "-p", "no:randomly", "-p", "no:cacheprovider", "-q", "--tb=no"]
-    # What one mutant leaves behind must not fail a test of the next.
+    # What one mutant leaves must not fail a test of the next.
     options += ["-p", "no:unraisableexception", "-p", "no:threadexception"]
     # What hangs is ended by a signal: with a thread, as elsewhere, the whole session would be.
     options += ["--timeout=60", "--timeout-method=signal", f"--contract-report={target}"]

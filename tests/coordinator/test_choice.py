@@ -1,4 +1,4 @@
-"""Going on from something else than the newest checkpoint: when it is consistent, when it must be asked for."""
+"""Continuing from something else than the newest checkpoint: when it is consistent, when it must be asked for."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(first: int
 
 
 def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_for() -> None:
-    """It is of a history that was given up; its output may have been aborted."""
+    """It belongs to a history that was abandoned; its output may have been aborted."""
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
     restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
     ahead = find_retained(journal.state, CheckpointId(2))
-    with pytest.raises(RestoreRefused, match="a history that was given up: in orders orders\\[0\\]"):
+    with pytest.raises(RestoreRefused, match="a history that was abandoned: in orders orders\\[0\\]"):
         decide_wish(journal.state, ahead, repeat_output=True)
 
 
@@ -206,7 +206,7 @@ def test_one_committed_or_unknown_transaction_behind_it_is_refused_with_the_choi
 
 @pytest.mark.parametrize("fate", [Fate.OPEN, Fate.ABORTED, Fate.UNKNOWN])
 def test_output_before_it_that_is_not_committed_is_refused(fate: Fate) -> None:
-    """As behind an earlier way back: its own transactions were aborted then."""
+    """As after an earlier way back: its own transactions were aborted then."""
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40)).state
     with pytest.raises(RestoreRefused, match="output would be lost"):
         decide_fallback(state, state.retained[0], fates(state, 0, fate), ["broken"])

@@ -163,7 +163,7 @@ def test_a_place_that_was_taken_by_nobody_knows_whom_leaves_only_a_takeover() ->
     shared = SharedObjects()
     older = owned(FailingReads(shared, 1, StorageError("memory: input/output error")))
     owned(FakeStorage(shared), OTHER)
-    with pytest.raises(AppendUnsettled, match="by whom could not be found out: memory: input/output error"):
+    with pytest.raises(AppendUnsettled, match="it could not be determined by whom: memory: input/output error"):
         older.append_checkpoint(completed(1))
 
 
@@ -229,7 +229,7 @@ def test_an_append_that_worked_after_all_is_noticed_by_the_next(fault: Fault) ->
     with pytest.raises(StorageError):
         one.append_checkpoint(completed(1))
     storage.shared.land()
-    with pytest.raises(AppendUnsettled, match="worked after all"):
+    with pytest.raises(AppendUnsettled, match="has succeeded"):
         one.append_checkpoint(completed(2))
     state = one.take_over(IDENTITY, 5)
     assert state.newest_checkpoint == completed(1)
@@ -239,7 +239,7 @@ def test_an_append_that_cannot_be_confirmed_is_unsettled_until_a_takeover() -> N
     storage = FakeStorage()
     one = owned(storage)
     storage.faults = [Fault.BLIND]
-    with pytest.raises(AppendUnsettled, match="could not be found out"):
+    with pytest.raises(AppendUnsettled, match="could not be determined whether it still counts"):
         one.append_checkpoint(completed(1))
     with pytest.raises(RuntimeError, match="belongs to nobody"):
         one.append_checkpoint(completed(2))
@@ -337,9 +337,9 @@ def test_an_unknown_format_version_is_refused_by_name() -> None:
 
 
 def test_sealed_bytes_that_are_no_entry_are_refused() -> None:
-    with pytest.raises(ObjectCorrupt, match="is no journal entry"):
+    with pytest.raises(ObjectCorrupt, match="not a journal entry"):
         decode_entry(JournalSequence(0), seal(b'{"format_version":1}'))
-    with pytest.raises(ObjectCorrupt, match="is no journal entry"):
+    with pytest.raises(ObjectCorrupt, match="not a journal entry"):
         decode_entry(JournalSequence(0), seal(b"\xff"))
 
 
@@ -439,7 +439,7 @@ def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_nex
     storage.shared.objects.clear()
     with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
         one.append_checkpoint(completed(2, committables=[committable(2)]))
-    assert storage.shared.objects == {}, "nobody can go on from there"
+    assert storage.shared.objects == {}, "nobody can continue from there"
     assert JournalVanished.exit_code == 4
     assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
 

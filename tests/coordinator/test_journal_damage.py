@@ -1,4 +1,4 @@
-"""Journal files that are damaged, missing or gone: what is passed over, what is refused, which ways out are told."""
+"""Journal files that are damaged, missing or gone: what is passed over, what is refused, which ways out are named."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told(
 
 
 def test_a_damaged_entry_behind_the_newest_checkpoint_or_of_it_is_refused() -> None:
-    """An attempt has begun behind it, but the checkpoint that it restored cannot be read."""
+    """An attempt has begun after it, but the checkpoint that it restored cannot be read."""
     storage = FakeStorage()
     one = owned(storage, retained=3)
     one.append_checkpoint(completed(1))
@@ -113,7 +113,7 @@ def test_the_newest_entry_can_be_moved_away_although_the_older_ones_were_cleaned
 
 
 def test_a_damaged_newest_entry_without_a_whole_one_before_it_offers_no_way_around() -> None:
-    """With one retained checkpoint the files before it may be gone: without it the pipeline would begin anew."""
+    """With one retained checkpoint the files before it may be gone: without it the pipeline would start over."""
     storage = FakeStorage()
     one = owned(storage, retained=1)
     for number in (1, 2):

@@ -109,13 +109,13 @@ def test_X03_a_copy_that_went_its_own_way_is_refused() -> None:
 
 def test_X03_a_directory_whose_pipeline_went_on_elsewhere_is_refused() -> None:
     elsewhere = derive_record(after(1, writer=OTHER))
-    with pytest.raises(PipelineKnown, match=r"went on from another checkpoint directory.*host-b"):
+    with pytest.raises(PipelineKnown, match=r"continued from another checkpoint directory.*host-b"):
         decide_owner(after(3), known(elsewhere), place=PLACE, consent=False)
     assert decide_owner(after(3), known(elsewhere), place=PLACE, consent=True) == (elsewhere.journal,)
 
 
 def test_X03_who_begins_anew_is_known_as_the_follower_and_the_first_one_stops() -> None:
-    """Its numbers go on above the others, so that its record is the newest whatever partitions still tell."""
+    """Its numbers continue above the others, so that its record is the newest whatever partitions still say."""
     first = derive_record(after(7))
     replaced = decide_owner(EMPTY, known(first), place=PLACE, consent=True)
     anew = daemon(FakeStorage(), OTHER, Used(first.attempt, first.checkpoint), replaced).state
@@ -151,7 +151,7 @@ def test_while_running_only_a_stranger_or_a_newer_attempt_ends_it() -> None:
 def test_without_a_record_open_transactions_of_another_directory_are_a_running_daemon() -> None:
     """The consumer group may not be read: then nobody fences the other in turns."""
     state = after(3)
-    running = Known(readable=False, open_journals=("", state.journal, "0a1b2c3d"), journals=("0a1b2c3d", state.journal))
+    running = Known(open_journals=("", state.journal, "0a1b2c3d"), journals=("0a1b2c3d", state.journal))
     with pytest.raises(PipelineKnown, match=r"journal 0a1b2c3d.*does another daemon run\?"):
         decide_owner(state, running, place=PLACE, consent=False)
     assert decide_owner(state, running, place=PLACE, consent=True) == ("", "0a1b2c3d")
@@ -167,5 +167,5 @@ def test_texts_of_others_are_no_records(text: str) -> None:
 def test_a_directory_without_a_checkpoint_claims_none_and_knows_less_than_one_that_has_the_first() -> None:
     state = daemon(FakeStorage()).state
     assert derive_record(state).checkpoint == 0
-    with pytest.raises(PipelineKnown, match="went further"):
+    with pytest.raises(PipelineKnown, match="further along"):
         decide_owner(state, known(replace(derive_record(state), checkpoint=1)), place=PLACE, consent=False)

@@ -231,7 +231,7 @@ def test_every_phase_meets_every_event(phase: Phase, name: str) -> None:
 
 
 def test_a_subtask_that_is_not_of_the_job_cannot_run() -> None:
-    with pytest.raises(ProtocolBroken, match="is no subtask of this attempt"):
+    with pytest.raises(ProtocolBroken, match="is not a subtask of this attempt"):
         starting().handle(SubtaskRunning(type(SOURCE)(SOURCE.vertex, type(SOURCE.index)(9)), 1))
 
 

@@ -97,7 +97,7 @@ def test_C29_a_savepoint_that_cannot_be_finished_leaves_nothing(
         if count == failing + 1:
             raise StorageError("memory: full")
 
-    target.put = fail  # type: ignore[method-assign]  # fails behind its effect
+    target.put = fail  # type: ignore[method-assign]  # fails after its effect
     with pytest.raises(StorageError, match="full"):
         write_savepoint(origin, target, "s", checkpoint, IDENTITY, TOKEN)
     assert target.list("") == []
@@ -136,7 +136,7 @@ def test_imported_states_belong_to_the_new_checkpoint_and_are_verified(
 
 def test_what_is_no_savepoint_is_refused_with_the_path(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(SavepointRefused, match=f"{path} is no savepoint") as caught:
+        with pytest.raises(SavepointRefused, match=f"{path} is not a savepoint") as caught:
             read_savepoint(LocalStorage(str(path), create=False))
         assert caught.value.exit_code == 2
     assert list(tmp_path.iterdir()) == []
@@ -173,8 +173,8 @@ def test_a_savepoint_that_was_copied_in_parts_is_found_before_anything_is_restor
     ("body", "error", "told"),
     [
         (b'{"format_version": 2}', SavepointRefused, "format version 2"),
-        (b'{"format_version": 1}', ObjectCorrupt, "is no savepoint"),
-        (b"[]", ObjectCorrupt, "is no savepoint"),
+        (b'{"format_version": 1}', ObjectCorrupt, "not a savepoint"),
+        (b"[]", ObjectCorrupt, "not a savepoint"),
     ],
 )
 def test_other_metadata_is_refused(tmp_path: Path, body: bytes, error: type[Exception], told: str) -> None:

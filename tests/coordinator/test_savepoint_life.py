@@ -67,14 +67,14 @@ def acks(
     now_ms: int = 10,
     states: tuple[StateHandle, ...] | None = None,
 ) -> tuple[Instruction, ...]:
-    """All acks; the sink's state is its own unless told otherwise."""
+    """All acks; the sink's state is its own unless given."""
     coordinator.handle(AckReceived(ack(checkpoint, SOURCE), now_ms))
     given = (handle(checkpoint),) if states is None else states
     return coordinator.handle(AckReceived(ack(checkpoint, TOTALS, states=given, committables=committables), now_ms))
 
 
 def writing() -> tuple[Coordinator, WriteSavepoint]:
-    """Savepoint 1 has its acks, checkpoint 2 behind it is committed."""
+    """Savepoint 1 has its acks, checkpoint 2 after it is committed."""
     coordinator = running()
     ask(coordinator)
     acks(coordinator, 1, committable(1))

@@ -35,7 +35,7 @@ class Death(BaseException):
 
 
 class MortalStorage:
-    """Dies at its n-th call: before it has an effect, or behind it. The first call is 1; 0 never dies."""
+    """Dies at its n-th call: before it has an effect, or after it. The first call is 1; 0 never dies."""
 
     def __init__(self, inner: Storage, dies_at: int = 0, *, behind: bool = False) -> None:
         self.location = inner.location

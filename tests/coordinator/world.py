@@ -84,7 +84,7 @@ FAULTS = [
 
 
 class SinkModel:
-    """One sink subtask of one attempt: prepares, repeats, confirms, and uses an id again only when told so."""
+    """One sink subtask of one attempt: prepares, repeats, confirms, and uses an id again only when allowed."""
 
     def __init__(self, subtask: SubtaskId, attempt: Attempt, position: int, producers: list[int]) -> None:
         self.subtask, self.attempt, self.position, self.producers = subtask, attempt, position, producers

@@ -1,4 +1,4 @@
-"""The brokers are away: told once, and once when they are back."""
+"""The brokers are away: reported once, and once when they are back."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_the_daemon_writes_lines_of_those_that_carried_something_and_the_others_
             now_s = float(number)
             one = completed(number, next_offset=17 if number < 100 else 18)
             report = CheckpointReport(one.id, False, 1000, 1100, 1100, 1100, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-            executor.execute([NotifyCompleted(Attempt(1), one, frozenset(), (), report)])
+            executor.execute([NotifyCompleted(Attempt(1), one, frozenset(), report)])
         await executor.close()
 
     caplog.set_level(logging.DEBUG, "tidegate.daemon.instructions")

@@ -183,7 +183,7 @@ def test_a_slot_that_waits_for_its_deployment_may_be_silent() -> None:
         reader, _ = await connect(server, heard, hello())
         await heard.until(lambda: bool(heard.slots))
         heard.slots[0].index = SlotIndex(3)
-        for _ in range(2 * round(TIMEOUT_S / INTERVAL_S)):  # each is a turn of the watch, one interval behind the last
+        for _ in range(2 * round(TIMEOUT_S / INTERVAL_S)):  # each is a turn of the watch, one interval after the last
             assert await asyncio.wait_for(read_order(reader), DEADLINE_S) == Ping()
         assert not heard.lost
         deployed_at = asyncio.get_running_loop().time()
@@ -205,7 +205,7 @@ def test_a_slot_whose_loop_is_stuck_is_lost_although_it_answers() -> None:
 
 
 def test_X34_with_a_key_of_the_daemon_control_connections_are_encrypted_and_others_turned_away() -> None:
-    """Several orders may come in one record, of which the system's readiness tells nothing."""
+    """Several orders may come in one record, which the system's readiness does not show."""
     key, orders = make_channel_key(), [Completed(ATTEMPT, CheckpointId(n), frozenset()) for n in range(1, 6)]
 
     async def scenario(server: ControlServer, heard: Heard) -> None:

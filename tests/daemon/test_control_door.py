@@ -163,7 +163,7 @@ def test_X30_no_descriptor_left_is_waited_out(
         with slot, no_descriptors_left():
             await loop.sock_connect(slot, ("127.0.0.1", door.port))
             await loop.sock_sendall(slot, encode_message(HELLO))
-            await asyncio.to_thread(wait_until, lambda: bool(caplog.messages), "it is told")
+            await asyncio.to_thread(wait_until, lambda: bool(caplog.messages), "it is reported")
             assert said.empty()
         assert await said.get() == HELLO
 

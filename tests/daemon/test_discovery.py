@@ -1,4 +1,4 @@
-"""One look at the topics of a running attempt, with the real broker behind it."""
+"""One look at the topics of a running attempt, with the real broker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plan_of(topic: str, until: str) -> Plan:
 
 
 def look(broker: SessionBroker, topic: str, *steps: Callable[[], None], until: str = "never") -> Sent:
-    """One look before each step and one behind the last; what was sent to the slots."""
+    """One look before each step and one after the last; what was sent to the slots."""
     sent: Sent = []
 
     async def serve() -> None:
@@ -120,5 +120,5 @@ def test_a_topic_of_the_same_name_with_another_id_is_told(broker: SessionBroker,
 def test_a_topic_that_was_deleted_is_told_behind_three_looks(broker: SessionBroker, topics: TopicMaker) -> None:
     """Its reader only sees that nothing comes."""
     topic = topics()
-    with pytest.raises(TopicGone, match=f"topic {topic} is not there any more"):
+    with pytest.raises(TopicGone, match=f"topic {topic} no longer exists"):
         look(broker, topic, lambda: delete(broker, topic), lambda: None, lambda: None)

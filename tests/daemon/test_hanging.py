@@ -1,4 +1,4 @@
-"""When the outputs are searched for hanging transactions, and what is told: once, to people, probes and metrics."""
+"""When the outputs are searched for hanging transactions, and what is reported: once, to people, probes and metrics."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_what_hangs_still_is_an_error_once_and_a_degraded_pipeline_until_it_is_g
     scene.turn(LOOK_S)
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     assert scene.state() is PipelineState.DEGRADED
-    assert "stand still at offset 120 of out[3]" in scene.metrics.current_state[1]
+    assert "are blocked at offset 120 of out[3]" in scene.metrics.current_state[1]
     assert scene.value("tidegate_hanging_transactions", owner=owner) == 1
     scene.answer = NOTHING
     scene.turn(LOOK_S)
@@ -176,7 +176,7 @@ def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_wh
     assert not caplog.records
     assert scene.state() is PipelineState.RUNNING
     scene.turn(1)
-    assert "could not be written: leaders move. It is tried again at every look" in caplog.text
+    assert "could not be written: leaders move. It is tried again at every check" in caplog.text
     assert scene.state() is PipelineState.DEGRADED
     scene.answer = MENDED
     scene.turn(2)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.coordinator.values import ATTEMPT, SOURCE
+from tests.coordinator.values import ATTEMPT
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import (
     FINAL,
@@ -42,7 +42,7 @@ def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure
     async def scene() -> None:
         services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
         executor = InstructionExecutor("shop", services, send_all, fed.append, *[cast("Any", None)] * 3)
-        executor.execute([SendTrigger(ATTEMPT, SEVEN, 5, (SOURCE,), PERIODIC)])
+        executor.execute([SendTrigger(ATTEMPT, SEVEN, 5, PERIODIC)])
         assert fed == []
         await asyncio.sleep(0)
 
@@ -83,7 +83,7 @@ def barrier_of(order: SendTrigger, unaligned_after_ms: int | None) -> Barrier:
 def test_B48_C34_the_barrier_has_id_time_and_options_and_is_aligned_where_it_must_be(
     kind: CheckpointProperties, after_ms: int | None, final: bool, savepoint: bool
 ) -> None:
-    order = SendTrigger(ATTEMPT, SEVEN, 1234, (SOURCE,), kind)
+    order = SendTrigger(ATTEMPT, SEVEN, 1234, kind)
     assert barrier_of(order, 5) == Barrier(SEVEN, 1234, final, after_ms, savepoint)
     assert barrier_of(order, None).unaligned_after_ms is None
 

@@ -38,7 +38,7 @@ FIRST, SECOND = Attempt(1), Attempt(2)
 
 
 class HandClock:
-    """A clock that moves when told."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -387,7 +387,7 @@ def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
 def test_X18_while_no_broker_answers_a_running_pipeline_waits_and_says_why() -> None:
     metrics = make_metrics()
     metrics.state(PipelineState.RUNNING)
-    metrics.degraded("readers stand still")
+    metrics.degraded("readers are blocked")
     metrics.brokers(Sign(12.5, "no broker answers at b:9092: refused", 2.5))
     assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 12.5 s)")
     assert value(metrics, "pipeline_state", state="waiting") == 1
@@ -398,7 +398,7 @@ def test_X18_while_no_broker_answers_a_running_pipeline_waits_and_says_why() -> 
     metrics.state(PipelineState.RUNNING)
     assert metrics.current_state[0] is PipelineState.WAITING
     metrics.brokers(ANSWER)
-    assert metrics.current_state == (PipelineState.DEGRADED, "readers stand still")
+    assert metrics.current_state == (PipelineState.DEGRADED, "readers are blocked")
     metrics.degraded("")
     assert metrics.current_state == (PipelineState.RUNNING, "")
     assert value(metrics, "brokers_away_seconds") == 0

@@ -114,7 +114,7 @@ def test_F17_state_is_where_the_pipeline_file_says() -> None:
 
 
 def test_C14_C41_a_trigger_that_cannot_be_sent_gives_its_checkpoint_up_at_once() -> None:
-    """One slot has its trigger already: it and all others are told that nothing comes of it."""
+    """One slot has its trigger already: it and all others learn that it was given up."""
 
     async def scene(world: Loopback) -> None:
         world.seats[1].close()  # nobody has noticed yet

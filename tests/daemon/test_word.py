@@ -27,7 +27,7 @@ class Shop:
         self.option = RestoreOption(str(self.oldest), repeat_output=True)
         self.copy = Loopback(PLAN, ROWS)
         self.record: OwnerRecord
-        """Of the pipeline, which goes on after the copy was taken."""
+        """Of the pipeline, which keeps running after the copy was taken."""
         play(Loopback(PLAN, ROWS, before=first, options=StartOptions(self.option)), self._go_on)
 
     async def _begin(self, world: Loopback) -> None:
@@ -89,7 +89,9 @@ def test_X03_an_empty_directory_does_not_take_the_same_savepoint_again(
     if begin_anew:
         assert shop.start(empty, options).replaced == (shop.record.journal,)
         return
-    with pytest.raises(PipelineKnown, match=r"empty, but the pipeline has gone on from savepoint /s.*mount the volume"):
+    with pytest.raises(
+        PipelineKnown, match=r"empty, but the pipeline has continued from savepoint /s.*mount the volume"
+    ):
         shop.start(empty, options)
     wish = msgspec.structs.replace(wish, origin="savepoint of another moment")
     assert shop.start(empty, options).replaced == (shop.record.journal,)

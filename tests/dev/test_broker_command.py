@@ -1,4 +1,4 @@
-"""`tidegate broker` as a user runs it: one line of output, signals, what is left behind."""
+"""`tidegate broker` as a user runs it: one line of output, signals, what is left."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class Light(Enum):
 
 
 def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render_page(), "python -m tidegate.dev.state_diagrams writes it anew"
+    assert PAGE.read_text(encoding="utf-8") == render_page(), "python -m tidegate.dev.state_diagrams writes it"
 
 
 def test_no_text_has_what_would_end_it_in_a_diagram() -> None:

@@ -52,7 +52,7 @@ def newest_decided(rig: Rig) -> int:
 
 
 def check_made_whole(daemon: DaemonProcess, checkpoint: int, transactions: int) -> None:
-    """It goes on from this checkpoint, when all that was decided is committed."""
+    """It continues from this checkpoint, when all that was decided is committed."""
     daemon.wait_for(rf"checkpoint {checkpoint}: its {transactions} transactions are committed")
     assert restored_checkpoint(daemon.text()) == checkpoint
 
@@ -60,7 +60,7 @@ def check_made_whole(daemon: DaemonProcess, checkpoint: int, transactions: int) 
 def test_F01_C32_crashes_inside_commits_and_inside_a_recovery_are_made_whole_by_the_next_daemon(
     make_rig: RigMaker,
 ) -> None:
-    """The third checkpoint with records is hit, before its decision and behind it; then the recovery from the latter.
+    """The third checkpoint with records is hit, before its decision and after it; then the recovery from the latter.
 
     What the journal holds is committed, and is what is restored. All other points are passed in one process:
     tests/sinks/test_salvage_crash_points.py.

@@ -67,7 +67,7 @@ def test_F18_a_damaged_journal_entry_is_refused_with_its_name(
 def test_F18_a_damaged_state_file_is_refused_with_its_name(
     ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
 ) -> None:
-    """All retained checkpoints are damaged: behind one that is whole the next test goes on."""
+    """All retained checkpoints are damaged: the next test continues after one that is whole."""
     files = sorted((checkpoints / "state").glob("*/*.state"))
     for file in files:
         damage(file)
@@ -81,7 +81,7 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
 ) -> None:
     """In a pipeline that had nothing left to write, the last checkpoints list the same files.
 
-    Behind an older one that is retained and whole, output is committed.
+    After an older one that is retained and whole, output is committed.
     """
     journal = read_journal(checkpoints)
     final = journal.retained[-1].checkpoint

@@ -19,7 +19,7 @@ from tidegate.dev.demo.verify import read_topic
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 READ = re.compile(r"tidegate_records_in_total\{.*\} [1-9]")
-FOUND = r"reads new partitions from their begin: "
+FOUND = r"reads new partitions from their start: "
 
 
 def mirrored(rig: Rig) -> dict[int, int]:
@@ -33,7 +33,7 @@ def mirrored(rig: Rig) -> dict[int, int]:
 def test_F04_a_start_is_fixed_before_the_first_checkpoint_and_new_partitions_are_read_from_their_first_record(
     make_rig: RigMaker,
 ) -> None:
-    """Killed before anything is saved; right behind the discovery, before a checkpoint has the new partitions; with
+    """Killed before anything is saved; right after the discovery, before a checkpoint has the new partitions; with
     them in checkpoints; before anybody has looked. In the end the topic is replaced by another one.
     """
     rig = make_rig(seed=81, start="latest")
@@ -89,7 +89,7 @@ def check_read_and_survived(rig: Rig, daemon: DaemonProcess, partition: int) -> 
 def replace_topic(rig: Rig, daemon: DaemonProcess) -> None:
     """By another one of its name, while it is read."""
     admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
-    with frozen(daemon.slots()):  # readers that look while there is no such topic tell that
+    with frozen(daemon.slots()):  # readers that look while there is no such topic report that
         for future in admin.delete_topics([rig.topic["orders"]]).values():
             future.result(30)
         wait_until(lambda: rig.topic["orders"] not in admin.list_topics(timeout=30).topics, "the topic is away")

@@ -61,7 +61,7 @@ def stop_without_a_broker(rig: Rig, broker: DevelopmentBroker) -> None:
 
 
 def be_away(daemon: DaemonProcess, broker: DevelopmentBroker) -> None:
-    """For 20 s, which is told, and can be seen from outside."""
+    """For 20 s, which is reported, and can be seen from outside."""
     wait_until(lambda: daemon.status()["lag_records"] is not None, "the lag is known")
     began = wait_answered(daemon)
     broker.kill()
@@ -130,8 +130,8 @@ def wait_answered(daemon: DaemonProcess) -> int:
 
 
 def wait_told(daemon: DaemonProcess, began: int) -> None:
-    """Until the outage is told, and can be seen from outside."""
-    wait_until(lambda: "no broker answers at" in daemon.text()[began:], "the outage is told")
+    """Until the outage is reported, and can be seen from outside."""
+    wait_until(lambda: "no broker answers at" in daemon.text()[began:], "the outage is reported")
     wait_until(lambda: daemon.status()["brokers_away_seconds"] != 0, "the status says that brokers are away")
 
 
@@ -140,15 +140,15 @@ def warnings_behind_an_outage(
 ) -> tuple[list[str], float]:
     """All warnings of the outage and what followed, and the seconds that it lasted for the daemon.
 
-    It was told once, its end was told, and what is told alternates; `began` and `ended` are lengths of the log.
+    It was reported once, its end, too, and the reports alternate; `began` and `ended` are lengths of the log.
     """
     daemon.wait_checkpoints(2)
     again = re.compile(rf"the brokers at {re.escape(broker.bootstrap)} answer again, after (\d+) s")
-    wait_until(lambda: again.search(daemon.text()[ended:]) is not None, "the end of the outage is told")
+    wait_until(lambda: again.search(daemon.text()[ended:]) is not None, "the end of the outage is reported")
     wait_answered(daemon)
     text = daemon.text()
     words = re.findall(r'"(?:no broker answers at|the brokers at \S+ answer again)', text[began:])
-    assert len(re.findall(r'"no broker answers at', text[began:ended])) == 1, "of one cause, so it is not told again"
+    assert len(re.findall(r'"no broker answers at', text[began:ended])) == 1, "of one cause, so reported once"
     assert ["no broker" in word for word in words] == [True, False] * (len(words) // 2), words
     told = [line for line in text[began:].splitlines() if '"level":"warning"' in line.replace(" ", "")]
     found = again.search(text[ended:])

@@ -60,7 +60,7 @@ def test_F01_transactions_that_the_broker_aborted_are_salvaged_while_there_is_so
         "records again",
     ):
         assert words in at_start
-    daemon.wait_for(r"fault: lost[\s\S]*records again[\s\S]*is running")  # told by a recovery only
+    daemon.wait_for(r"fault: lost[\s\S]*records again[\s\S]*is running")  # logged by a recovery only
     daemon.wait_committed()
     assert 'result="salvaged"' in daemon.http("/metrics")[1]
     rig.assert_exact_so_far()

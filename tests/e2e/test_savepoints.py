@@ -77,7 +77,7 @@ def test_C15_C26_C29_a_savepoint_disturbs_nothing_can_be_moved_and_is_restored_b
     options = {"directory": tmp_path / "new", "parallelism": 3, "master": "local[3]"}
     assert "new checkpoint directory" in rig.refused("--restore", moved, **options)
     second = restoring(rig, moved, "--repeat-output", **options).wait_running()
-    assert "output behind it is written again" in second.text()
+    assert "output after it is written again" in second.text()
     second.wait_committed()
     second.kill()
     third = restoring(rig, moved, "--repeat-output", **options).wait_running()
@@ -100,7 +100,7 @@ def check_refused_orders(rig: Rig, daemon: DaemonProcess, root: Path) -> None:
     assert not outside.exists()
     address = daemon.wait_for(r"(http://127\.0\.0\.1:\d+)").group(1)
     stranger = tidegate("stop", daemon.pipeline, "--http", address)  # does not see the daemon's files
-    stranger.says(1, "the order has no token")
+    stranger.says(1, "the request has no token")
 
 
 def check_savepoint_apart(rig: Rig, daemon: DaemonProcess, moved: Path) -> None:
@@ -164,7 +164,7 @@ def test_C32_behind_a_damaged_checkpoint_the_one_before_it_is_restored_unasked_o
 ) -> None:
     """The first daemon dies between a decision and its commit: the transactions are aborted, the input is read again.
 
-    The second one dies behind a commit: a checkpoint that is chosen by its number, and a word on its output.
+    The second one dies after a commit: a checkpoint that is chosen by its number, and a word on its output.
     """
     rig = make_rig(seed=97)
     rig.writer.start()

@@ -48,7 +48,7 @@ def test_B50_rows_in_flight_are_restored_behind_kills_and_move_with_their_keys_t
 
 
 def lose_a_worker(daemon: DaemonProcess) -> None:
-    """Behind a checkpoint with rows in flight, which are restored."""
+    """After a checkpoint with rows in flight, which are restored."""
     wait_another(daemon, IN_FLIGHT)
     restored = len(re.findall(RESTORED, daemon.text()))
     assert kill(daemon.slots()[0])

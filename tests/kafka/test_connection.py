@@ -278,7 +278,7 @@ def test_a_transaction_that_begins_at_the_first_offset_is_open_and_a_broker_may_
     ids=["asked again", "dead", "unknown"],
 )
 def test_X08_every_interruption_counts(trouble: Any) -> None:
-    """The mender waits anew after each: it may have been the restart of a coordinator."""
+    """The mender waits again after each: it may have been the restart of a coordinator."""
     finding, turns = [coordinated_by(1)] * 9, [trouble, ended(0)] * 2
     client, _ = scripted(in_turn(FindCoordinator=finding, EndTxn=turns))
     seen = []

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(place: str, processes: int, *, again: bool) -> list[Mutant]:
-    """Raises CalledProcessError when the tool could not do its work; its log tells why."""
+    """Raises CalledProcessError when the tool could not do its work; its log says why."""
     survivors = [mutant.key for mutant in read_mutants(place) if mutant.survived] if again else []
     folder = folder_of(place) if again else prepare(place)
     command = [sys.executable, "-P", "tests/mutants/tool.py", "--max-children", str(processes), *survivors]

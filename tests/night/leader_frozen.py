@@ -1,4 +1,4 @@
-"""A broker that leads, coordinates or controls stands still for longer and shorter than its session, then goes on.
+"""A broker that leads, coordinates or controls hangs for longer and shorter than its session, then continues.
 
 A longer one wakes up as the leader that it was, while others lead by now.
 """

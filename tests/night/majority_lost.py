@@ -1,4 +1,4 @@
-"""Two of three brokers die or stand still: nothing can be acknowledged until one is back. Nothing is lost meanwhile."""
+"""Two of three brokers die or hang: nothing can be acknowledged until one is back. Nothing is lost meanwhile."""
 
 from __future__ import annotations
 

@@ -98,9 +98,9 @@ class Night:
         self.result.problems.append(text[:1500])
 
     def wait_more(self, rig: Rig, count: int = 100) -> None:
-        """So many more orders become visible; where not, what a fresh reader sees is part of the failure.
+        """Wait until as many more orders become visible; else what a fresh reader sees is in the failure.
 
-        A reader may stand still for minutes after a broker that it had asked has gone: librdkafka asks again late.
+        A reader may be blocked for minutes after a broker that it had asked has gone: librdkafka asks again late.
         """
         topic = rig.topic["totals"]
         try:

@@ -152,7 +152,7 @@ GOLDEN = [
 
 
 def test_meanings_that_journals_hold_stay_what_they_are() -> None:
-    """When this fails, starts behind journals of the release before would be refused: raise `VERSION`, too."""
+    """When this fails, starts with journals of the release before would be refused: raise `VERSION`, too."""
     calls = json.dumps(
         {"n": "count(*)", "total": "sum(id)"} | {f"c{i}": f"count({text})" for i, text in enumerate(GOLDEN)}
     )

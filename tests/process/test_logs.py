@@ -214,7 +214,7 @@ def test_an_unknown_style_is_refused() -> None:
 def test_libraries_are_quiet_and_warnings_arrive(json_log: LogSetup, stream: io.StringIO) -> None:
     logging.getLogger("kafka.conn").info("connecting")
     logging.getLogger("py4j.clientserver").debug("command")
-    logging.getLogger("kafka.conn").error("lost, told thirty times a second")
+    logging.getLogger("kafka.conn").error("lost, logged thirty times a second")
     logging.getLogger("py4j.clientserver").warning("lost")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -227,7 +227,7 @@ def test_libraries_are_quiet_and_warnings_arrive(json_log: LogSetup, stream: io.
 def test_what_py4j_tells_of_a_dead_jvm_through_the_root_logger_is_not_logged(
     json_log: LogSetup, stream: io.StringIO
 ) -> None:
-    """A traceback per call, at INFO, although whoever called tells it, too."""
+    """A traceback per call, at INFO, although the caller reports it, too."""
     logging.getLogger().info("Exception while sending command.")
     logging.getLogger().warning("but this")
     assert [line["message"] for line in lines(stream)] == ["but this"]

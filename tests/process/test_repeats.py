@@ -1,4 +1,4 @@
-"""What may be said again, and when what was withheld is told."""
+"""What may be said again, and when what was withheld is reported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.process.repeats import KEYS_MAX, Repeats
 
 
 class Clock:
-    """Seconds that move when told."""
+    """Seconds that a test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0

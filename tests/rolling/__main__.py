@@ -19,7 +19,7 @@ from tests.support.looks import Looks
 from tests.support.rig import Rig
 
 MARKERS = re.compile(r"tidegate_missing_markers_written_total\{.*\} [^0]")
-ALARM = re.compile(r"stand still at offset|attempt failed")
+ALARM = re.compile(r"are blocked at offset|attempt failed")
 
 
 def main() -> int:

@@ -234,7 +234,7 @@ def lost_markers_not_written(patch: Patch) -> None:
 
 
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
-    """An attempt without a checkpoint asks anew what `start: latest` means."""
+    """An attempt without a checkpoint asks again what `start: latest` means."""
 
     async def unfixed(plan: Plan, services: Services, decided: Decided) -> Placed:
         restore = decided.restore

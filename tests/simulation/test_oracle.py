@@ -97,7 +97,7 @@ def test_a_doubled_record_is_seen_but_allowed_in_at_least_once(topic: str) -> No
 def test_records_of_one_key_out_of_order_are_seen(topic: str, workload: Workload) -> None:
     output = right_output(RECORDS)
     output[topic][0].reverse()
-    assert "comes behind" in problems_of(output, workload)
+    assert "comes after" in problems_of(output, workload)
 
 
 def test_a_wrong_total_is_seen() -> None:
@@ -185,4 +185,4 @@ def test_what_somebody_goes_back_behind_must_have_come_out_before() -> None:
     less = right_output(RECORDS[:20])
     lost = less["sums"][0].pop()["last_id"]
     (problem,) = check_committed(WORKLOAD, RECORDS, [History(frozenset(), less), after])
-    assert problem == f"sums: gone on behind records that have never come out: [{lost}]"
+    assert problem == f"sums: continued after records that have never come out: [{lost}]"

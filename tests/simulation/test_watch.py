@@ -1,4 +1,4 @@
-"""What is left behind at the end of a schedule, and readers that stand still."""
+"""What is left at the end of a schedule, and readers that are blocked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_nothing_is_left_behind(world: World) -> None:
 
 def test_a_state_file_that_nobody_lists_is_a_violation(world: World) -> None:
     world.objects["state/000000000001/totals-7.state"] = b""
-    assert "1 state files are left behind" in check_left(world)[0]
+    assert "1 state files are left over" in check_left(world)[0]
 
 
 def test_a_state_file_that_is_missing_is_a_violation(world: World) -> None:

@@ -239,5 +239,5 @@ def assert_order_per_key(visible: Mapping[int, Sequence[int]], keys: int = 7) ->
     for numbers in visible.values():
         last: dict[int, int] = {}
         for number in numbers:
-            assert last.get(number % keys, -1) < number, f"{number} came behind {last[number % keys]}"
+            assert last.get(number % keys, -1) < number, f"{number} came after {last[number % keys]}"
             last[number % keys] = number

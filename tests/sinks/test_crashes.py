@@ -136,7 +136,7 @@ def test_fenced_transaction_is_lost_and_not_taken_for_committed(cluster: Cluster
 
 
 def test_other_transactions_in_the_partition_do_not_decide(cluster: Cluster) -> None:
-    """Markers of the transactions before and behind ours, and of another producer in between."""
+    """Markers of the transactions before and after ours, and of another producer in between."""
     topic = cluster.topic(1)
     first = cluster.sink(topic, subtask=0)
     second = cluster.sink(topic, subtask=1)

@@ -127,7 +127,7 @@ ABORT = "kafka-transactions.sh --bootstrap-server b:9092 abort --topic out --par
 def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> None:
     known = None if found is Verdict.UNSEEN else OWN
     text = tell_left(Left(Hanging(OPENED, found, known, EPOCH), "not authorized", forbidden=True), "b:9092")
-    assert "readers of committed records stand still at offset 120 of out[3]" in text
+    assert "readers of committed records are blocked at offset 120 of out[3]" in text
     assert "producer id 9 epoch 5" in text
     if found is Verdict.COMMIT:
         assert "not authorized" in text
@@ -213,10 +213,10 @@ def test_X08_where_the_transaction_log_is_hidden_interrupted_requests_are_what_t
     hidden = {OUT: SEATS[OUT]}
     assert ripe_after(look(hidden, 3), look(hidden, 3))
     assert not ripe_after(look(hidden, 3), look(hidden, 4))
-    assert ripe_after(look(SEATS, 3), look(SEATS, 4)), "leaders of the log tell more"
+    assert ripe_after(look(SEATS, 3), look(SEATS, 4)), "leaders of the log say more"
 
 
 def test_X08_a_refusal_because_of_something_newer_is_no_reason_to_grant_anything() -> None:
     text = tell_left(Left(FOUND, "out[3] has refused the marker: TransactionCoordinatorFencedError (52)"), "b:9092")
     assert "CLUSTER_ACTION" not in text
-    assert "tried again at every look" in text
+    assert "tried again at every check" in text

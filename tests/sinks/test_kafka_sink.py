@@ -296,7 +296,7 @@ def test_a_record_that_the_broker_refuses_stops_the_pipeline(
         driven.write(rows(range(10), size=100_000))
         driven.prepared(1)
     assert cluster_tv2.values(topic, settled=False) == []
-    assert not [record for record in caplog.records if "TXNERR" in record.getMessage()], "told twice"
+    assert not [record for record in caplog.records if "TXNERR" in record.getMessage()], "reported twice"
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
@@ -313,7 +313,7 @@ def test_many_small_records_go_to_a_topic_that_takes_only_small_batches(
 
 
 def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluster_tv2: Cluster) -> None:
-    """The client refuses it by the state of the transaction, maybe before it has told the delivery error."""
+    """The client refuses it by the state of the transaction, maybe before it has reported the delivery error."""
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1.0")
     properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
@@ -324,7 +324,7 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluste
         assert writer.write(large, 0) == 1
 
         def is_refused() -> bool:
-            """Without a poll, which would tell the delivery error."""
+            """Without a poll, which would report the delivery error."""
             try:
                 writer.write(rows([2]), 0)
             except SinkRefused as error:

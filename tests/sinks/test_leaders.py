@@ -37,7 +37,7 @@ def client(cluster: BrokerCluster) -> Iterator[TransactionClient]:
 def test_X08_a_leader_that_has_moved_is_noticed_although_its_follower_still_answers(
     cluster: BrokerCluster, client: TransactionClient
 ) -> None:
-    """Kafka's followers tell their producers, too, without the newest markers: committed transactions look open."""
+    """Kafka's followers report their producers, too, without the newest markers: committed transactions look open."""
     producer = ck.Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x.out.0.1.0", "log_level": 0})
     producer.init_transactions(60)
     producer.begin_transaction()

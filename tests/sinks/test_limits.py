@@ -169,7 +169,7 @@ def test_X11_timestamps_and_keys_that_are_let_through_are_taken(cluster_tv2: Clu
 def test_X11_a_timestamp_that_is_refused_near_a_limit_costs_an_attempt_and_not_the_pipeline(
     cluster_tv2: Cluster, at_edge: bool, expected: type[Exception]
 ) -> None:
-    """The clocks of slot and broker may differ; the next attempt is later, and judges the record anew."""
+    """The clocks of slot and broker may differ; the next attempt is later, and judges the record again."""
     topic = cluster_tv2.topic(1, {"message.timestamp.after.max.ms": "50000"})
     driven = cluster_tv2.sink(topic)
     limits_of(driven)

@@ -1,4 +1,4 @@
-"""The way into a secured broker: both clients take the same properties, and what is in the way is told."""
+"""Login to a secured broker: both clients take the same properties, and what is in the way is reported."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_what_waiting_does_not_cure_is_told_at_once_with_its_property(secured: S
 PASSING: Mapping[str, tuple[Callable[[SecuredBroker], Properties], str]] = {
     "plain to TLS": (lambda broker: {"bootstrap.servers": broker.secured}, "is this its port for .*plaintext"),
     "TLS to plain": (lambda broker: {**plain(broker), "bootstrap.servers": broker.bootstrap}, "no TLS handshake"),
-    "no user": (lambda broker: {**tls(broker), "bootstrap.servers": broker.secured}, "does it want a user"),
+    "no user": (lambda broker: {**tls(broker), "bootstrap.servers": broker.secured}, "does it require a user"),
     "nobody there": (lambda _: {"bootstrap.servers": "127.0.0.1:1"}, "Connection refused; start the broker"),
     "no such host": (lambda _: {"bootstrap.servers": "nohost.invalid:9"}, "host name `nohost.invalid` is not known"),
 }
@@ -242,6 +242,6 @@ def test_a_broker_that_takes_connections_and_does_not_answer_is_told(more: Prope
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         obstacle = diagnose({"bootstrap.servers": address, **more}, 0.2)
     assert obstacle is not None
-    assert obstacle.text == f"{address}: it takes connections and does not answer"
-    assert "it hangs or has too much to do" in obstacle.remedy
+    assert obstacle.text == f"{address}: it accepts connections and does not answer"
+    assert "it hangs or is overloaded" in obstacle.remedy
     assert not obstacle.final

@@ -148,7 +148,7 @@ def test_X08_a_partition_that_knows_something_newer_is_looked_at_anew() -> None:
     assert (len(report.waiting), report.left, report.mended) == (1, (), ())
     cluster.refusal = None
     assert len(cluster.after(RIPE_S - 0.1).waiting) == 1
-    assert "marker" not in cluster.asked, "its time began anew"
+    assert "marker" not in cluster.asked, "its time started again"
     cluster.opened.clear()
     assert cluster.after(RIPE_S) == MendReport(frozenset()), "it was a marker under way"
 

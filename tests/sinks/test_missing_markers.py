@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """The broker behind its crash."""
+    """The broker after its crash."""
 
     broker: SecuredBroker
     cluster: Cluster
@@ -103,7 +103,7 @@ def _listed(cluster: Cluster) -> set[TransactionalId]:
 
 
 def _complete(cluster: Cluster, cases: dict[str, Case]) -> bool:
-    """Else it would write them again behind the crash."""
+    """Else it would write them again after the crash."""
     told = [cluster.client.describe(case.one.transactional_id) for name, case in cases.items() if name != "stays"]
     return {one.state for one in told if one is not None} == {
         CoordinatorState.COMPLETE_COMMIT,

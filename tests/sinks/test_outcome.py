@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
 import pytest
 
 from tidegate.kafka.facts import EndAnswer, Marker
-from tidegate.sinks.outcome import Outcome, decide_outcome
+from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
 
 ALL_MARKERS = [list(markers) for count in range(4) for markers in combinations_with_replacement(Marker, count)]
 NOT_DECISIVE = [answer for answer in EndAnswer if answer not in (EndAnswer.ENDED, EndAnswer.NO_ANSWER)]
+
+
+def decide_outcome(answer: EndAnswer, markers: Sequence[Marker]) -> Outcome:
+    """As the committer does: markers are looked at only where the answer leaves it open."""
+    decided = decide_from_answer(answer)
+    return decide_from_markers(markers) if decided is None else decided
 
 
 @pytest.mark.parametrize("markers", ALL_MARKERS, ids=str)

@@ -1,4 +1,4 @@
-"""Sinks as the loop sees them: what cannot be written is told by its row."""
+"""Sinks as the loop sees them: what cannot be written is reported by its row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The daemon dies at the calls of one checkpoint, one recovery and one salvage; the next one makes the output exact.
 
-The salvage: three transactions of two sinks and two subtasks that timed out, one held behind them, one that nobody
+The salvage: three transactions of two sinks and two subtasks that timed out, one held back after them, one that nobody
 lists. See `tests/support/broker_life.py`.
 """
 

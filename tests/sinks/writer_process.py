@@ -1,4 +1,4 @@
-"""A slot that dies: prepares checkpoint 1, may open the next transaction, tells its committables and waits.
+"""A slot that dies: prepares checkpoint 1, may open the next transaction, prints its committables and waits.
 
 Run as `python -m tests.sinks.writer_process BOOTSTRAP TOPIC PIPELINE ATTEMPT RECORDS NEXT`.
 """

@@ -81,7 +81,7 @@ class Life:
         self._operator.process(pl.DataFrame({"k": list(keys), "x": [1] * len(keys)}))
 
     def checkpoint(self) -> CompletedCheckpoint:
-        """A whole one; the counters tell of this one alone."""
+        """A whole one; the counters count this one alone."""
         self.storage.calls.clear()
         self.storage.state_bytes = 0
         number, self._next = CheckpointId(self._next), self._next + 1

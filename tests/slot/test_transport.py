@@ -321,7 +321,7 @@ STRANGERS = {
     "another token": hello(token="of another pipeline"),
     "an older attempt": hello(attempt=ATTEMPT - 1),
     "an older attempt that sends on": hello(attempt=ATTEMPT - 1) + frame_bytes(Kind.BATCH, EDGE, 0, b"rows") * 3,
-    "a second hello behind a wrong one": hello(token="wrong") + hello(),
+    "a second hello after a wrong one": hello(token="wrong") + hello(),
     "no hello": frame_bytes(Kind.CONTROL, EDGE, 0, b""),
     "a hello that is none": frame_bytes(Kind.HELLO, 0, 0, b"{}"),
     "a hello in another language": frame_bytes(Kind.HELLO, 0, 0, b"\xff\xfe"),

@@ -1,4 +1,4 @@
-"""Uploads in the background: durable before they are reported, deleted when nobody wants them any more."""
+"""Uploads in the background: durable before they are reported, deleted when nobody needs them any more."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
-    """So many partitions in all; back when their leader takes records."""
+    """Grow to as many partitions in all; returns when their leader takes records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result(60)
@@ -96,7 +96,7 @@ def test_a_partition_that_the_broker_does_not_know_yet_is_waited_for(broker: Ses
 
 
 def test_the_second_topic_of_a_source_gets_a_partition(broker: SessionBroker, topics: TopicMaker) -> None:
-    """Partitions of two topics with the same number are told apart."""
+    """Partitions of two topics with the same number are kept apart."""
     one, two = topics("one"), topics("two")
     operator = msgspec.structs.replace(source_operator(broker.bootstrap, one, until="never"), topics=(one, two))
     with Reading(operator) as reading:

@@ -1,4 +1,4 @@
-"""Where a source starts and a bounded read ends, asked of brokers that answer as they are told."""
+"""Where a source starts and a bounded read ends, asked of brokers that answer as a test says."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_read_that_goes_on_gets_ends_only() -> None:
         ({0: 9}, "never", r"source orders: orders\[0\]: offset 9 is gone, the log now starts at 10"),
         ({0: 21}, "never", r"source orders: orders\[0\]: offset 21 is past the end of the log \(10 to 20\)"),
         ("earliest", "2999-01-01", "source orders: until: 2999-01-01 lies in the future"),
-        ("tomorrow", "never", "'tomorrow' is no instant: write it as"),
+        ("tomorrow", "never", "'tomorrow' is not an instant: write it as"),
     ],
 )
 def test_what_cannot_be_is_refused(start: Any, until: str, words: str) -> None:

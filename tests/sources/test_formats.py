@@ -93,7 +93,7 @@ class Feed:
 
 
 class SetClock(SystemClock):
-    """Stands still."""
+    """Does not move."""
 
     now = 100.0
 

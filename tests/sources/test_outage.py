@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle_and_reading_goes_on(
     own_broker: BrokerMaker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An idle topic never says that all is well again. How soon it is told: test_reader.py."""
+    """An idle topic never says that all is well again. How soon it is reported: test_reader.py."""
     monkeypatch.setattr("tidegate.sources.kafka._CLOSE_SECONDS", 60.0)
     broker = own_broker()
     create_topics(broker.bootstrap, {"orders": 1})

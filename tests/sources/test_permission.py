@@ -27,7 +27,7 @@ ACCESS_LISTS = {
 
 
 def test_a_topic_that_may_be_described_but_not_read_stops_the_pipeline(own_broker: BrokerMaker) -> None:
-    """One that may not be described is told by the daemon, before slots are deployed."""
+    """One that may not be described is reported by the daemon, before slots are deployed."""
     broker = own_broker(properties=ACCESS_LISTS)
     create_topics(broker.bootstrap, {"unreadable": 1})
     produce(broker.bootstrap, "unreadable", orders(range(3)))

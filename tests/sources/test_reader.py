@@ -1,4 +1,4 @@
-"""How long the reader gathers, in what parts it hands over, when it tells an outage."""
+"""How long the reader gathers, in what parts it hands over, when it reports an outage."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_X15_records_are_handed_over_up_to_a_size_but_one_at_least() -> None:
 
 
 class SetClock(SystemClock):
-    """Stands still."""
+    """Does not move."""
 
     now = 100.0
 
@@ -90,7 +90,7 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pyt
             clock.now = 100.0 + seconds
             outage.on_error(DOWN)
     assert told(caplog)[2].startswith("source orders: no answer from its brokers for 5 s: "), (
-        "the next one is told, too"
+        "the next one is reported, too"
     )
 
 

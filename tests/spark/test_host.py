@@ -38,7 +38,7 @@ def host(tmp_path: Path, jvm: Any) -> SparkHost:
 
 
 def test_a_session_whose_jvm_was_killed_closes_without_asking_it(tmp_path: Path) -> None:
-    """Else the refused connection is raised in place of the error that tells why the daemon ends."""
+    """Else the refused connection is raised in place of the error that says why the daemon ends."""
     jvm = Jvm(-9, ConnectionRefusedError(111, "Connection refused"))
     made = host(tmp_path, jvm)
     assert not made.jvm_alive

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tidegate.spark import java
-from tidegate.spark.java import JavaMissing, find_java, java_home, read_java_version, set_java_home
+from tidegate.spark.java import JavaMissing, find_java, java_home, read_java_version
 
 
 def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -56,13 +55,12 @@ def test_java_that_is_too_old_is_passed_over(bare: Path, monkeypatch: pytest.Mon
     assert find_java() == wanted
 
 
-def test_bundled_java_is_the_last_resort_and_is_given_to_spark(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_java_is_the_last_resort_and_its_home_is_found(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = fake_java(bare / "bundled", "25.0.2")
     monkeypatch.setattr(java, "_bundled_java", lambda: bundled)
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))
     assert find_java() == bundled
-    assert set_java_home() == bare / "bundled"
-    assert os.environ["JAVA_HOME"] == str(bare / "bundled")
+    assert java_home() == bare / "bundled"
 
 
 def test_home_of_a_linked_java_is_where_the_link_leads(bare: Path) -> None:
@@ -77,7 +75,8 @@ def test_stand_in_made_for_spark_hides_no_java(bare: Path, monkeypatch: pytest.M
     program = fake_java(bare / "path", "25.0.2")
     with (bare / "path" / "release").open("a") as release:
         release.write('MODULES="java.base"\n')
-    home = set_java_home()
+    home = java_home()
+    monkeypatch.setenv("JAVA_HOME", str(home))
     assert home.parent == bare / "cache"
     assert find_java() == program
     assert java_home() == home

@@ -60,7 +60,7 @@ def test_a_master_that_comes_late_is_waited_for(
     waiting = threading.Thread(target=wait_for_master, args=(f"spark://127.0.0.1:{closed}", 30.0))
     with caplog.at_level(logging.WARNING):
         waiting.start()
-        wait_until(lambda: "yet" in caplog.text, "the wait is told")
+        wait_until(lambda: "yet" in caplog.text, "the wait is reported")
         with socket.create_server(("127.0.0.1", closed)):
             waiting.join(30)
     assert not waiting.is_alive()

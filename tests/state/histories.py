@@ -38,7 +38,7 @@ class _Life:
 
     def step(self, number: int) -> None:
         what = self._draw.choice(
-            ("put", "put", "delete", "take", "complete", "complete", "abandon", "tell", "tell", "savepoint")
+            ("put", "put", "delete", "take", "complete", "complete", "abandon", "notice", "notice", "savepoint")
         )
         if what == "put":
             put(self._state, dict.fromkeys(self._draw.sample(self.names, self._draw.randint(1, 3)), number))
@@ -54,7 +54,7 @@ class _Life:
             self._complete(self._draw.choice(self._flights))
         elif what == "abandon" and self._flights:
             self._give_up(self._draw.choice(self._flights))
-        elif what == "tell" and self._notices:
+        elif what == "notice" and self._notices:
             tell, checkpoint = self._notices.pop(0)
             if self._draw.random() < 0.9:
                 tell(CheckpointId(checkpoint))

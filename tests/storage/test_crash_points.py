@@ -1,6 +1,6 @@
 """Every durable system call of a checkpoint and of a recovery goes wrong once: a real directory, real processes.
 
-Killed before and behind it, half written, EIO, ENOSPC, and the power cut; a fresh process judges what is left
+Killed before and after it, half written, EIO, ENOSPC, and the power cut; a fresh process judges what is left
 (`tests/support/storage_life.py` says what is allowed). Planted bugs show that the judge sees.
 """
 

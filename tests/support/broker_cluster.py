@@ -85,7 +85,7 @@ class BrokerCluster:
         self.kill()
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create topics with so many partitions each and wait for their leaders."""
+        """Create topics with this many partitions each and wait for their leaders."""
         create_topics(self.bootstrap, topics, config)
 
     # -- who is who --------------------------------------------------------------------------------------------------

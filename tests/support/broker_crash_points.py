@@ -1,7 +1,7 @@
 """Kills a daemon at the calls of one life, lets the next one recover, and compares what a read-committed reader sees.
 
 `python -m tests.support.broker_crash_points LIFE BOOTSTRAP DIRECTORY SEED READS [BUG]`: LIFE as in `WHOLE`. All calls
-that change something are struck, before and behind; of the reads a seeded sample of READS (all with -1). BUG plants a
+that change something are struck, before and after; of the reads a seeded sample of READS (all with -1). BUG plants a
 bug, to show that it is seen.
 """
 

@@ -1,7 +1,7 @@
 """One checkpoint, one recovery and one salvage on a real broker and a real directory, killed at a chosen call.
 
 The daemon's own code runs (`recover`, the journal, `KafkaEdge`); every call of the storage, of the clients and of the
-salvage's producers and readers passes a point, before it and, where it changes something, behind it.
+salvage's producers and readers passes a point, before it and, where it changes something, after it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EFFECTS: Final = frozenset(
     {"storage.put", "storage.put_if_absent", "storage.delete", "client.end_transactions", "client.fence",
      "writer.open", "writer.repeat", "writer.flush", "client.mirror_offsets"}
 )  # fmt: skip
-"""Calls that change something: they have a point behind them, too."""
+"""Calls that change something: they have a point after them, too."""
 ONCE: Final = frozenset({"writer.repeat", "consumer.consume"})
 """Called for each record or round: only the first of each object is a point."""
 RECORDS: Final = 30
@@ -113,7 +113,7 @@ class Points:
             self._pass(f"before {name}")
             result = call(*args, **named)
             if name in EFFECTS:
-                self._pass(f"behind {name}")
+                self._pass(f"after {name}")
             return result
 
         return wrapped
@@ -291,7 +291,7 @@ WHOLE: Final = {
 
 
 async def build(case: Case, life: str) -> None:
-    """What a daemon that died behind its decision leaves: listed transactions, an open one that nobody lists."""
+    """What a daemon that died after its decision leaves: listed transactions, an open one that nobody lists."""
     daemon = Daemon(case, Points(cast("Child", None), None), "b0b0b0b0b0b0")
     await daemon.kafka.open()
     await daemon.recover()
@@ -311,7 +311,7 @@ async def build(case: Case, life: str) -> None:
 
 
 def run_recovery(child: Child, case: Case, strike: tuple[str, int] | None) -> None:
-    """A recovery with points; tells `recovered ATTEMPT`."""
+    """A recovery with points; prints `recovered ATTEMPT`."""
 
     async def serve() -> None:
         points = Points(child, strike)
@@ -324,7 +324,7 @@ def run_recovery(child: Child, case: Case, strike: tuple[str, int] | None) -> No
 
 
 def run_checkpoint(child: Child, case: Case, strike: tuple[str, int] | None) -> None:
-    """A daemon that takes one checkpoint with points; tells `taken`."""
+    """A daemon that takes one checkpoint with points; prints `taken`."""
 
     async def serve() -> None:
         points = Points(child, strike)

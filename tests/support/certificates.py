@@ -17,7 +17,7 @@ class Identity(msgspec.Struct, frozen=True):
     key: Path
 
     def text(self) -> str:
-        """Key and certificate, as a broker's PEM key store wants them."""
+        """Key and certificate, as a broker's PEM key store needs them."""
         return self.key.read_text("ascii") + self.certificate.read_text("ascii")
 
     def certificate_first(self) -> str:

@@ -30,13 +30,13 @@ KINDS = ("worker", "executor", "daemon", "broker")
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """One kill. Seconds from the kill to the first checkpoint with records behind it; `phases` tells the way there."""
+    """One kill. Seconds from the kill to the first checkpoint with records after it; `phases` shows the way there."""
 
     kind: str
     seconds: float
     phases: dict[str, float]
     cause: str
-    """Why the attempt before it ended, as the daemon tells; empty where the same attempt went on."""
+    """Why the attempt before it ended, as the daemon reports; empty where the same attempt went on."""
 
 
 class Outcome(msgspec.Struct):

@@ -76,7 +76,7 @@ def serve(life: str, way: Way) -> Iterator[tuple[str, bool]]:
 
 
 def serve_power_cuts(life: str) -> Iterator[tuple[str, bool]]:
-    """As `serve`, for what a power cut behind every call may leave at worst."""
+    """As `serve`, for what a power cut after every call may leave at worst."""
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder:
         base = _make_base(Path(folder), life)
         place = Path(folder) / "place"
@@ -93,7 +93,7 @@ def serve_power_cuts(life: str) -> Iterator[tuple[str, bool]]:
                 image = Path(folder) / f"image-{len(images)}"
                 disks[0].write_image(image, names_survive=names_survive)
                 left = "names without contents" if names_survive else "nothing"
-                where = f"{life}, power cut behind call {len(images) // 2} ({call}), {left} of the rest"
+                where = f"{life}, power cut after call {len(images) // 2} ({call}), {left} of the rest"
                 images.append((where, image, told))
 
         found = run(place, lambda child: LIVES[life](child, place), observe=observe)

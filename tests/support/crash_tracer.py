@@ -87,7 +87,7 @@ class Traced(msgspec.Struct):
 
 Wanted = Callable[[Call], bool]
 Observe = Callable[[Call | None, str], None]
-"""Called when the child begins (None) and behind every counted call, while it stands still, with all that it told."""
+"""Called when the child begins (None) and after every counted call, while it is stopped, with all that it printed."""
 
 
 def is_durable(call: Call) -> bool:
@@ -133,7 +133,7 @@ def run(
 
 
 def run_free(work: Callable[[Child], None]) -> Traced:
-    """Fork and run `work` without tracing; it may kill itself, and may tell as much as it likes."""
+    """Fork and run `work` without tracing; it may kill itself, and may print as much as it likes."""
     process, reader = _fork(work)
     with os.fdopen(reader, "rb") as told:
         found = Traced(told=told.read().decode())
@@ -144,7 +144,7 @@ def run_free(work: Callable[[Child], None]) -> Traced:
 
 
 def _fork(work: Callable[[Child], None]) -> tuple[int, int]:
-    """A child that does `work`, and where what it tells can be read."""
+    """A child that does `work`, and where its output can be read."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     process = os.fork()
@@ -159,7 +159,7 @@ def _serve(work: Callable[[Child], None], writer: int) -> None:
     child, code = Child(writer), 0
     try:
         work(child)
-    except BaseException:  # noqa: BLE001  it must not come out of the fork; the parent tells it
+    except BaseException:  # noqa: BLE001  it must not come out of the fork; the parent reports it
         child.tell(traceback.format_exc())
         code = FAILED
     os._exit(code)
@@ -203,12 +203,12 @@ class _Tracer:
             thread, status = os.waitpid(-1, _WALL)
             if os.WIFSTOPPED(status):
                 self._on_stop(thread, status)
-            elif thread == self._process:  # the kernel tells of it last, behind its threads
+            elif thread == self._process:  # the kernel reports it last, after its threads
                 self._on_gone(status)
                 return
 
     def listen(self) -> None:
-        """Take what the child has told; a pipe holds more than any child tells."""
+        """Take what the child has printed; a pipe holds more than any child prints."""
         try:
             self.found.told += os.read(self._reader, 1 << 16).decode()
         except BlockingIOError:

@@ -27,7 +27,7 @@ PHASES: Final = {
     "running": r"attempt \d+ is running",
     "committed": r"checkpoint \d+ completed .* commits",
 }
-"""Steps of a recovery and how the log tells them."""
+"""Steps of a recovery and how the log names them."""
 COMPLETED: Final = re.compile(r'^tidegate_checkpoints_total\{[^}]*result="completed"[^}]*\} (\S+)', re.MULTILINE)
 
 
@@ -43,7 +43,7 @@ class DaemonProcess:
         self.environ = {**os.environ, **(environ or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.transactional = True
-        """Whether its checkpoints tell how many records they commit."""
+        """Whether its checkpoints say how many records they commit."""
         self._log_from = 0
 
     def start(self) -> DaemonProcess:
@@ -87,7 +87,7 @@ class DaemonProcess:
         return found[0]
 
     def _wait_log(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait for something that the log tells: looked at when the log has grown. Fails when the daemon has ended."""
+        """Wait for something in the log: looked at when the log has grown. Fails when the daemon has ended."""
         seen = -1
 
         def look() -> bool:
@@ -142,7 +142,7 @@ class DaemonProcess:
         return int(re.findall(r"attempt (\d+) is running", self.text())[-1])
 
     def phases(self, mark: int, since: float) -> dict[str, float]:
-        """Seconds from `since` (seconds since 1970) to the steps of a recovery, from the log behind `mark`."""
+        """Seconds from `since` (seconds since 1970) to the steps of a recovery, from the log after `mark`."""
         found: dict[str, float] = {}
         text = self.text()[mark:]
         for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
@@ -215,7 +215,7 @@ class DaemonProcess:
             raise AssertionError(f"daemon did not end within {timeout_s} s:\n{self.text()[-4000:]}") from None
 
     def destroy(self) -> None:
-        """Whatever happened, nothing is left behind."""
+        """Whatever happened, nothing is left."""
         if self.process is not None and self.process.poll() is None:
             below = self.kill()
             for pid in below:

@@ -39,7 +39,7 @@ class Fault:
     def __init__(self, point: str, nth: int) -> None:
         self.point = point
         self.step = threading.Lock()
-        """Held over a commit and over an append: no entry appears behind the one whose commit is hit."""
+        """Held over a commit and over an append: no entry appears after the one whose commit is hit."""
         self._left = nth
         self._newest: set[Key] = set()
         self._listed: set[Key] = set()

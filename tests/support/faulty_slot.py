@@ -1,6 +1,6 @@
 """`tidegate run` whose slots kill themselves: `python -m tests.support.faulty_slot NTH|own-disk FILE`.
 
-The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those behind
+The slots of the first attempt die at the first of POINTS, those of the second at the second, and so on; those after
 the last point live. A slot dies at its NTH passage. A line `fault: POINT` in the log proves that it happened. The hooks
 come into the slot's process with its bootstrap: unpickling it there installs them.
 """

@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True):
     version: int
     correlation: int
     frame: bytes
-    """Everything behind the size."""
+    """Everything after the size."""
 
 
 class KafkaProxy:
@@ -145,7 +145,7 @@ class KafkaProxy:
 
 
 def refused_produce(request: Request) -> bytes:
-    """The answer to a produce request that tells every partition NOT_LEADER_OR_FOLLOWER."""
+    """The answer to a produce request that answers every partition with NOT_LEADER_OR_FOLLOWER."""
     from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 
     asked = ProduceRequest.decode(request.frame, version=request.version, header=True)
@@ -164,7 +164,7 @@ def refused_produce(request: Request) -> bytes:
         ],
         throttle_time_ms=0,
     )
-    answer.API_VERSION = request.version  # before the header: a header of an answer has no version to be told
+    answer.API_VERSION = request.version  # before the header: a header of an answer has no version field
     answer.with_header(correlation_id=request.correlation)
     return bytes(answer.encode(header=True))
 

@@ -16,7 +16,7 @@ TICK_S = 0.2
 
 
 class OrderWriter:
-    """Produces orders 0, 1, 2 ... at a steady rate until told to stop; delivery outlives broker restarts."""
+    """Produces orders 0, 1, 2 ... at a steady rate until asked to stop; delivery outlives broker restarts."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int, rate: float) -> None:
         self.orders: list[Order] = []
@@ -57,7 +57,7 @@ class OrderWriter:
         return self._pause.is_set() and self._paused.is_set()
 
     def resume(self) -> None:
-        """Go on behind a pause, with whatever partitions the topic has by now."""
+        """Continue after a pause, with whatever partitions the topic has by now."""
         self._pause.clear()
 
     def stop(self, timeout_s: float = 150) -> list[Order]:
@@ -159,7 +159,7 @@ class OutputReader:
             "bootstrap.servers": self._bootstrap,
             "group.id": "tidegate-test-outputs",
             "auto.offset.reset": "earliest",  # where a log was cut off, nothing may be passed over
-            "socket.timeout.ms": 15_000,  # 60 s by default, for which a reader stands still when its broker hangs
+            "socket.timeout.ms": 15_000,  # 60 s by default, for which a reader is blocked when its broker hangs
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,

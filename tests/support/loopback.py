@@ -164,7 +164,7 @@ class LoopJob:
             loop.call_soon(self._world.listener.registered, seat.connection)
 
     def cancel(self) -> None:
-        raise AssertionError("slots return when they are told to")
+        raise AssertionError("slots return when they are asked to")
 
 
 class LoopServer:
@@ -263,7 +263,7 @@ class Loopback:
                 yield self
             finally:
                 life.cancel()
-                while not life.done():  # slots return when they are told to
+                while not life.done():  # slots return when they are asked to
                     self.turn()
                     await asyncio.sleep(0)
 
@@ -329,7 +329,7 @@ class Loopback:
         return asked.result()
 
     async def kill(self, slot: int) -> None:
-        """The process is gone; everything is deployed anew."""
+        """The process is gone; everything is deployed again."""
         attempt, seat = self.runner.attempt, self.seats[slot]
         seat.end()
         self.listener.lost(SlotLost(f"{seat.connection} was lost"))

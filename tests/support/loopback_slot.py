@@ -201,7 +201,7 @@ class LoopSlot(SlotProcess):
 
     @property
     def stopping(self) -> bool:
-        """It was told to return, or has failed."""
+        """It was asked to return, or has failed."""
         return self._stopping
 
     def begin(self) -> None:

@@ -34,7 +34,7 @@ def lose_newest_markers(rig: Rig) -> None:
 
 
 def _ending(rig: Rig) -> list[TransactionListing]:
-    """Transactions whose markers would be written behind the crash."""
+    """Transactions whose markers would be written after the crash."""
     with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
         listed = client.list_transactions(f"{rig.pipeline.name}.")
     return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
@@ -70,7 +70,7 @@ def _cut(directory: Path, owners: Collection[Producer] | None) -> bool:
     if kept == len(headers):
         return False
     segment.write_bytes(data[: sum(sizes[:kept])])
-    # What Kafka derived from the cut part: without them it reads the segment again, as behind a crash.
+    # What Kafka derived from the cut part: without them it reads the segment again, as after a crash.
     for derived in [*directory.glob("*.snapshot"), *directory.glob("*.index"), *directory.glob("*.timeindex")]:
         derived.unlink()
     (directory.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)

@@ -30,7 +30,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     max_concurrent: int = 1
     unaligned: str = "never"
     totals_kafka: dict[str, str] = {}
-    """Producer properties of the sink behind the exchange."""
+    """Producer properties of the sink after the exchange."""
     interval: str = "300ms"
     mode: str = "exactly-once"
     start: str = "earliest"

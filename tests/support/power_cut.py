@@ -40,7 +40,7 @@ class Disk:
             (self._folders.add if place.is_dir() else self._folders.discard)(number)
 
     def write_image(self, target: Path, *, names_survive: bool) -> None:
-        """Make a directory that looks like this one behind a power cut."""
+        """Make a directory that looks like this one after a power cut."""
         if names_survive:
             names = {
                 place.stat().st_ino: _list(place) for place in [self._root, *self._root.rglob("*")] if place.is_dir()

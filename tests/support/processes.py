@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from tidegate.spark.processes import (
     Process,
     find_descendants,
-    find_executors,
     find_slots,
     is_alive,
     read_processes,
@@ -28,6 +27,11 @@ __all__ = [
 ]
 
 
+def find_executors(root: int) -> list[int]:
+    """Executor JVMs below a daemon or a worker of Spark."""
+    return [process.pid for process in find_descendants(root) if "CoarseGrainedExecutorBackend" in process.command]
+
+
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     """Send a signal; False when the process is gone already."""
     try:
@@ -39,7 +43,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 @contextmanager
 def frozen(pids: Sequence[int]) -> Iterator[None]:
-    """These processes stand still (SIGSTOP) within the block; all of them must be there when it begins."""
+    """These processes are stopped (SIGSTOP) within the block; all of them must be there when it begins."""
     try:
         for pid in pids:
             assert kill(pid, signal.SIGSTOP), f"process {pid} is gone"

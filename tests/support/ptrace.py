@@ -40,7 +40,7 @@ class TracingUnavailable(Exception):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """A thread stands before (`entering`) or behind a call."""
+    """A thread stands before (`entering`) or after a call."""
 
     entering: bool
     number: int
@@ -58,7 +58,7 @@ class Registers(Protocol):
         """Before a call: make it one that does nothing."""
 
     def set_result(self, thread: int, value: int) -> None:
-        """Behind a call: what the caller sees; an error is negative."""
+        """After a call: what the caller sees; an error is negative."""
 
     def set_argument(self, thread: int, index: int, value: int) -> None:
         """Before a call: change an argument."""
@@ -147,7 +147,7 @@ def set_options(process: int) -> None:
 
 
 def run_to_next_call(thread: int, signal_number: int = 0) -> None:
-    """Let a stopped thread go on to the next begin or end of a call; nothing when it is gone."""
+    """Let a stopped thread continue to the next start or end of a call; nothing when it is gone."""
     try:
         _ptrace(_SYSCALL, thread, 0, signal_number)
     except ProcessLookupError:

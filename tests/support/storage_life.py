@@ -86,7 +86,7 @@ def litter(root: Path) -> None:
 def take_checkpoints(child: Child, root: Path) -> None:
     """A daemon takes a checkpoint: uploads by the helper thread, the append, the clean-up. When it fails, the next.
 
-    Tells `attempts N`, `decided N`, `failed N` and `cleaned`.
+    Prints `attempts N`, `decided N`, `failed N` and `cleaned`.
     """
     storage = LocalStorage(str(root))
     journal = journal_of(storage, "daemon")
@@ -143,7 +143,7 @@ def _take_over_again(journal: Journal) -> None:
 
 
 def recover(child: Child, root: Path) -> None:
-    """A daemon recovers: read, take over, decide, load the state, sweep. Tells `owns N`, `restores N`, `swept`."""
+    """A daemon recovers: read, take over, decide, load the state, sweep. Prints `owns N`, `restores N`, `swept`."""
     child.begin()
     storage = LocalStorage(str(root))
     journal = journal_of(storage, "recovering")
@@ -169,8 +169,8 @@ def _load(storage: LocalStorage, handle: StateHandle) -> None:
 def judge(root: Path, told: str) -> str:
     """What a fresh daemon finds; a short text that says which of the allowed states it was. Raises AssertionError.
 
-    Allowed: the journal can be read; the newest checkpoint is the last that was told to be decided, or one that was
-    attempted behind it; it is whole; ids were never given back; after sweeping nothing is left that nobody needs; and
+    Allowed: the journal can be read; the newest checkpoint is the last that was reported as decided, or one that was
+    attempted after it; it is whole; ids were never given back; after sweeping nothing is left that nobody needs; and
     the pipeline goes on.
     """
     decided = [int(line.split()[1]) for line in told.splitlines() if line.startswith("decided ")]

@@ -1,4 +1,4 @@
-"""Fake sources, operators and sinks that keep the promises of tidegate.task.ports, and a clock that stands still."""
+"""Fake sources, operators and sinks that keep the promises of tidegate.task.ports, and a clock that does not move."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frame_of(rows: Iterable[Row]) -> pl.DataFrame:
 
 
 class VirtualClock:
-    """Moves only when told."""
+    """Moves only when a test says so."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -117,7 +117,7 @@ def overflow(row: int, number: int) -> RecordFailure:
 
 
 class FakeFilter(Runtime):
-    """Passes everything on except numbers that are told to be bad or unwanted."""
+    """Passes everything on except numbers that are said to be bad or unwanted."""
 
     def __init__(self, bad: Iterable[int] = (), unwanted: Iterable[int] = ()) -> None:
         self.bad = set(bad)

@@ -1,4 +1,4 @@
-"""From the checkpoint of one rig to the start of the next: sources behind their positions, states, rows in flight.
+"""From the checkpoint of one rig to the start of the next: sources after their positions, states, rows in flight.
 
 Who gets what, and in which order rows in flight are replayed, is decided by production code.
 """

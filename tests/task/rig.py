@@ -1,7 +1,7 @@
 """Slots in one process: real loops, subtasks, channels and frames around fake sources, operators and sinks.
 
 The fakes keep the promises of tidegate.task.ports. Remote channels are joined by a pump that moves encoded frames;
-uploads and the coordinator's part are done by the test. Time stands still unless a test moves it.
+uploads and the coordinator's part are done by the test. Time does not move unless a test moves it.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Restored(Protocol):
     """What a rig starts from."""
 
     def source(self, name: str, slot: int) -> FakeSource:
-        """A source behind its position."""
+        """A source after its position."""
 
     def rows(self, operator: str, slot: int) -> list[Row]:
         """The state of an operator."""

@@ -27,7 +27,7 @@ SLOT = Slot(128, choose_backend("memory", retained=1))
 
 
 class HandClock:
-    """Moves when told."""
+    """Moves when a test says so."""
 
     def __init__(self) -> None:
         self.ms = 0.0

@@ -273,7 +273,7 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], Callable[[Start], None]]] = {
     "the sender's part is replayed first": plant_sender_part_first,
     "arriving rows are recorded twice": plant(Recording, "arrived", _arrived_twice),
     "arriving rows are not recorded": plant(Recording, "arrived", lambda self, channel, batch: None),
-    "rows behind the barrier are recorded": plant(InputChannel, "batches_ahead_of", _everything_queued),
+    "rows after the barrier are recorded": plant(InputChannel, "batches_ahead_of", _everything_queued),
     "overtaken rows are not recorded": plant(RemoteOutput, "take_overtaken", lambda self, checkpoint: ()),
     "a switch forgets what was consumed": plant(Unaligner, "begin", _forget_what_was_consumed),
     "rows that wait to be replayed are not recorded": plant(VertexTask, "_record", _replay_is_no_content),

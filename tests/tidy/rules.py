@@ -154,9 +154,9 @@ def check_silenced_tools(text: str) -> list[str]:
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if _TYPE_IGNORE.search(line):
-            found.append(f"line {number}: type: ignore wants [code]  # reason")
+            found.append(f"line {number}: type: ignore needs [code]  # reason")
         if _NOQA.search(line):
-            found.append(f"line {number}: noqa wants : CODE  reason")
+            found.append(f"line {number}: noqa needs : CODE  reason")
     return found
 
 

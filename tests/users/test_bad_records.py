@@ -24,7 +24,7 @@ def order(number: int, **fields: Any) -> bytes:
 
 
 def moment(seconds: float) -> str:
-    """So many seconds from now."""
+    """A moment as many seconds from now."""
     return (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)).isoformat()
 
 
@@ -112,7 +112,7 @@ def test_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User
     assert [{name: row[name] for name in expected[0]} for row in user.rows(kept)][:-1] == expected
     assert [(row["word"], row["place"]) for row in user.rows(last)] == [("GOOD", 0), ("FINE", 3)]
     assert "Traceback" not in daemon.text()
-    assert len(daemon.text()) < 200_000, "a value of 10 MB is told without itself"
+    assert len(daemon.text()) < 200_000, "a value of 10 MB is reported without itself"
     skipped = [line["message"] for line in log_lines(daemon.text()) if "skipped" in line["message"]]
     for place in (f"sink shown_out: record of {orders}, partition 0, offset 24: RECORD_TOO_LARGE", "offset 0: MALF"):
         assert any(place in message for message in skipped), skipped

@@ -59,7 +59,9 @@ def test_X03_X07_a_pipeline_has_one_directory_at_a_time(user: User) -> None:
     wait_until(lambda: len(user.rows(out)) == 4, "as `start` says, from the beginning")
 
     directory(user, "first")
-    user.run_here().says(4, "the pipeline went on from another checkpoint directory", "--restore ID --repeat-output")
+    user.run_here().says(
+        4, "the pipeline has continued from another checkpoint directory", "--restore ID --repeat-output"
+    )
     user.produce(source, numbers((3, 2)))
     wait_until(lambda: len(user.rows(out)) == 5, "the second daemon was not disturbed")
     assert second.terminate() == 0

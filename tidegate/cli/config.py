@@ -22,12 +22,12 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
-@click.option("--connect", is_flag=True, help="Ask the broker and the checkpoint directory as well.")
+@click.option("--connect", is_flag=True, help="Also check the brokers and the checkpoint directory.")
 def validate(file: Path, style: str, connect: bool) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
-    With --connect it ends with the exit code of a `run` that is refused before anything is started. Nothing is changed,
-    and a daemon that runs is not disturbed.
+    With --connect the exit code is that of a `run` that is refused before anything is started. Nothing is changed,
+    and a running daemon is not disturbed.
     """
     problems = check_file(file, os.environ)
     code = 2 if any(problem.severity == "error" for problem in problems) else 0

@@ -77,7 +77,7 @@ def _look_around(loaded: LoadedPipeline) -> list[StartProblem]:
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
-    """A port that the daemon of this very pipeline has is no trouble."""
+    """A port that the daemon of this very pipeline has is not a problem."""
     host, port = loaded.settings.http.host, loaded.settings.http.port
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()

@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """The command, or None for an unknown name (click tells the user)."""
+        """The command, or None for an unknown name (click reports it to the user)."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; what a user did wrong is told without a traceback."""
+    """Run one command and return its exit code; what a user did wrong is reported without a traceback."""
     try:
         result = tidegate.main(arguments, prog_name="tidegate", standalone_mode=False)
     except click.ClickException as error:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--restore", metavar="ID|PATH", help="Go on from this retained checkpoint or savepoint, once.")
+@click.option("--restore", metavar="ID|PATH", help="Continue from this retained checkpoint or savepoint, once.")
 @click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
 @click.option(
     "--begin-anew", is_flag=True, help="Begin with an empty checkpoint directory although Kafka knows the pipeline."
@@ -33,18 +33,18 @@ logger = logging.getLogger(__name__)
     "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
 )
 def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, accept_gone: bool) -> None:
-    """Run the pipeline of FILE until it ends, SIGTERM or SIGINT.
+    """Run the pipeline of FILE until its input ends, or until SIGTERM or SIGINT.
 
-    It goes on from the newest checkpoint. Exit codes are in docs/operations.md.
+    The run continues from the newest checkpoint. Exit codes: see docs/operations.md.
     """
     if restore is not None and not restore.strip():
         raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
     if repeat_output and restore is None:
-        raise click.UsageError("--repeat-output says how to --restore: name a checkpoint or savepoint")
+        raise click.UsageError("--repeat-output needs --restore: name a checkpoint or savepoint")
     if begin_anew and restore is not None and not repeat_output:
         raise click.UsageError(
-            "--begin-anew begins as `start` says, --restore where something was saved: take one; or add "
-            "--repeat-output to restore once more what the pipeline has gone on from before"
+            "--begin-anew begins as `start` says, --restore where something was saved: choose one; or add "
+            "--repeat-output to restore once more what the pipeline has continued from before"
         )
     from tidegate.daemon.choosing import RestoreOption, StartOptions
 
@@ -103,7 +103,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
             logger.error("%s", refusing.text, extra={"error": refusing.cause or refused})  # noqa: TRY400 - as below
         return derive_exit_code(refused.problems)
     except TidegateError as error:
-        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - told once, without a traceback
+        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - reported once, without a traceback
         return error.exit_code
     finally:
         on_ended()

@@ -35,7 +35,7 @@ from tidegate.storage.open import open_storage
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _HTTP = click.option(
-    "--http", "address", metavar="URL", help="Of the daemon; default: http.host and http.port of FILE."
+    "--http", "address", metavar="URL", help="Address of the daemon; default: http.host and http.port of FILE."
 )
 _FORM = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
@@ -43,7 +43,7 @@ _FORM = click.option(
 _TOKEN = click.option(
     "--token-file",
     type=click.Path(path_type=Path),
-    help="With the token for orders; default: http.token_file of FILE, else what the daemon keeps for its user here.",
+    help="File with the command token; default: http.token_file of FILE, else the one that the daemon keeps here.",
 )
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -110,7 +110,7 @@ def status(file: Path, address: str | None, style: str) -> int:
 def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None:
     """Take a checkpoint of the running pipeline of FILE now, and print its number when its output is committed.
 
-    It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are under way it is
+    It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are in progress it is
     refused.
     """
     settings = read_pipeline(file, os.environ).settings
@@ -130,8 +130,8 @@ def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None
 def savepoint(file: Path, directory: str | None, address: str | None, token_file: Path | None) -> None:
     """Take a savepoint of the running pipeline of FILE and print its path.
 
-    It is written into DIRECTORY (default: `savepoints` in the checkpoint directory), and is yours: nothing removes it.
-    DIRECTORY is below the checkpoint directory or one of `savepoints.roots`. A relative one is this machine's.
+    It is written to DIRECTORY (default: `savepoints` in the checkpoint directory), and nothing ever removes it.
+    DIRECTORY must be below the checkpoint directory or one of `savepoints.roots`. A relative one is resolved here.
     """
     if directory == "":
         raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
@@ -149,7 +149,7 @@ def savepoint(file: Path, directory: str | None, address: str | None, token_file
 @_HTTP
 @_TOKEN
 def stop(file: Path, address: str | None, token_file: Path | None) -> int:
-    """End the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has gone."""
+    """Stop the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has ended."""
     settings = read_pipeline(file, os.environ).settings
     base = derive_address(settings, address)
     ask_daemon(base, "POST", "/stop", Order(settings.name), ANSWER_S, _token(settings, base, token_file))
@@ -227,7 +227,7 @@ def _savepoint_row(path: str, files: list[str]) -> Row:
 
 
 def _row(state: JournalState, entry: CheckpointEntry) -> Row:
-    """What the newest lists is decided, but only a later entry can tell that it has been committed."""
+    """What the newest lists is decided, but only a later entry can show that it has been committed."""
     one = entry.checkpoint
     listed = {key_of(committable) for committable in state.committables}
     waiting = sum(key_of(committable) in listed for committable in one.committables)
@@ -289,7 +289,7 @@ def _decode(answer: bytes, kind: type[Answer], base: str) -> Answer:
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError as error:
-        raise OrderFailed(f"what answers at {base} is no Tidegate daemon of this release: {error}") from error
+        raise OrderFailed(f"what answers at {base} is not a Tidegate daemon of this release: {error}") from error
 
 
 def _host_and_port(base: str) -> tuple[str, int | None]:
@@ -298,8 +298,8 @@ def _host_and_port(base: str) -> tuple[str, int | None]:
         if parts.scheme == "http" and parts.hostname is not None and not parts.path:
             return parts.hostname, parts.port
     except ValueError as error:
-        raise click.UsageError(f"{base} is no address of a daemon ({error}): write http://host:port") from error
-    raise click.UsageError(f"{base} is no address of a daemon: write http://host:port")
+        raise click.UsageError(f"{base} is not the address of a daemon ({error}): write http://host:port") from error
+    raise click.UsageError(f"{base} is not the address of a daemon: write http://host:port")
 
 
 def _words(body: bytes) -> str:

@@ -31,7 +31,7 @@ _CLUSTER = frozenset(["bootstrap.servers", "metadata.broker.list"])
 def derive_problems(
     settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]
 ) -> list[PathProblem]:
-    """Every problem between settings. `values` tells what the file itself says: parts of it may be broken."""
+    """Every problem between settings. `values` is what the file itself says: parts of it may be broken."""
     problems = [
         PathProblem((section,), f"there are no {section}", f"name at least one under `{section}:`")
         for section in ("sources", "sinks")
@@ -85,7 +85,7 @@ def _servers(settings: PipelineSettings) -> Iterator[PathProblem]:
             match = _SERVERS.fullmatch(server.strip())
             if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
                 yield PathProblem(
-                    ("kafka", name), f"`{server.strip()[:60]}` is no broker address", "write host:port, host:port"
+                    ("kafka", name), f"`{server.strip()[:60]}` is not a broker address", "write host:port, host:port"
                 )
 
 
@@ -104,7 +104,7 @@ def _spark(settings: PipelineSettings) -> Iterator[PathProblem]:
         remedy = derive_suggestion(
             master, ["local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "k8s://...", "yarn"]
         )
-        yield PathProblem(("spark", "master"), f"`{master[:60]}` is no Spark master", remedy)
+        yield PathProblem(("spark", "master"), f"`{master[:60]}` is not a Spark master", remedy)
     if slots is not None and slots < wanted:
         message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
         yield PathProblem(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")

@@ -55,7 +55,7 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
-_QUOTE_VARIABLES = 'within braces or brackets put a variable into quotes: "${NAME}"'
+_QUOTE_VARIABLES = 'within braces or brackets put a variable in quotes: "${NAME}"'
 
 Node = ScalarNode | SequenceNode | MappingNode
 

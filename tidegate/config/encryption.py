@@ -1,4 +1,4 @@
-"""Whether what daemon, slots and Spark say to one another is encrypted, and Spark's settings for that. Pure; ADR 24.
+"""Whether traffic between daemon, slots and Spark is encrypted, and Spark's settings for that. Pure; ADR 24.
 
 Spark's own connections carry the closure with the key of ours, so they come first: without Spark's encryption ours
 would be worth nothing.
@@ -47,10 +47,12 @@ def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Tex
     """Why connections that have to be encrypted would not be."""
     if not decide_encryption(wanted, master):
         return []
-    way_out = "or set `runtime.encryption: never` when nobody else is in that network"
+    way_out = "or set `runtime.encryption: never` on a network that nobody else uses"
     problems = [
         property_problem(
-            name, "what is sent, the passwords of `kafka:` among it, would be sent in clear", f"remove it, {way_out}"
+            name,
+            "what is sent, including the passwords of `kafka:`, would be in clear text",
+            f"remove it, {way_out}",
         )
         for name in ("spark.authenticate", "spark.network.crypto.enabled")
         if str(spark.get(name, "true")).lower() != "true" and not _has_own_tls(name, spark)
@@ -59,7 +61,7 @@ def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Tex
         problems.append(
             PathProblem(
                 ("master",),
-                f"passwords would be sent in clear: a standalone cluster encrypts with a secret of its own, and "
+                f"passwords would be sent in clear text: a standalone cluster encrypts with a secret of its own, and "
                 f"`{SECRET}` is not set",
                 f"set it here and in the cluster (docs/operations.md, Encryption), {way_out}",
             )

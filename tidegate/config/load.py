@@ -86,19 +86,11 @@ class LoadedPipeline:
         return Problem(self.file, mark.line, mark.column, *shown)
 
 
-def load_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
-    """The settings of a pipeline file. Raises ConfigErrors with everything that is wrong with the file's shape.
+def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
+    """The settings of a pipeline file, and its `problems`. Raises ConfigErrors where it cannot be read at all.
 
     Expressions and the graph are checked by `tidegate.plan.build`.
     """
-    loaded = read_pipeline(path, environ)
-    if loaded.problems:
-        raise ConfigErrors(loaded.problems)
-    return loaded
-
-
-def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
-    """Like `load_pipeline`, but problems are returned where the rest of the file can still be checked."""
     return parse_pipeline(_read_text(path), str(path), environ)
 
 

@@ -25,7 +25,7 @@ def decide_login_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
     """Everything wrong with the way in; `properties` are all that a client is given."""
     given = properties.get("security.protocol", "plaintext")
     if not isinstance(given, str):
-        return []  # a secret: nothing of it may be told
+        return []  # a secret: nothing of it may be shown
     protocol = given.lower()
     problems = _sasl(protocol, properties) if protocol.startswith("sasl_") else _idle(protocol, "sasl", properties)
     if not protocol.endswith("ssl"):
@@ -42,14 +42,14 @@ def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
     named = [name for name in _MECHANISM if name in properties]
     offered = " or ".join(MECHANISMS)
     if not named:
-        text = f"`{protocol}` wants `sasl.mechanism`, too"
+        text = f"`{protocol}` also needs `sasl.mechanism`"
         return [PathProblem(("security.protocol",), text, f"add it: {offered}")]
     mechanism = str(properties[named[0]]).upper()
     if mechanism not in MECHANISMS:
         text = f"`{mechanism[:30]}` cannot be used"
         return [PathProblem((named[0],), text, f"use {offered}, or TLS client certificates")]
     return [
-        PathProblem((named[0],), f"`{mechanism}` wants `{name}`, too", f"add `{name}`")
+        PathProblem((named[0],), f"`{mechanism}` also needs `{name}`", f"add `{name}`")
         for name in _CREDENTIALS
         if name not in properties
     ]

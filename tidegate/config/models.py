@@ -63,10 +63,12 @@ class CheckpointSettings(Settings):
         int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer is given up.")
     ] = 600_000
     min_pause_ms: Annotated[
-        int, duration("0s", "1h"), Field(alias="min_pause", description="Rest between the end of one and the next.")
+        int,
+        duration("0s", "1h"),
+        Field(alias="min_pause", description="Pause between the end of one checkpoint and the start of the next."),
     ] = 0
     max_concurrent: Annotated[
-        int, integer(1, 16), Field(description="Checkpoints under way at a time; savepoints come on top.")
+        int, integer(1, 16), Field(description="Checkpoints in progress at the same time; savepoints are extra.")
     ] = 1
     retained: Annotated[int, integer(1, 1000), Field(description="Completed checkpoints that are kept.")] = 3
     tolerable_failures: Annotated[
@@ -122,7 +124,7 @@ class RestartSettings(Settings):
         60_000
     )
     give_up_after: Annotated[
-        GiveUpAfter, Field(description="Crash-loop brake: so many failures in so much time end the daemon.")
+        GiveUpAfter, Field(description="Crash-loop limit: this many failures within this time end the daemon.")
     ] = GiveUp(20, 600_000)
 
 
@@ -133,7 +135,7 @@ class RuntimeSettings(Settings):
         str,
         choice("auto", "always", "never"),
         Field(
-            description="Whether what daemon, slots and Spark say to one another is encrypted; `auto`: when it leaves "
+            description="Whether traffic between daemon, slots and Spark is encrypted; `auto`: when it leaves "
             "the machine."
         ),
     ] = "auto"
@@ -141,10 +143,12 @@ class RuntimeSettings(Settings):
     heartbeat_interval_ms: Annotated[
         int,
         duration("10ms", "1m"),
-        Field(alias="heartbeat_interval", description="How often a slot tells that it lives."),
+        Field(alias="heartbeat_interval", description="How often a slot reports that it is alive."),
     ] = 1000
     heartbeat_timeout_ms: Annotated[
-        int, duration("100ms", "1h"), Field(alias="heartbeat_timeout", description="A slot silent for longer is lost.")
+        int,
+        duration("100ms", "1h"),
+        Field(alias="heartbeat_timeout", description="A slot that is silent for longer counts as lost."),
     ] = 10_000
     start_timeout_ms: Annotated[
         int, duration("1s", "1h"), Field(alias="start_timeout", description="Time for Spark to bring up all slots.")
@@ -160,7 +164,7 @@ class HttpSettings(Settings):
     """Metrics and probes."""
 
     host: Annotated[Host, Field(description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, integer(0, 65535), Field(description="Port; 0 takes a free one.")] = 9095
+    port: Annotated[int, integer(0, 65535), Field(description="Port; 0 picks a free one.")] = 9095
     token_file: Annotated[
         File | None,
         Field(
@@ -178,7 +182,7 @@ class LoggingSettings(Settings):
         str, choice("auto", "text", "json"), Field(description="`auto`: text on a terminal, else JSON.")
     ] = "auto"
     level: Annotated[
-        str, choice("debug", "info", "warning", "error"), Field(description="Least level that is written.")
+        str, choice("debug", "info", "warning", "error"), Field(description="Lowest level that is written.")
     ] = "info"
 
 
@@ -191,7 +195,7 @@ class SourceSettings(Settings):
         "watermark": "remove it",
     }
     topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`.")] = None
-    topics: Annotated[Topics | None, Field(description="Several topics with records of one shape.")] = None
+    topics: Annotated[Topics | None, Field(description="Several topics whose records have the same schema.")] = None
     format: Annotated[
         str, choice(*FORMATS, later=_LATER_FORMATS), Field(description="How the records' bytes are read.")
     ] = DEFAULT
@@ -319,7 +323,7 @@ class PipelineSettings(Settings):
     logging: Annotated[LoggingSettings, Field(description="Log output.")] = LoggingSettings()
     sources: Annotated[dict[StepName, SourceSettings], Field(description="Kafka sources by name.")]
     steps: Annotated[
-        list[StepSettings], Field(max_length=1000, description="What happens in between, in any order.")
+        list[StepSettings], Field(max_length=1000, description="The steps between sources and sinks, in any order.")
     ] = []
     sinks: Annotated[dict[StepName, SinkSettings], Field(description="Kafka sinks by name.")]
 

@@ -28,7 +28,6 @@ class KafkaProperty(msgspec.Struct, frozen=True):
     type: str
     range: str = ""
     alias_of: str = ""
-    deprecated: bool = False
 
 
 _POSITIONS = "Tidegate keeps the positions of a source in its checkpoints"
@@ -78,7 +77,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
 
 _LOADS_CODE = "it loads code into the daemon's slots, which have its passwords and its files"
 _OTHER_LOGIN = "use SCRAM, PLAIN or TLS client certificates"
-_OPENSSL = "remove it; what every program of a machine needs belongs into OpenSSL's configuration file there"
+_OPENSSL = "remove it; what every program of a machine needs belongs in OpenSSL's configuration file there"
 REFUSED_KAFKA: Mapping[str, tuple[str, str]] = {
     "plugin.library.paths": (_LOADS_CODE, "remove it"),
     "ssl.engine.location": (_LOADS_CODE, _OPENSSL),
@@ -102,7 +101,7 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
 """Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
 
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {
-    "spark.master": ("it has a name of its own here", "set `spark.master` as `master` inside `spark:`"),
+    "spark.master": ("it has its own setting here", "set `spark.master` as `master` inside `spark:`"),
     "spark.app.name": ("the application is named after the pipeline", "set `name` instead"),
     "spark.dynamicAllocation.enabled": (
         "slots are a barrier job, which needs a fixed number of executors",
@@ -211,6 +210,6 @@ def decide_spark_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
         elif not _SPARK_NAME.fullmatch(name):
             hint = "did you mean `master`?" if name in ("mster", "Master", "spark_master") else ""
             problems.append(
-                property_problem(name, "is no Spark property", hint or "use `master` or a name with `spark.`")
+                property_problem(name, "is not a Spark property", hint or "use `master` or a name with `spark.`")
             )
     return problems

@@ -141,7 +141,7 @@ def derive_place_inside(source: str, place: Place, value: str, line: int, column
 
 
 def _content_start(source: str, node: ScalarNode) -> int:
-    """Index of the first character behind anchor, tag and opening quote or block header."""
+    """Index of the first character after anchor, tag and opening quote or block header."""
     begin = node.mark.index
     while source[begin : begin + 1] in ("&", "!"):
         begin += len(re.match(r"\S+\s*", source[begin : node.end])[0])  # type: ignore[index]  # & or ! always matches

@@ -31,7 +31,7 @@ def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> 
     """Partitions without positions, and those of `bounded` sources without ends, by source.
 
     All of them at a first start; later those of sources and topics that were added to the pipeline, and of bounded
-    sources that begin anew.
+    sources that start again.
     """
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     found = []

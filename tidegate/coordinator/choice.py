@@ -1,7 +1,7 @@
-"""Which checkpoint a pipeline goes on from when that is not simply the newest. Pure (ADR 11, ADR 12).
+"""Which checkpoint a pipeline continues from when that is not simply the newest. Pure (ADR 11, ADR 12).
 
 Two reasons: somebody chooses a retained checkpoint or a savepoint, or the newest one is damaged. What is committed
-stays committed, so going back is consistent only when no output behind the chosen cut was committed. Otherwise output
+stays committed, so going back is consistent only when no output after the chosen cut was committed. Otherwise output
 is written a second time, which nobody but the owner of the readers may decide.
 """
 
@@ -27,11 +27,11 @@ class Fate(Enum):
     OPEN = "open"
     ABORTED = "aborted"
     COMMITTED = "committed"
-    UNKNOWN = "not to be found out"
+    UNKNOWN = "unknown"
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What somebody wants to be restored."""
+    """What somebody asks to restore."""
 
     title: str
     """`checkpoint 42`, or `savepoint PATH`."""
@@ -52,7 +52,7 @@ class Fallback(msgspec.Struct, frozen=True):
 
 
 def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
-    """Raises RestoreRefused, which tells what there is."""
+    """Raises RestoreRefused, which lists what there is."""
     for entry in state.retained:
         if entry.checkpoint.id == wanted:
             title = f"checkpoint {wanted}"
@@ -84,7 +84,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
     again, ahead = _distance(wish.checkpoint, newest)
     if ahead and wish.retained:
         raise RestoreRefused(
-            f"{wish.title} is of a history that was given up: in {', '.join(ahead[:5])} it lies ahead of the newest "
+            f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:5])} it lies ahead of the newest "
             f"checkpoint, {newest.id}, so output in between could be missing; choose another one",
             wish=wish.title,
         )
@@ -92,7 +92,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
         raise RestoreRefused(
             f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
             "committed: going back writes the output of these records a second time. When readers can live with that, "
-            f"say so with --repeat-output; else start without --restore to go on from checkpoint {newest.id}",
+            f"say so with --repeat-output; else start without --restore to continue from checkpoint {newest.id}",
             wish=wish.title,
             newest=newest.id,
             records=again,
@@ -107,10 +107,10 @@ def derive_chosen(wish: Wish, now: Identity) -> Chosen:
 
 
 def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
-    """Transactions of checkpoints behind `entry`: they hold output behind its cut, and no other transaction does.
+    """Transactions of checkpoints after `entry`: they hold output after its cut, and no other transaction does.
 
     Every entry lists all that was prepared up to its barrier and not known to be ended, so what a newer one adds was
-    prepared behind.
+    prepared after it.
     """
     own = {key_of(one) for one in entry.checkpoint.committables}
     newer = [old.checkpoint for old in state.retained if old.sequence > entry.sequence]
@@ -131,9 +131,9 @@ def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committab
 def decide_fallback(
     state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
 ) -> Fallback:
-    """Going back to `entry`, the newest that is whole, when none of the output behind it is committed, and all before.
+    """Going back to `entry`, the newest that is whole, when none of the output after it is committed, and all before.
 
-    `damage` tells what is wrong with the newer ones. Raises RestoreRefused with the choices.
+    `damage` says what is wrong with the newer ones. Raises RestoreRefused with the choices.
     """
     newer = derive_newer(state, entry)
     left, ended = _own(state, entry)
@@ -161,7 +161,7 @@ def refuse_damaged(
         number = alternative.checkpoint.id
         choice = f"when readers can live with that, start with --restore {number} --repeat-output; "
     return RestoreRefused(
-        f"{'; '.join(damage)}. In its place nothing is restored: {why}. The choices: put the files back from a backup; "
+        f"{'; '.join(damage)}. No older one is restored: {why}. The choices: put the files back from a backup; "
         f"{choice}restore a savepoint; or begin with {BEGIN_ANEW}",
         newest=state.retained[-1].checkpoint.id,
     )

@@ -87,7 +87,6 @@ class Coordinator:
         self._settings = settings
         self._recent_max = recent_max
         self._job = job
-        self._subtasks = tuple(sorted(job.subtasks))
         self._phase = Phase.STARTING
         self._running: set[SubtaskId] = set()
         self._story = Story()
@@ -185,7 +184,7 @@ class Coordinator:
 
     def _on_running(self, event: SubtaskRunning) -> None:
         if event.subtask not in self._job.subtasks:
-            raise self._story.broken(f"{event.subtask} is running, but it is no subtask of this attempt")
+            raise self._story.broken(f"{event.subtask} is running, but it is not a subtask of this attempt")
         self._running.add(event.subtask)
         if self._phase is Phase.STARTING and self._running == self._job.subtasks:
             self._move(Cause.ALL_RUNNING)
@@ -215,8 +214,7 @@ class Coordinator:
             checkpoint, self._job.attempt, properties, now_ms, self._job.subtasks
         )
         self._story.tell(f"trigger of {checkpoint} at {now_ms}")
-        sources = tuple(sorted(self._job.sources))
-        self._out.append(SendTrigger(self._job.attempt, checkpoint, now_ms + self._wall_offset_ms, sources, properties))
+        self._out.append(SendTrigger(self._job.attempt, checkpoint, now_ms + self._wall_offset_ms, properties))
 
     def _refusal(self, properties: CheckpointProperties, now_ms: int) -> TriggerRefusal | None:
         facts = TriggerFacts(
@@ -325,7 +323,7 @@ class Coordinator:
         self._notify_completed(event.now_ms)
 
     def _notify_completed(self, now_ms: int) -> None:
-        """Tell the subtasks of every checkpoint whose transactions are ended, oldest first (C12, C25)."""
+        """Notify the subtasks of every checkpoint whose transactions are ended, oldest first (C12, C25)."""
         for checkpoint in sorted(self._unended):
             pending, completed = self._unended[checkpoint]
             if not self._ledger.all_ended(completed.committables):
@@ -334,7 +332,7 @@ class Coordinator:
             report = pending.report(completed, now_ms)
             released = self._ledger.take_released(checkpoint)
             needed = frozenset(handle.path for p in self._pending.values() for handle in p.handles)
-            self._out.append(NotifyCompleted(self._job.attempt, completed, released, self._subtasks, report, needed))
+            self._out.append(NotifyCompleted(self._job.attempt, completed, released, report, needed))
             self._newest_ended = checkpoint
             self._write_savepoints(now_ms)
             if completed.final and self._phase is Phase.FINISHING:
@@ -364,7 +362,7 @@ class Coordinator:
     # Savepoints
 
     def _follow_savepoint(self, savepoint: PendingCheckpoint, now_ms: int) -> None:
-        """Its transactions are prepared; a checkpoint behind it commits them, so begin one unless one is under way."""
+        """Its transactions are prepared; a checkpoint after it commits them, so start one unless one is in progress."""
         newer = any(p.id > savepoint.id and not p.properties.savepoint for p in self._pending.values())
         if self._newest_ended < savepoint.id and not newer and self._phase is Phase.RUNNING:
             self._trigger(FORCED, now_ms)
@@ -414,7 +412,7 @@ class Coordinator:
         self._remember(pending.id, reason)
         self._story.tell(f"checkpoint {pending.id} given up: {reason.name} {detail}")
         if reason is not CheckpointFailure.ATTEMPT_ENDED:
-            self._out.append(NotifyAborted(self._job.attempt, pending.id, reason, detail, self._subtasks))
+            self._out.append(NotifyAborted(self._job.attempt, pending.id, reason, detail))
         self._discard(pending.handles)
         if not reason.counts or pending.properties.savepoint:
             return
@@ -463,7 +461,7 @@ class Coordinator:
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
             self._fail(
                 "transaction-timeout",
-                f"the oldest transaction of {risk[1]} comes near the broker's time limit and no checkpoint has "
+                f"the oldest transaction of {risk[1]} approaches the broker's time limit and no checkpoint has "
                 "completed in time; look for the reason in the checkpoints before, or raise "
                 "`checkpoints.transaction_timeout`",
             )

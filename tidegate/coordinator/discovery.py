@@ -18,7 +18,7 @@ from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
 FIRST_OFFSET = 0
-"""Where a partition that was created behind the begin of its source starts."""
+"""Where a partition starts that was created after its source started."""
 
 LOOKS_AWAY_MAX: Final = 3
 """One answer without a topic may be that of a broker that has just started; so many in a row are not."""
@@ -48,13 +48,13 @@ class Addition(msgspec.Struct, frozen=True):
 
 
 def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Topic name -> id. Raises TopicReplaced for an id that changed; a topic that is not told of now is not judged."""
+    """Topic name -> id. Raises TopicReplaced for an id that changed; a topic that is not reported now is not judged."""
     for topic, old in sorted(before.items()):
         new = now.get(topic, old)
         if new != old:
             raise TopicReplaced(
                 f"topic {topic} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
-                f"offsets start anew and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
+                f"offsets start over and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
                 "if that is intended",
                 topic=topic,
                 old=old,
@@ -68,7 +68,7 @@ def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping
     gone = [topic for topic, looks in away.items() if looks >= LOOKS_AWAY_MAX]
     if gone:
         raise TopicGone(
-            f"topic {', '.join(gone)} is not there any more, or may not be described any more: {LOOKS_AWAY_MAX} looks "
+            f"topic {', '.join(gone)} no longer exists, or may no longer be described: {LOOKS_AWAY_MAX} checks "
             "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
             f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again",
             topics=gone,

@@ -32,7 +32,7 @@ class JournalRefused(TidegateError):
 
 
 class Writer(msgspec.Struct, frozen=True):
-    """One daemon process. `token` is random and tells its entries from those of everybody else."""
+    """One daemon process. `token` is random and distinguishes its entries from everybody else's."""
 
     token: str
     host: str
@@ -128,7 +128,7 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
     try:
         version = _decode_version(body).format_version
     except msgspec.DecodeError as failure:
-        raise ObjectCorrupt(f"{name} is sound but is no journal entry: {failure}", name=name) from failure
+        raise ObjectCorrupt(f"{name} is intact but not a journal entry: {failure}", name=name) from failure
     if version not in READABLE:
         raise JournalRefused(
             f"{name} has format version {version}, this release reads versions up to {FORMAT_VERSION}; run the release "
@@ -139,7 +139,7 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
     try:
         entry: AnyEntry = _decode_entry(body)
     except msgspec.DecodeError as failure:
-        raise ObjectCorrupt(f"{name} is sound but is no journal entry: {failure}", name=name) from failure
+        raise ObjectCorrupt(f"{name} is intact but not a journal entry: {failure}", name=name) from failure
     if entry.sequence != sequence:
         raise ObjectCorrupt(
             f"{name} holds entry {entry.sequence}: the file was renamed or swapped; put every file of the journal back "

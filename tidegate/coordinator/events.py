@@ -1,4 +1,4 @@
-"""What the coordinator is told (events) and what it answers (instructions). Plain values; time comes in with events.
+"""What the coordinator receives (events) and what it answers (instructions). Plain values; time comes in with events.
 
 `now_ms` is the daemon's monotonic clock in milliseconds: nothing depends on when somebody sets the wall clock (ADR 19).
 """
@@ -63,7 +63,7 @@ class CheckpointProperties(msgspec.Struct, frozen=True):
     ordered: bool = False
     """A user asks for it: it ignores the interval and the minimum pause, but not the limit (C38)."""
     final: bool = False
-    """Sources stop behind its barrier."""
+    """Sources stop after its barrier."""
     savepoint: bool = False
     """One-off, always aligned, copied to a directory of the user's; decides nothing (ADR 11)."""
 
@@ -220,13 +220,12 @@ Event = (
 
 
 class SendTrigger(msgspec.Struct, frozen=True):
-    """Send the trigger to these subtasks, which are sources (C12); TriggerFailed says that one cannot have it."""
+    """Send the trigger to every slot, whose sources act on it (C12); TriggerFailed says that one cannot have it."""
 
     attempt: Attempt
     checkpoint: CheckpointId
     timestamp_ms: int
     """A stamp: ms since 1970."""
-    subtasks: tuple[SubtaskId, ...]
     properties: CheckpointProperties
 
 
@@ -287,26 +286,24 @@ class CheckpointReport(msgspec.Struct, frozen=True):
 
 
 class NotifyCompleted(msgspec.Struct, frozen=True):
-    """Decided, and its transactions are ended: tell all subtasks (C12), mirror the offsets, clean up the journal."""
+    """Decided, and its transactions are ended: notify all subtasks (C12), mirror the offsets, clean up the journal."""
 
     attempt: Attempt
     checkpoint: CompletedCheckpoint
     released: frozenset[TransactionalId]
     """Ids whose transaction is ended and that the newest journal entry no longer lists: free for a new one."""
-    subtasks: tuple[SubtaskId, ...]
     report: CheckpointReport
     needed: frozenset[str] = frozenset()
     """State objects that pending checkpoints list: the clean-up must not take them."""
 
 
 class NotifyAborted(msgspec.Struct, frozen=True):
-    """Given up: tell all subtasks. Prepared transactions wait for the next checkpoint."""
+    """Given up: notify all subtasks. Prepared transactions wait for the next checkpoint."""
 
     attempt: Attempt
     checkpoint: CheckpointId
     reason: CheckpointFailure
     detail: str
-    subtasks: tuple[SubtaskId, ...]
 
 
 class DiscardStates(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The journal in storage: reading it, taking over, appending decisions, cleaning up behind them.
+"""The journal in storage: reading it, taking over, appending decisions, cleaning up after them.
 
 Thin: what entries mean is in `journal_state.py`, what they look like in `entries.py`. Whoever creates entry n has
 decided; whoever finds it taken by somebody else is superseded and stops.
@@ -50,7 +50,7 @@ DROPPED_MAX: Final = 100
 
 
 class AppendUnsettled(AttemptFailed):
-    """Whether an entry exists could not be found out; only a new takeover, which reads the journal anew, may go on."""
+    """Whether an entry exists is unknown; only a new takeover, which reads the journal again, may continue."""
 
     code = "journal-unsettled"
 
@@ -208,7 +208,7 @@ class Journal:
         return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms)
 
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
-        """The checkpoint to go on from instead of the newest, as the newest. From here on it is restored as any other.
+        """The checkpoint to continue from in place of the newest, as the newest. It is then restored like any other.
 
         Between the own takeover and the attempt, when no transaction that it does not list can be committed any more.
         `plan` restores the newest. Raises what `append_checkpoint` raises.
@@ -398,7 +398,7 @@ class Journal:
         before = JournalSequence(entry.sequence - 1)
         if not self._storage.exists(journal_name(before)) and max(self._sequences(), default=before) <= before:
             self._identity = None
-            raise self._vanished()  # an entry that is left there might be gone on from
+            raise self._vanished()  # a pipeline might continue from an entry that is left there
         if not self._create(entry):
             self._identity = None
             raise self._lost(entry)
@@ -423,18 +423,18 @@ class Journal:
             self._identity = None
             raise self._superseded(sequences[-1])
         if entry.sequence > 0 and JournalSequence(entry.sequence - 1) not in sequences:
-            self._identity = None  # only whoever appends behind this entry may remove the one before it
+            self._identity = None  # only whoever appends after this entry may remove the one before it
             raise self._vanished()
         return True
 
     def _settled_sequences(self, entry: AnyEntry) -> list[JournalSequence]:
-        """A clean-up may have removed entry n and a superseded writer re-created it: a later entry tells."""
+        """A clean-up may have removed entry n and a superseded writer re-created it: a later entry shows which."""
         try:
             sequences = self._sequences()
         except StorageError as failure:
             self._identity = None
             raise AppendUnsettled(
-                f"{journal_name(entry.sequence)} was written, but whether it still counts could not be found out: "
+                f"{journal_name(entry.sequence)} was written, but it could not be determined whether it still counts: "
                 f"{failure.message}",
                 name=journal_name(entry.sequence),
             ) from failure
@@ -448,12 +448,12 @@ class Journal:
             return self._superseded(entry.sequence)  # taken and already cleaned up: somebody is far ahead
         except StorageError as failure:
             return AppendUnsettled(
-                f"{journal_name(entry.sequence)} is taken, but by whom could not be found out: {failure.message}",
+                f"{journal_name(entry.sequence)} is taken, but it could not be determined by whom: {failure.message}",
                 name=journal_name(entry.sequence),
             )
         if taken.writer.token == self._writer.token:
             return AppendUnsettled(
-                f"{journal_name(entry.sequence)}: an append that seemed to have failed has worked after all; starting "
+                f"{journal_name(entry.sequence)}: an append that seemed to have failed has succeeded; starting "
                 "again from it",
                 name=journal_name(entry.sequence),
             )
@@ -475,11 +475,11 @@ class Journal:
         except StorageError as failure:
             return Superseded(
                 f"superseded by another daemon ({journal_name(sequence)}: {failure.message}): this daemon stops; "
-                "nothing it had not decided before is lost"
+                "nothing is lost"
             )
         return Superseded(
             f"superseded by {by.writer}, attempt {by.attempt} ({journal_name(sequence)} in "
-            f"{self._storage.location}): this daemon stops; nothing it had not decided before is lost",
+            f"{self._storage.location}): this daemon stops; nothing is lost",
             attempt=by.attempt,
             host=by.writer.host,
             pid=by.writer.pid,

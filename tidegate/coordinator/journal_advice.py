@@ -1,4 +1,4 @@
-"""What a person is told about a journal that is damaged or has gaps. Pure."""
+"""What a person reads about a journal that is damaged or has gaps. Pure."""
 
 from __future__ import annotations
 

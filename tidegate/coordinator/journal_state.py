@@ -109,7 +109,7 @@ def derive(
     """Fold the entries, in any order. Those below the newest one's floor are ignored.
 
     A superseded writer can re-create an entry that a clean-up removed; such an entry is always below the floor.
-    What cannot be read may be `passed_over`, with all that is older, where a checkpoint lies behind it: every entry
+    What cannot be read may be `passed_over`, with all that is older, where a checkpoint follows it: every entry
     says everything that counts, so only older choices are lost. Raises EntryMissing for a gap at or above the floor,
     JournalRefused for entries that contradict one another, or when nothing but a takeover would be left.
     """

@@ -72,7 +72,7 @@ class TransactionLedger:
         return not any(key_of(committable) in self._open for committable in committables)
 
     def take_released(self, completed: CheckpointId) -> frozenset[TransactionalId]:
-        """Ids of ended transactions that the newest entry does not list; each is told once.
+        """Ids of ended transactions that the newest entry does not list; each is reported once.
 
         With the notice of a later checkpoint than their own: a sink takes no other for a release (`sinks/pool.py`).
         """

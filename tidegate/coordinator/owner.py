@@ -51,9 +51,7 @@ class Known(msgspec.Struct, frozen=True):
 
     record: OwnerRecord | None = None
     mirrored: bool = False
-    """The consumer group has offsets, of whomever."""
-    readable: bool = True
-    """This user may read the consumer group."""
+    """The consumer group has offsets, whoever wrote them."""
     ids: tuple[TransactionalId, ...] = ()
     """Transactional ids of the pipeline."""
     open_journals: tuple[str, ...] = ()
@@ -72,7 +70,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def derive_record(state: JournalState) -> OwnerRecord:
-    """Of the daemon whose journal this is, behind its own takeover."""
+    """Of the daemon whose journal this is, after its own takeover."""
     if state.newest is None:
         raise ValueError("nobody owns an empty journal")
     newest = state.newest_checkpoint
@@ -123,7 +121,7 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
         record = {known.record.journal} if known.record is not None else set()
         return tuple(sorted((record | set(known.open_journals)) - {state.journal}))
     raise PipelineKnown(
-        f"{place}: {problem}. Going on from this directory would write output again that is committed already, so "
+        f"{place}: {problem}. Continuing from this directory would write output again that is already committed, so "
         "nothing was started. The choices: name the right directory; or, when readers can live with output that is "
         "written again, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
         place=place,
@@ -131,7 +129,7 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
 
 
 def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
-    """Raises PipelineKnown where the pipeline has gone on from `wish` before, and its directory is empty now: lost.
+    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory is empty now: lost.
 
     A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
     """
@@ -139,7 +137,7 @@ def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str
     if state.newest is not None or record is None or record.origin != wish.origin:
         return
     raise PipelineKnown(
-        f"{place} is empty, but the pipeline has gone on from {wish.title} before: its consumer group has the record "
+        f"{place} is empty, but the pipeline has continued from {wish.title} before: its consumer group has the record "
         f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
         "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
         "readers can live with output that is written again",
@@ -158,7 +156,7 @@ def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: Owner
     elsewhere = "" if found.journal == own.journal else ", with another checkpoint directory"
     raise Superseded(
         f"superseded by {found.process}, attempt {found.attempt}{elsewhere} (its record in Kafka: {found}; this one is "
-        f"{own}): this daemon stops; nothing it had not decided before is lost",
+        f"{own}): this daemon stops; nothing is lost",
         attempt=found.attempt,
     )
 
@@ -177,7 +175,7 @@ def _find_problem(state: JournalState, known: Known) -> str:
         return ""
     if record.journal != state.journal:
         return (
-            f"the pipeline went on from another checkpoint directory ({record}); the journal here is "
+            f"the pipeline has continued from another checkpoint directory ({record}); the journal here is "
             f"{state.journal or 'of an older release'}, attempt {state.attempt}"
         )
     assert state.newest is not None
@@ -185,7 +183,7 @@ def _find_problem(state: JournalState, known: Known) -> str:
     another = record.attempt == state.attempt and not state.newest.writer.token.startswith(record.writer)
     if record.attempt > state.attempt or record.checkpoint > id_here or another:
         return (
-            f"the pipeline went further than this journal says ({record}; here the newest are attempt {state.attempt} "
+            f"the pipeline is further along than this journal ({record}; here the newest are attempt {state.attempt} "
             f"and checkpoint {id_here}): this is an old copy of the directory"
         )
     return ""
@@ -201,7 +199,7 @@ def _tell_empty(known: Known, place: str) -> str:
         more = f" and {len(known.ids) - SHOWN} more" if len(known.ids) > SHOWN else ""
         facts.append(f"there are transactional ids of it ({', '.join(known.ids[:SHOWN])}{more})")
     return (
-        f"{place} is empty, but Kafka knows this pipeline: {' and '.join(facts)}. Beginning anew would write output "
+        f"{place} is empty, but Kafka knows this pipeline: {' and '.join(facts)}. Starting over would write output "
         "again, so nothing was started. The choices: mount the volume, or correct `checkpoints.directory`; restore a "
         "savepoint (--restore PATH --repeat-output); or begin as `start` says with --begin-anew, when readers can live "
         "with output that is written again"

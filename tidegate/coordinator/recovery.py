@@ -23,7 +23,7 @@ FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
 
 
 class RestoreRefused(PipelineStopped):
-    """The checkpoint does not fit what is to be started; going on would lose or double records."""
+    """The checkpoint does not fit what is to be started; continuing would lose or duplicate records."""
 
     code = "restore-refused"
 
@@ -41,7 +41,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """A checkpoint to go on from that is not the newest: somebody's choice, or what is left of damage."""
+    """A checkpoint to continue from that is not the newest: somebody's choice, or what is left of damage."""
 
     checkpoint: CompletedCheckpoint
     """Its states lie in the pipeline's storage; its committables are those that are still to be committed."""
@@ -83,7 +83,7 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 
 def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
-    """Before or after the own takeover. Raises RestoreRefused, which tells old, new and remedy."""
+    """Before or after the own takeover. Raises RestoreRefused, which reports old, new and remedy."""
     checkpoint = state.newest_checkpoint
     if state.identity is not None and checkpoint is not None:
         refuse_unfit(checkpoint, state.identity, facts)
@@ -148,8 +148,8 @@ def _positions_of(
 ) -> tuple[SourcePositions, ...]:
     """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
 
-    In a bounded read they lie behind the end, which was fixed when the read began. Behind a final checkpoint a bounded
-    read begins anew: its ends are looked up again. A topic that the checkpoint does not know has no positions.
+    In a bounded read they lie past the end, which was fixed when the read began. After a final checkpoint a bounded
+    read starts again: its ends are looked up again. A topic that the checkpoint does not know has no positions.
     """
     if checkpoint is None:
         return ()
@@ -230,7 +230,7 @@ def _refuse_other_identity(old: Identity, new: Identity) -> None:
         if current != topic_id:
             raise RestoreRefused(
                 f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
-                f"offsets start anew: start with {BEGIN_ANEW} if that is intended",
+                f"offsets start over: start with {BEGIN_ANEW} if that is intended",
                 topic=topic,
                 old=topic_id,
                 new=current,
@@ -287,7 +287,7 @@ def _refuse_other_meaning(checkpoint: CompletedCheckpoint, old: Identity, new: I
         if operator in new.meanings and changes:
             raise RestoreRefused(
                 f"the state of step {operator!r} was made by another definition; what has changed is "
-                f"{', '.join(changes)}. To go on would mix both: put the old definition back, `where` and `select` in "
+                f"{', '.join(changes)}. That would mix both: put the old definition back, `where` and `select` in "
                 "front of the step included; or add the changed step under a new name beside it (it begins with empty "
                 f"state); or start with {BEGIN_ANEW} (all state is empty, and sources begin at their `start`)",
                 operator=operator,

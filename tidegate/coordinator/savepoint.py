@@ -30,7 +30,7 @@ METADATA: Final = "metadata.json"
 
 
 class SavepointRefused(PipelineStopped):
-    """What was given is no savepoint, or not one that this release can read."""
+    """What was given is not a savepoint, or not one that this release can read."""
 
     code = "savepoint-refused"
     exit_code = 2
@@ -41,7 +41,7 @@ class Savepoint(msgspec.Struct, frozen=True):
 
     format_version: int
     token: str
-    """Random; tells this savepoint from every other one, wherever it is moved."""
+    """Random; distinguishes this savepoint from every other one, wherever it is moved."""
     written_at_ms: int
     """Writer's clock, ms since 1970."""
     identity: Identity
@@ -95,7 +95,7 @@ def read_savepoint(folder: Storage) -> Savepoint:
     try:
         body = unseal(METADATA, folder.get(METADATA))
     except ObjectMissing as missing:
-        text = f"{folder.location} is no savepoint: {_what_it_is(folder)}"
+        text = f"{folder.location} is not a savepoint: {_what_it_is(folder)}"
         raise SavepointRefused(text, location=folder.location) from missing
     try:
         version = msgspec.json.decode(body, type=_Version).format_version
@@ -108,7 +108,7 @@ def read_savepoint(folder: Storage) -> Savepoint:
         return msgspec.json.decode(body, type=Savepoint)
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(
-            f"{folder.location}/{METADATA} is sound but is no savepoint: {failure}; restore the folder from a backup",
+            f"{folder.location}/{METADATA} is intact but not a savepoint: {failure}; restore the folder from a backup",
             location=folder.location,
         ) from failure
 

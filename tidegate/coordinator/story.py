@@ -1,4 +1,4 @@
-"""The last things that happened, told when something impossible follows."""
+"""The last things that happened, reported when something impossible follows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STORY_MAX: Final = 40
 
 
 class ProtocolBroken(PipelineStopped):
-    """Something that the protocol rules out has happened; going on could lose or double records."""
+    """Something that the protocol rules out has happened; continuing could lose or duplicate records."""
 
     code = "protocol-broken"
 
@@ -30,6 +30,6 @@ class Story:
         """The error to raise: the problem, then what came before it, oldest first."""
         told = "; ".join(self._lines) or "nothing"
         return ProtocolBroken(
-            f"{problem}; this is a defect of Tidegate, please report it with what came before: {told}",
+            f"{problem}; this is a bug in Tidegate, please report it with what came before: {told}",
             story=tuple(self._lines),
         )

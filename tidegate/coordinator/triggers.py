@@ -58,7 +58,7 @@ class Phase(StrEnum):
     RUNNING = "periodic checkpoints"
     FINISHING = "the final checkpoint is under way"
     FINISHED = "the final checkpoint is complete and committed"
-    FAILED = "the attempt is to be ended"
+    FAILED = "the attempt has to end"
     ENDED = "all slots are gone"
 
 

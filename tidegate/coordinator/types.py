@@ -25,7 +25,7 @@ class WrittenRange(msgspec.Struct, frozen=True):
     partition: TopicPartition
     start_offset: int
     end_offset: int
-    """Offset behind the last data record seen at prepare (exclusive); records of others may lie in between."""
+    """Offset after the last data record seen at prepare (exclusive); records of others may lie in between."""
     records: int
 
 
@@ -68,7 +68,7 @@ class StateKind(StrEnum):
     INPUT = "input"
     """Rows in flight in front of a subtask: replayed before any new row of their edges."""
     OUTPUT = "output"
-    """Rows in flight that waited to leave a subtask: replayed at the other end of their edges, behind its INPUT."""
+    """Rows in flight that waited to leave a subtask: replayed at the other end of their edges, after its INPUT."""
 
 
 class StateHandle(msgspec.Struct, frozen=True):

@@ -90,7 +90,7 @@ class DeploymentTimeout(AttemptFailed):
 
 
 class AttemptListener(Protocol):
-    """Who is told how an attempt does, on the event loop."""
+    """Who is notified how an attempt does, on the event loop."""
 
     def on_running(self, attempt: Attempt) -> None:
         """All slots of the attempt run."""
@@ -215,7 +215,7 @@ class AttemptRunner:
         return self._all_running.is_set()
 
     def fail(self, error: TidegateError) -> None:
-        """End the attempt; the most telling of the errors that arrive within the grace is its cause."""
+        """End the attempt; the most informative of the errors that arrive within the grace is its cause."""
         if self._ending or self._outcome.done():
             return
         self._failures.append(error)
@@ -231,7 +231,7 @@ class AttemptRunner:
             self._services.metrics.coordinator_answered(event, instructions)
             self._executor.execute(instructions)
             self._schedule()
-        except TidegateError as error:  # ProtocolBroken: tells its story and ends the attempt
+        except TidegateError as error:  # ProtocolBroken: carries its story and ends the attempt
             self.fail(error)
 
     def _conclude(self) -> None:
@@ -239,7 +239,7 @@ class AttemptRunner:
             return
         cause = min(self._failures, key=_telling)
         self._outcome.set_exception(cause)
-        # Slots that hang are waited for before the attempt is over: nobody may be told meanwhile that it runs.
+        # Slots that hang are waited for before the attempt is over: nobody may learn meanwhile that it runs.
         metrics = self._services.metrics
         if cause.retriable and metrics.current_state[0] is not PipelineState.STOPPING:
             metrics.state(PipelineState.RESTARTING, cause.message)
@@ -266,7 +266,7 @@ class AttemptRunner:
         self._settled.set()
 
     async def _end_job(self, cancel: object) -> None:
-        """Tell the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
+        """Ask the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
         for slot in self._slots:
             slot.send(Stop())
         done, _ = await asyncio.wait([self._job_ended], timeout=RETURN_TIMEOUT_S)
@@ -279,7 +279,7 @@ class AttemptRunner:
             done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
             if not done:
                 logger.error("attempt %d: Spark has not ended the job; its slots are fenced off", self.attempt)
-        # A failed barrier job ends at once in Spark's eyes, while slots that were told to stop are still closing.
+        # A failed barrier job ends at once in Spark's eyes, while slots that were asked to stop are still closing.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._server.wait_closed(self._slots), RETURN_TIMEOUT_S / 2)
 

@@ -1,4 +1,4 @@
-"""Asks the brokers once a second whether anybody answers, and tells once when nobody does and once when they do again.
+"""Asks the brokers once a second whether any answers; reports once when none does and once when they do again.
 
 Everything else that talks to Kafka waits, repeats and stays silent for a while; the clients' own errors come late, or
 not at all when a broker hangs.
@@ -22,21 +22,21 @@ LOOK_S: Final = 1.0
 ANSWER_S: Final = 2.5
 """A broker that takes longer counts as away."""
 RETELL_S: Final = 10.0
-"""So long after the last word another cause is told: brokers that are back, but refuse the password, say."""
+"""How long after the last report another cause is reported: brokers that are back, but refuse the password, say."""
 
 
 class Sign(msgspec.Struct, frozen=True):
     """What one question says."""
 
     away_s: float | None
-    """So long no broker has answered; None: one has."""
+    """How long no broker has answered; None: one has."""
     why: str
     took_s: float
     """From the question to now."""
 
 
 class BrokerWatch:
-    """`ask` returns when a broker has answered within so many seconds, else raises. `tell` is called at every look."""
+    """`ask` returns when a broker answers within this many seconds, else raises. `tell` is called at every look."""
 
     def __init__(
         self,

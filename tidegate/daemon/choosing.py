@@ -49,7 +49,7 @@ class RestoreOption(msgspec.Struct, frozen=True):
 
 
 class StartOptions(msgspec.Struct, frozen=True):
-    """What `tidegate run` was told on its command line."""
+    """What `tidegate run` was given on its command line."""
 
     restore: RestoreOption | None = None
     begin_anew: bool = False
@@ -96,7 +96,7 @@ class Choosing:
             refuse_unfit(wish.checkpoint, wish.identity, self._facts)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
                 return wish
-            logger.info("%s is what the newest checkpoint goes on from: --restore changes nothing", wish.title)
+            logger.info("the newest checkpoint already continues from %s: --restore changes nothing", wish.title)
         if self._verify and state.retained:
             return await self._find_fallback(state)
         return None
@@ -142,7 +142,7 @@ class Choosing:
             chosen = msgspec.structs.replace(
                 chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
             )
-        logger.warning("restoring %s, as asked for: output behind it is written again", found.title)
+        logger.warning("restoring %s, as requested: output after it is written again", found.title)
         return Decided(await self._append(plan, chosen), ended.facts)
 
     async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:

@@ -28,8 +28,8 @@ class ClockWatch:
             return
         self._offset_ms = offset_ms
         logger.warning(
-            "the wall clock of this machine was set %s by %.1f s; checkpoints, deadlines and restarts go by another "
-            "clock and are not affected, but stamps before and after it (log, checkpoint list) do not compare",
+            "the wall clock of this machine was set %s by %.1f s; checkpoints, deadlines and restarts use another "
+            "clock and are not affected, but timestamps before and after it (log, checkpoint list) are not comparable",
             "forward" if step_ms > 0 else "back",
             abs(step_ms) / 1000,
         )

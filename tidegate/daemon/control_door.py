@@ -32,9 +32,9 @@ TROUBLE: Final = (asyncio.IncompleteReadError, OSError, TimeoutError, msgspec.De
 """Ends a connection: it has broken, is silent, or says what no slot says. `ssl.SSLError` is an OSError."""
 
 Serve: TypeAlias = Callable[[Hello, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Goes on with a connection that has said hello, until its end, and closes it."""
+"""Serves a connection that has said hello, until its end, and closes it."""
 _Read: TypeAlias = Callable[[int], Awaitable[bytes]]
-"""Reads exactly so many bytes."""
+"""Reads exactly this many bytes."""
 
 
 class Door:
@@ -137,7 +137,7 @@ async def read_message(read: _Read, bytes_max: int = MESSAGE_BYTES_MAX) -> SlotM
 
 
 async def _receive(sock: socket.socket, count: int) -> bytes:
-    """Exactly so many bytes; what follows stays with the system."""
+    """Exactly this many bytes; what follows stays with the system."""
     loop, parts = asyncio.get_running_loop(), b""
     while len(parts) < count:
         data = await loop.sock_recv(sock, count - len(parts))

@@ -2,7 +2,7 @@
 another one of the same name, ends the pipeline.
 
 Thin: what a look means is decided in `coordinator/discovery.py`. A look that fails is logged and repeated. Nobody else
-would tell: to a reader, a topic that was deleted is one that brings no records.
+would report: to a reader, a topic that was deleted is one that brings no records.
 """
 
 from __future__ import annotations
@@ -73,19 +73,19 @@ class Discovery:
                 if not error.retriable:
                     self._fail(error)
                     return
-                logger.warning("the topics were not looked at: %s", error.message)
+                logger.warning("the topics could not be checked: %s", error.message)
 
     async def look(self) -> None:
         """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, SinkRefused."""
         takeover = self._services.journal.state.takeover
-        assert takeover is not None, "an attempt runs behind its own takeover"
+        assert takeover is not None, "an attempt runs after its own takeover"
         ids = takeover.identity.topic_ids
         facts = await self._services.kafka.topic_facts(sorted(ids))
         decide_same_topics(ids, {name: found.topic_id for name, found in facts.items()})
         self._away = decide_away(ids, facts, self._away)
         for topic, looks in self._away.items():
             logger.warning(
-                "topic %s is not there (look %d of %d; then the pipeline stops)", topic, looks, LOOKS_AWAY_MAX
+                "topic %s was not found (check %d of %d; then the pipeline stops)", topic, looks, LOOKS_AWAY_MAX
             )
         counts = {
             source: {name: facts[name].partitions for name in names if name in facts}
@@ -95,5 +95,5 @@ class Discovery:
         self._assigned = derive_assigned(self._assigned, additions)
         for one in additions:
             names = ", ".join(map(str, one.partitions))
-            logger.info("source %s: slot %d reads new partitions from their begin: %s", one.source, one.slot, names)
+            logger.info("source %s: slot %d reads new partitions from their start: %s", one.source, one.slot, names)
             self._send(one.slot, AddPartitions(self._attempt, one.source, one.partitions))

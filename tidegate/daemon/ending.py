@@ -41,7 +41,7 @@ Search = Callable[[], Awaitable[object]]
 async def end_listed(
     plan: Plan, services: Services, whole: Whole, transaction_timeout_ms: int, search: Search
 ) -> Ended:
-    """Commit what a crash may have left undone and write down that it is; what to go on with.
+    """Commit what a crash may have left undone and write down that it is; what to continue with.
 
     Raises TransactionLost when a salvage is refused, TransactionGone, TransactionUndecidable, and what storage and
     brokers raise.

@@ -1,4 +1,4 @@
-"""Which completed checkpoint shows that records can flow: while no broker answers, they complete as ever, empty.
+"""Which completed checkpoint shows that records can flow: while no broker answers, they still complete, empty.
 
 Such a one says nothing, and nobody knows about those that were triggered between the last answer and the outage. So
 what counts is the newest that was triggered before a question that a broker has answered; while they answer, the newest

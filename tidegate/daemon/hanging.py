@@ -1,6 +1,6 @@
 """Looks for transactions that nobody will end, lets the missing markers be written, and reports what is left.
 
-Kafka can lose a marker when it crashes after a commit; then readers of committed records stand still for ever although
+Kafka can lose a marker when it crashes after a commit; then readers of committed records are blocked for ever although
 everything was committed. Looked for in every recovery, after every outage, and now and then. Decided in
 `sinks/hanging.py`, done in `sinks/mender.py`.
 """
@@ -26,7 +26,7 @@ LOOK_S: Final = 15.0
 UNSEEN_S: Final = 1200.0
 """A transaction whose id this user may not see can be open for 15 minutes (`transaction.max.timeout.ms`) in order."""
 LOADING_S: Final = 10.0
-"""So long after a crash a coordinator may not name all its ids, because it is loading them: look again soon."""
+"""How long after a crash a coordinator may not name all its ids, because it is loading them: look again soon."""
 RESTLESS_S: Final = 60.0
 """For leaders and coordinators to stay where they are: then it is reported that nothing could be done until now."""
 

@@ -35,7 +35,7 @@ class Housekeeping:
     def __init__(
         self, plan: Plan, services: Services, ownership: Ownership, superseded: Callable[[Superseded], None]
     ) -> None:
-        """`superseded` is told when a daemon with another checkpoint directory has taken the pipeline over."""
+        """`superseded` is called when a daemon with another checkpoint directory has taken the pipeline over."""
         self._plan = plan
         self._services = services
         self._ownership = ownership
@@ -47,7 +47,7 @@ class Housekeeping:
         self._attempt = Attempt(0)
         self._tasks: list[asyncio.Task[None]] = []
         self._told: dict[Callable[[], Awaitable[None]], str] = {}
-        """The last failure of each task, until one succeeds: told once, not at every turn."""
+        """The last failure of each task, until one succeeds: reported once, not at every turn."""
 
     def resume(self, attempt: Attempt) -> None:
         """An attempt runs."""

@@ -191,7 +191,7 @@ class InstructionExecutor:
             return
         except (StorageError, AppendUnsettled) as error:
             settled = not isinstance(error, AppendUnsettled)
-            # At debug: `_aborted` tells it, too; only an attempt that ends at this moment does not need it any more.
+            # At debug: `_aborted` reports it, too; only an attempt that ends at this moment does not need it any more.
             logger.debug("checkpoint %d could not be written to the journal: %s", checkpoint.id, error.message)
             self._feed(
                 JournalFailed(

@@ -73,7 +73,7 @@ class KafkaEdge:
         self.accept_gone = False
         """See Committer."""
         self.away = False
-        """No broker answers, and that was told."""
+        """No broker answers, and that was reported."""
 
     @property
     def bootstrap(self) -> str:

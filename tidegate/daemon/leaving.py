@@ -2,7 +2,7 @@
 
 An open transaction stops every read-committed reader of its partitions, other producers' records included, until the
 broker's time limit. So nothing is left to the next attempt, which may come after a backoff, or next week, or never. The
-journal is told when all that it lists is ended: what Kafka knows about ended transactions is gone one day (ADR 20).
+journal records when all that it lists is ended: what Kafka knows about ended transactions is gone one day (ADR 20).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, lim
     return (
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
         f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, readers of "
-        f"committed records may stand still in {topics}"
+        f"committed records may be blocked in {topics}"
     )
 
 

@@ -166,7 +166,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_hanging_transactions",
             _G,
-            "Transactions that nobody will end, in front of readers of committed records, by owner (own, foreign).",
+            "Transactions that nothing will end and that block readers of committed records, by owner (own, foreign).",
             ("owner",),
         ),
         MetricSpec(
@@ -181,7 +181,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),
         MetricSpec("tidegate_pipeline_state", _G, "1 for the state the pipeline is in, 0 for all others.", ("state",)),
         MetricSpec("tidegate_uptime_seconds", _G, "Time since this daemon started."),
-        MetricSpec("tidegate_build_info", _G, "Always 1; the labels tell what is running.", ("version", "python")),
+        MetricSpec("tidegate_build_info", _G, "Always 1; the labels say what is running.", ("version", "python")),
     )
 }
 

@@ -183,7 +183,7 @@ class PipelineMetrics:
     def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
 
-        All at once: the sum of some of them would be told as the lag.
+        All at once: the sum of some of them would be reported as the lag.
         """
         with self._lock:
             if self._lags_at is None:
@@ -199,7 +199,7 @@ class PipelineMetrics:
                 self._gauge("tidegate_source_lag_records", *labels).set(records)
                 self._gauge("tidegate_source_position_offset", *labels).set(position)
 
-    # -- what the daemon tells -------------------------------------------------------------------------------------
+    # -- what the daemon reports-------------------------------------------------------------------------------------
 
     def attempt_started(self, attempt: Attempt) -> None:
         """From now on older attempts' reports are ignored, and gauges of slots start empty."""
@@ -313,7 +313,7 @@ class PipelineMetrics:
                     self._histogram("tidegate_transaction_commit_seconds").observe(each)
 
     def hanging_transactions(self, own: int, foreign: int) -> None:
-        """So many stand in front of readers of the outputs now."""
+        """How many block readers of the outputs now."""
         self._gauge("tidegate_hanging_transactions", "own").set(own)
         self._gauge("tidegate_hanging_transactions", "foreign").set(foreign)
 

@@ -93,4 +93,4 @@ def _file_name(port: int) -> str:
 
 def _unusable(file: Path, error: Exception) -> TokenFileRefused:
     cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return TokenFileRefused(f"{file}: the token for orders cannot be kept there: {cause} (http.token_file)")
+    return TokenFileRefused(f"{file}: the command token cannot be kept there: {cause} (http.token_file)")

@@ -28,13 +28,12 @@ def read_known(client: TransactionClient, pipeline: str) -> Known:
     listings = [(one, derive_name(one.transactional_id)) for one in client.list_transactions(f"{pipeline}.")]
     ours = [(one, name) for one, name in listings if name is not None and name.pipeline == pipeline]
     try:
-        texts, readable = client.mirrored_texts(pipeline), True
+        texts = client.mirrored_texts(pipeline)
     except SinkRefused:
-        texts, readable = {}, False
+        texts = {}
     return Known(
         record=derive_newest_record(texts.values()),
         mirrored=bool(texts),
-        readable=readable,
         ids=tuple(sorted(one.transactional_id for one, _ in ours)),
         open_journals=tuple(sorted({name.journal for one, name in ours if one.state is CoordinatorState.ONGOING})),
         journals=tuple(sorted({name.journal for _, name in ours})),

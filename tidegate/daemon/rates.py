@@ -1,4 +1,4 @@
-"""Small accounts behind the metrics: counts that restart with every attempt, rates over a window, bounded labels.
+"""Small accounts for the metrics: counts that restart with every attempt, rates over a window, bounded labels.
 
 Pure: time comes in as an argument.
 """

@@ -50,7 +50,7 @@ class DirectoryRefused(TidegateError):
 def check_directory(directory: str, roots: Sequence[str]) -> None:
     """Savepoints are written below `roots`: whoever gives an order does not choose what the daemon's user overwrites.
 
-    Links are followed first. What is no directory of this machine is left to the storage. Raises DirectoryRefused.
+    Links are followed first. What is not a directory of this machine is left to the storage. Raises DirectoryRefused.
     """
     if "://" in directory and not directory.startswith("file:"):
         return
@@ -64,7 +64,7 @@ def check_directory(directory: str, roots: Sequence[str]) -> None:
     if not any(target == root or root in target.parents for root in allowed):
         raise DirectoryRefused(
             f"no savepoint may be written to {target}: name a directory below {' or '.join(map(str, allowed))}, or add "
-            "one to `savepoints.roots` in the pipeline file and start the pipeline anew",
+            "one to `savepoints.roots` in the pipeline file and restart the pipeline",
             directory=str(target),
         )
 
@@ -94,7 +94,7 @@ class SavepointDesk:
     async def take(self, directory: str) -> SavepointDone:
         """Raises SavepointUnavailable when there will be none, StorageError when `directory` cannot be used."""
         self._check_free()
-        # What is wrong with it is told now, not behind a checkpoint.
+        # What is wrong with it is reported now, not after a checkpoint.
         await asyncio.to_thread(self._services.open_storage, directory)
         self._check_free()  # another request may have come meanwhile
         request = _Request(directory, asyncio.get_running_loop().create_future())
@@ -128,7 +128,7 @@ class SavepointDesk:
         self._fail(f"no savepoint was taken: {why}")
 
     async def write(self, checkpoint: CompletedCheckpoint) -> None:
-        """Copy the files and tell the coordinator."""
+        """Copy the files and report to the coordinator."""
         request = self._request
         if request is None:
             now_ms = monotonic_ms(self._services.clock)

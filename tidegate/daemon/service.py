@@ -120,7 +120,7 @@ class Daemon:
         if self._hurrying is not None:
             self._end_now(128 + number)
         if self._supervisor.stopping:
-            logger.warning("second signal: ending without a final checkpoint; the next start goes on from the last one")
+            logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
             self._hurrying = asyncio.get_running_loop().create_task(self._hurry(128 + number))
             return
         self._begin_stop(number.name)
@@ -140,7 +140,7 @@ class Daemon:
             self._end_now(code)
 
     def _begin_stop(self, who: str) -> None:
-        logger.info("%s: final checkpoint, then the end (a second signal ends at once)", who)
+        logger.info("%s: final checkpoint, then exit (a second signal ends it at once)", who)
         self._metrics.state(PipelineState.STOPPING)
         grace_s = self._settings.runtime.shutdown_grace_ms / 1000
         asyncio.get_running_loop().call_later(grace_s, self._on_grace_over, grace_s)

@@ -23,7 +23,7 @@ class PipelineState(StrEnum):
     RUNNING = "running"
     """Records flow."""
     WAITING = "waiting"
-    """No broker answers: records and checkpoints wait and go on when they are back."""
+    """No broker answers: records and checkpoints wait until they are back."""
     DEGRADED = "degraded"
     """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them."""
     RESTARTING = "restarting"

@@ -39,7 +39,7 @@ class GaveUp(TidegateError):
 
 
 class ShutdownIncomplete(TidegateError):
-    """The final checkpoint did not complete within the grace. Nothing is lost: the next start goes on from the last."""
+    """The final checkpoint did not complete within the grace. Nothing is lost: the next start uses the last one."""
 
     code = "shutdown-incomplete"
     exit_code = 6
@@ -55,7 +55,7 @@ class JvmDied(TidegateError):
 class Supervisor:
     """See the module. All calls on the daemon's event loop.
 
-    `began` is told of every attempt; `jitter` gives random numbers from 0 to 1.
+    `began` is called for every attempt; `jitter` gives random numbers from 0 to 1.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Supervisor:
                 self._failed = error
         if self._failed is not None:
             raise ShutdownIncomplete(
-                f"the end was asked for while no attempt ran, so there is no final checkpoint "
+                f"the stop was requested while no attempt was running, so there is no final checkpoint "
                 f"({self._failed.message}); nothing is lost, the next start continues from the last checkpoint"
             ) from self._failed
 

@@ -109,7 +109,7 @@ def sweep_work_directories(parent: Path) -> list[Path]:
 
 
 def _owner(entry: Path) -> int | None:
-    """The user id; None of what is no directory, or is gone."""
+    """The user id; None of what is not a directory, or is gone."""
     try:
         found = entry.lstat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`tidegate prepare`: one Spark session, and one broker, that do nothing but leave their classes behind."""
+"""`tidegate prepare`: one Spark session, and one broker, that do nothing but leave their classes in an archive."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ STOP_S: Final = 120.0
 
 
 @click.command()
-@click.option("--broker", is_flag=True, help="Those of `tidegate broker`, too, whose jars are fetched where they lack.")
+@click.option(
+    "--broker", is_flag=True, help="Also for `tidegate broker`, whose jars are downloaded if they are missing."
+)
 def prepare(*, broker: bool) -> None:
     """Make the class archive of this machine's Java and pyspark: Spark then starts in half the CPU time.
 
-    For images and build servers, behind every installation and update; takes some 15 s. Nothing depends on it.
+    For images and build servers, after every installation and update; takes about 15 s. Nothing depends on it.
     """
     java = find_java()
     click.echo(f"Spark's JVMs start from {_make(spark_archive(java), _run_spark)} now")
@@ -44,7 +46,9 @@ def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path
             run(Path(directory), archive.prepare(new))
             archive.keep(new)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ArchiveFailed(f"no class archive in {cache}: {error}; all starts without one, as before") from error
+        raise ArchiveFailed(
+            f"no class archive in {cache}: {error}; everything starts without one, as before"
+        ) from error
     return archive.file
 
 

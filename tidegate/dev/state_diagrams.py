@@ -1,4 +1,4 @@
-"""The state tables as diagrams, for docs/states.md: `python -m tidegate.dev.state_diagrams` writes the page anew."""
+"""The state tables as diagrams, for docs/states.md: `python -m tidegate.dev.state_diagrams` writes the page."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Bound(msgspec.Struct, frozen=True):
         return Bound(factors, self.constant + other.constant)
 
     def times(self, factor: float) -> Bound:
-        """So many times as much; beyond `_ENOUGH` all is the same."""
+        """The bound, multiplied by `factor`; beyond `_ENOUGH` all is the same."""
         factors = {name: min(_ENOUGH, factor * own) for name, own in self.factors.items()}
         return Bound(factors, min(_ENOUGH, factor * self.constant))
 
@@ -87,7 +87,7 @@ def derive_value_bound(expression: Expression, columns: Bounds) -> tuple[Bound, 
             parts = [derive_value_bound(argument, columns) for argument in arguments]
             result = _value_of(expression, [bound for bound, _ in parts])
             return result, sum_bounds([result, *(whole for _, whole in parts)])
-    raise TypeError(f"{type(expression).__name__} is no expression")
+    raise TypeError(f"{type(expression).__name__} is not an expression")
 
 
 def _cast(operand: Bound, before: str, after: str) -> Bound:

@@ -118,7 +118,7 @@ class _Reader:
         quantifier = _QUANTIFIER.match(self._pattern, self._at)
         if quantifier is None:
             if self.rest.startswith("{"):
-                raise RegexRefused("`{` that is no quantifier; write \\{")
+                raise RegexRefused("`{` that is not a quantifier; write \\{")
             return _Part(text, nullable, steps)
         self._at = quantifier.end()
         least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)

@@ -60,7 +60,7 @@ def boolean_of_text(text: str) -> bool | None:
 
 
 def date_of_text(text: str) -> int | None:
-    """Days since 1970 of `2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; None when it is no date."""
+    """Days since 1970 of `2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; None for no date."""
     match = re.fullmatch(DATE, text.strip(BLANKS))
     day = None if match is None else _day(match)
     return None if day is None else (day - _EPOCH).days

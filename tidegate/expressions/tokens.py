@@ -29,7 +29,7 @@ class Token:
     kind: str
     text: str
     start: int
-    end: int  # offset behind the last character
+    end: int  # offset after the last character
 
 
 @cache

@@ -32,7 +32,7 @@ _ELEMENT_BYTES = 16
 
 
 def count_rows_within(frame: pl.DataFrame, bytes_max: int) -> int:
-    """How many rows from the first on have together at most so many bytes; at least one."""
+    """How many rows from the first on have together at most this many bytes; at least one."""
     sizes = [size for name, kind in frame.schema.items() if (size := size_of(pl.col(name), kind)) is not None]
     if not sizes:
         return frame.height

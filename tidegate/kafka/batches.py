@@ -102,7 +102,7 @@ def derive_ranges(batches: Iterable[BatchHeader], end_offset: int, producer: Pro
 
 
 def _control_kind(data: bytes, place: int) -> int:
-    """Type of a control record: behind length, attributes, timestamp and offset delta, and the key's length."""
+    """Type of a control record: after length, attributes, timestamp and offset delta, and the key's length."""
     place = _skip_varint(data, place) + 1
     for _ in range(3):
         place = _skip_varint(data, place)

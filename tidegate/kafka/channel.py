@@ -35,7 +35,7 @@ class Channel(Protocol):
 
 
 OpenChannel = Callable[[Mapping[str, str], float], Channel]
-"""From librdkafka properties, within so many seconds."""
+"""From librdkafka properties, within this many seconds."""
 
 
 class ClientChannel:

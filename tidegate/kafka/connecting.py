@@ -50,7 +50,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
             obstacle = diagnose(kafka, STEP_S)
             if obstacle is not None and obstacle.final:
                 raise LoginRefused(
-                    f"no way into {obstacle.text}; {obstacle.remedy}",
+                    f"cannot connect to {obstacle.text}; {obstacle.remedy}",
                     text=obstacle.text,
                     remedy=obstacle.remedy,
                     property=obstacle.property,
@@ -68,7 +68,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
 
 
 def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
-    """kafka-python leaves its thread behind when the first connection fails, so that is stopped."""
+    """kafka-python leaves its thread running when the first connection fails, so that is stopped."""
     from kafka import KafkaAdminClient, errors
     from kafka.net.compat import KafkaNetClient
 

@@ -1,6 +1,6 @@
-"""Why no connection comes about: goes the way in step by step, as a client does, and tells which step fails.
+"""Why no connection comes about: connects step by step, as a client does, and reports which step fails.
 
-Clients of Kafka only say that the broker has hung up: a broker tells nobody why whom it does not know. Blocking; used
+Kafka clients only say that the broker has hung up: a broker gives an unknown client no reason. Blocking; used
 when a connection has failed.
 """
 
@@ -112,7 +112,7 @@ class _Way:
             if error.verify_code in _OTHER_NAME:
                 text, remedy = f"its certificate is for another name: {why}", "use a name that the certificate has"
                 raise self._stop(text, remedy, "bootstrap.servers", final=True) from error
-            remedy = "name the certificate of its authority by `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
+            remedy = "name the certificate of its authority with `ssl.ca.location` (on every machine) or `ssl.ca.pem`"
             raise self._stop(f"its certificate is not trusted: {why}", remedy, "ssl.ca.location", final=True) from error
         except TimeoutError as error:
             raise self._silent() from error
@@ -122,7 +122,7 @@ class _Way:
             raise self._stop(text, remedy, "security.protocol", final=False) from error
 
     def greet(self) -> None:
-        """Any broker answers ApiVersions to anybody, and behind TLS this tells what it thinks of our certificate."""
+        """Any broker answers ApiVersions to anybody, and after TLS this shows whether it accepts our certificate."""
         from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
         remedy = f"is this its port for `security.protocol: {self._protocol}`?"
@@ -161,7 +161,7 @@ class _Way:
         """What only somebody who has been let in may ask."""
         from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-        remedy = f"does it want a user (SASL)? `security.protocol` is `{self._protocol}`"
+        remedy = f"does it require a user (SASL)? `security.protocol` is `{self._protocol}`"
         request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         self._exchange(request, MetadataResponse, 7, remedy)
 
@@ -173,17 +173,19 @@ class _Way:
             self._link.sendall(len(frame).to_bytes(4, "big") + frame)
             size = int.from_bytes(self._read(4), "big")
             if size > FRAME_BYTES_MAX:
-                raise self._stop("it speaks another language than Kafka's", remedy, "security.protocol", final=False)
+                raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
             return answer.decode(self._read(size), version=version, header=True)
         except ssl.SSLError as error:
             raise self._refused_certificate(error) from error
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
-            raise self._stop(f"it hangs up: {_reason(error)}", remedy, "security.protocol", final=False) from error
+            raise self._stop(
+                f"it closes the connection: {_reason(error)}", remedy, "security.protocol", final=False
+            ) from error
 
     def _refused_certificate(self, error: ssl.SSLError) -> _Stopped:
-        """With TLS 1.3 the broker's opinion of our certificate comes behind the handshake, as an alert."""
+        """With TLS 1.3 the broker's verdict on our certificate comes after the handshake, as an alert."""
         if self._certificate:
             text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
             return self._stop(text, "give one that its authority has signed", "ssl.certificate.location", final=True)
@@ -192,8 +194,8 @@ class _Way:
         return self._stop(text, remedy, "security.protocol", final=True)
 
     def _silent(self) -> _Stopped:
-        text = "it takes connections and does not answer"
-        remedy = f"it hangs or has too much to do, or its port is not for `security.protocol: {self._protocol}`"
+        text = "it accepts connections and does not answer"
+        remedy = f"it hangs or is overloaded, or its port is not for `security.protocol: {self._protocol}`"
         return self._stop(text, remedy, "security.protocol", final=False)
 
     def _read(self, count: int) -> bytes:

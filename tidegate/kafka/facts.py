@@ -91,7 +91,7 @@ class ProducerProgress(msgspec.Struct, frozen=True):
     start_offset: int
     """First offset of the open transaction; -1 when none is open."""
     records: int
-    """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps behind the first."""
+    """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps after the first."""
 
 
 class OpenTransaction(msgspec.Struct, frozen=True):
@@ -103,7 +103,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
     partition: TopicPartition
     producer: Producer
     start_offset: int
-    """Of its first record: read-committed readers do not come behind it."""
+    """Of its first record: read-committed readers do not get past it."""
     coordinator_epoch: int
     """Of the last marker of this producer here; -1 without one."""
 
@@ -113,7 +113,7 @@ class LoggedRange(msgspec.Struct, frozen=True):
 
     first_offset: int
     next_offset: int
-    """Behind the last one."""
+    """After the last one."""
     records: int
 
 
@@ -123,7 +123,7 @@ class PreparedView(msgspec.Struct, frozen=True):
     description: TransactionDescription | None
     progress: dict[TopicPartition, ProducerProgress]
     end_offsets: dict[TopicPartition, int]
-    """High watermark after the flush, so behind the last record of the transaction."""
+    """High watermark after the flush, so after the last record of the transaction."""
 
 
 class TopicLimits(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
 TRANSACTION_LINGER_MS: Final = "50"
 """Records of a transaction are seen when it ends, and the flush at the barrier waits for no linger, so the client may
 gather: fewer requests. And the first records of a transaction reach a partition when the other subtasks have flushed
-theirs of the interval before; behind an open transaction readers would see them one interval later."""
+theirs of the interval before; after an open transaction readers would see them one interval later."""
 
 LARGE_MESSAGE_BYTES: Final = 4 << 20
 """From this `message.max.bytes` on the queue is sized after it, so that a few large records fit."""

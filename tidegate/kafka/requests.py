@@ -50,7 +50,7 @@ def group_fetch_request(group: str) -> Any:
 
 
 def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], text: str) -> Any:
-    """OffsetCommit for a group without members, version 8 at most: 9 wants a member's epoch, 10 topic ids."""
+    """OffsetCommit for a group without members, version 8 at most: 9 needs a member's epoch, 10 topic ids."""
     from kafka.protocol.consumer import OffsetCommitRequest
 
     topic = OffsetCommitRequest.OffsetCommitRequestTopic

@@ -73,7 +73,7 @@ class Consumer(Protocol):
         """Read these and nothing else, from their offsets on."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """So many messages, or those that came until the time was over."""
+        """At most as many messages: those that came until the time was over."""
 
     def close(self) -> None:
         """End it."""

@@ -212,7 +212,7 @@ class TransactionClient:
     def open_transactions(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[OpenTransaction]:
-        """Every transaction, of whomever, that has records and no marker in one of the partitions; in log order."""
+        """Every transaction, whoever owns it, that has records and no marker in one of the partitions; in log order."""
         wanted = list(partitions)
 
         def attempt(remaining_s: float) -> list[OpenTransaction]:
@@ -233,7 +233,7 @@ class TransactionClient:
     def write_marker(
         self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
-        """End a transaction in one partition, behind its coordinator's back: only what the coordinator has decided.
+        """End a transaction in one partition, without its coordinator: only what the coordinator has decided.
 
         `epoch` is the coordinator's. Idempotent; MarkerOvertaken when the partition knows something newer.
         """
@@ -273,7 +273,7 @@ class TransactionClient:
         producer: Producer,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
-        """Sequence of the first record at or behind `start_offset` of the producer; None: nothing there."""
+        """Sequence of the first record at or after `start_offset` of the producer; None: nothing there."""
         batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
         return derive_first_sequence(batches, producer)
 
@@ -376,7 +376,7 @@ class TransactionClient:
         return self._topic_limits[topic]
 
     def id_lifetime_ms(self, timeout_s: float = ANSWER_TIMEOUT_S) -> int | None:
-        """So long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None
+        """How long a coordinator remembers a transactional id that nobody uses (`transactional.id.expiration.ms`); None
         when this user may not see it.
         """
         return read_id_lifetime_ms(self._broker, timeout_s)
@@ -412,8 +412,8 @@ class TransactionClient:
     ) -> tuple[list[tuple[TopicPartition, Any]], dict[TopicPartition, int]]:
         """What the leaders know about producers, and the high watermarks, in one round trip.
 
-        A follower tells its producers, too, without the newest batches and markers (seen with 4.3.1 in a rolling
-        restart). Only the leader tells ends, so the second answer of a broker shows that the first one counts.
+        A follower reports its producers, too, without the newest batches and markers (seen with 4.3.1 in a rolling
+        restart). Only the leader reports ends, so the second answer of a broker shows that the first one counts.
         """
         groups = self._broker.by_leader(partitions, timeout_s)
         requests = [(producers_request(group), node) for node, group in groups.items()]
@@ -496,4 +496,4 @@ class TransactionClient:
 
 
 class _StartGone(Exception):
-    """The offset is below the log's start or behind its end, or the topic does not exist."""
+    """The offset is below the log's start or past its end, or the topic does not exist."""

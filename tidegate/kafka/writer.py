@@ -2,7 +2,7 @@
 
 Traps of the client that this module keeps from everybody else: a fatal error comes out of `poll` and `flush` as
 KafkaException, or as SystemError where callbacks are pending; `flush() == 0` hides failed records; `produce_batch`
-goes on behind a refused record.
+continues after a refused record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BY_KEY: Final = -1
 """The client chooses the partition."""
 
 _CLIENT_LOG = logging.getLogger("tidegate.sinks.librdkafka")
-_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings tell each retry; what comes of it is told by its errors
+_CLIENT_LOG.setLevel(logging.ERROR)  # its warnings log each retry; its errors report what comes of it
 _CLIENT_LOG.addFilter(lambda record: not _is_told_elsewhere(record.getMessage()))
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
@@ -84,9 +84,9 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 def _is_told_elsewhere(line: str) -> bool:
-    """A refused batch fails the transaction, and also the delivery of its records: there we tell it, with remedy.
+    """A refused batch fails the transaction, and also the delivery of its records: there we report it, with a remedy.
 
-    Failed connections are told by the daemon, once: the client has hundreds of lines about them, all at once behind it.
+    The daemon reports failed connections, once: the client has hundreds of lines about them, all at once after it.
     """
     return line.startswith(("FAIL ", "ERROR ")) or (line.startswith("TXNERR ") and ": ProduceRequest for " in line)
 
@@ -159,7 +159,7 @@ class Writer:
             self._guard(self._producer.begin_transaction)
 
     def _make_producer(self) -> Producer:
-        # An explicit value per record costs nothing; `delivery.report.only.error` wants a real bool.
+        # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
             **fit_batches(self._properties, self._limits.batch_bytes),
             "delivery.report.only.error": True,
@@ -269,7 +269,7 @@ class Writer:
             if error is not None and error.code() != KafkaError._QUEUE_FULL:
                 raise self._failure(error, self._size_remedy(error, record.get("key"), record.get("value")))
         if taken != first:
-            # Rows behind the first refused one were taken: sending it later would change the order.
+            # Rows after the first refused one were taken: sending it later would change the order.
             raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
         return start + first
 
@@ -310,7 +310,7 @@ class Writer:
         return error.code() in _REFUSED and not (self._at_edge and error.code() in _OF_TIMESTAMPS)
 
     def _await_reason(self) -> None:
-        """Serve delivery errors until one tells why; records that are given up because of it may be told before."""
+        """Serve delivery errors until one gives the reason; records given up because of it may be reported before."""
         deadline = self._clock.monotonic() + REASON_TIMEOUT_S
         with contextlib.suppress(KafkaException, SystemError):
             while (not self.first_error or self._lacks_reason) and self._clock.monotonic() < deadline:

@@ -66,7 +66,7 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
             return digest("try_cast" if attempt else "cast", inner, str(kind))
         case Call(function=function, arguments=arguments):
             return digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
-    raise TypeError(f"{type(expression).__name__} is no expression")
+    raise TypeError(f"{type(expression).__name__} is not an expression")
 
 
 def digest(*parts: str) -> str:

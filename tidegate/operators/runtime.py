@@ -59,7 +59,7 @@ class OperatorRuntime(Protocol):
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         """Rows that arrived on an input (0 unless the operator declares several).
 
-        A row that makes an expression raise fails by itself (`out.fail`): what is raised here is no record's fault.
+        A row that makes an expression raise fails by itself (`out.fail`): what is raised here is not a record's fault.
         Raises BatchTooLarge: only the head of a vertex, never for one row, and before anything was emitted or kept.
         """
 
@@ -70,7 +70,7 @@ class OperatorRuntime(Protocol):
         """`next_deadline_ms` has come. True when more is due: it is called again in the next turn."""
 
     def poll(self, rows_max: int, out: Out) -> bool:
-        """Emit what has come from outside, at most so many rows; False when there was nothing."""
+        """Emit what has come from outside, at most this many rows; False when there was nothing."""
 
     @property
     def room(self) -> int:

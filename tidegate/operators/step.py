@@ -55,7 +55,7 @@ class StepContext(Protocol):
         """The columns of the step, for those that read it; without this call nothing downstream is looked at."""
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
-        """An operator behind what the step has added before, or reads; with `keys` rows are exchanged by them."""
+        """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
 
 
 class StepKind:

@@ -101,7 +101,7 @@ def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
 
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Totals without a record key are spread over partitions, where nobody can tell which is the newest."""
+    """Totals without a record key are spread over partitions, where nobody can know which is the newest."""
     totals: set[str] = set()
     for name, node in reachable.items():
         if any(one.keys or one.upstream in totals for one in node.inputs):

@@ -87,7 +87,7 @@ def _settings(settings: PipelineSettings) -> Iterator[tuple[Path, object]]:
 
 
 def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """Every setting with a value; steps are told by the graph."""
+    """Every setting with a value; the graph shows the steps."""
     if isinstance(value, Settings):
         for name, info in type(value).model_fields.items():
             item = getattr(value, name)

@@ -1,6 +1,6 @@
 """How many rows a vertex takes at a time: so few that everything it makes of them has room. Pure.
 
-By the bounds of `operators/bounds.py` all that a vertex makes of a batch fits in `BATCH_BYTES_MAX`; a single row is
+By the bounds of `expressions/bounds.py` all that a vertex makes of a batch fits in `BATCH_BYTES_MAX`; a single row is
 always taken.
 """
 

@@ -27,7 +27,7 @@ class LogicalNode:
 
     @property
     def starts_vertex(self) -> bool:
-        """Whether it is the head of a vertex: a source, behind an exchange, or with several inputs."""
+        """Whether it is the head of a vertex: a source, after an exchange, or with several inputs."""
         return len(self.inputs) != 1 or bool(self.inputs[0].keys)
 
 

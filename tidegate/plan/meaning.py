@@ -26,7 +26,7 @@ def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
 
 
 def find_changes(old: Meaning, new: Meaning) -> list[str]:
-    """In what the meaning of a state has changed; a source that newly feeds it, by whatever way, is no change."""
+    """In what the meaning of a state has changed; a source that newly feeds it, in whatever way, is not a change."""
     changes: list[str] = []
     for origin, parts in old.items():
         if origin not in new:

@@ -50,7 +50,7 @@ def derive_scope(loaded: LoadedPipeline) -> Scope:
     for cycle in _cycles({name: edges[name] for name in found if name not in order}):
         path = (*found[cycle[0]].path, "from")
         message = f"these steps read each other: {' -> '.join([*cycle, cycle[0]])}"
-        scope.problems.append(loaded.problem(path, message, "a pipeline goes one way: break the circle"))
+        scope.problems.append(loaded.problem(path, message, "a pipeline has no cycles: break this one"))
     scope.declared = {name: found[name] for name in order}
     return scope
 
@@ -97,7 +97,7 @@ def _inputs(one: Declared, found: Mapping[str, Declared], loaded: LoadedPipeline
 
 
 def _order(edges: Mapping[str, list[str]]) -> list[str]:
-    """Kahn's algorithm, stable in the order of the file; what lies on or behind a cycle is left out."""
+    """Kahn's algorithm, stable in the order of the file; what lies on or after a cycle is left out."""
     waiting = {name: set(inputs) for name, inputs in edges.items()}
     order: list[str] = []
     while ready := [name for name, inputs in waiting.items() if not inputs]:

@@ -1,7 +1,7 @@
 """The key of a daemon: whoever has it may speak on the daemon's control connections and on those between its slots.
 
 A key pair with a certificate that the pair has signed itself; every end of every connection shows it and trusts nothing
-else (TLS 1.3). It is made anew by each daemon and travels in Spark's closure, which Spark encrypts. The Java that Spark
+else (TLS 1.3). It is created by each daemon and travels in Spark's closure, which Spark encrypts. The Java that Spark
 needs anyway makes it: `keytool` writes it, the driver's JVM reads it out. ADR 24 says when there is one.
 """
 

@@ -28,15 +28,15 @@ FORMATS: Final = ("auto", "text", "json")
 REDACTED: Final = "***"
 MESSAGE_CHARACTERS_MAX: Final = 32_768
 SAME_LINES_MAX: Final = 5
-"""So often the same line is written within an interval; further ones are counted."""
+"""How often the same line is written within an interval; further ones are counted."""
 QUIET_LOGGERS: Final = {
-    "kafka": logging.CRITICAL,  # tells an outage thirty times a second; what it means is told by whoever asked
+    "kafka": logging.CRITICAL,  # logs an outage thirty times a second; whoever asked reports what it means
     "py4j": logging.WARNING,
     "asyncio": logging.WARNING,
     "aiohttp": logging.WARNING,
     "pyspark": logging.WARNING,
 }
-"""Libraries that tell their life at INFO, and from which level on they matter to operators."""
+"""Libraries that log their life at INFO, and from which level on they matter to operators."""
 
 _SHORT_SECRET: Final = 4
 _HEAD_CHARACTERS: Final = 500

@@ -40,7 +40,7 @@ class Repeats(Generic[K]):
     def may_say(self, key: K) -> bool:
         """Whether it is said now: `at_once` times in an interval; else it is counted.
 
-        Ask for `overdue` first, so that what was withheld is said before an interval begins anew.
+        Ask for `overdue` first, so that what was withheld is said before a new interval begins.
         """
         said = self._said.get(key)
         if said is None:

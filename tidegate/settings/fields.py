@@ -30,9 +30,9 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _GIVE_UP = re.compile(r"([0-9]{1,9}) +in +(\S+)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # eq=False: hashed by identity, as typing wants it
+@dataclass(frozen=True, slots=True, eq=False)  # eq=False: hashed by identity, as typing needs it
 class Check:
-    """Annotation for pydantic: the whole validation of a value by one function, and what editors are told of it."""
+    """Annotation for pydantic: the whole validation of a value by one function, and what editors see of it."""
 
     check: Callable[[Any], Any]
     schema: Mapping[str, Any]
@@ -165,7 +165,7 @@ def _topics(value: object) -> tuple[str, ...]:
 def _host(value: object) -> str:
     text = require_text(value, "a host name or address")
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", text):
-        raise refusal(f"`{text[:60]}` is no host", "for instance 127.0.0.1 or 0.0.0.0")
+        raise refusal(f"`{text[:60]}` is not a host", "for instance 127.0.0.1 or 0.0.0.0")
     return text
 
 
@@ -178,7 +178,7 @@ def _column(value: object) -> str:
     if any(character in '"\\' or not character.isprintable() for character in text):
         raise refusal(
             f"the column name {text[:60]!r} has a quote, a backslash or a control character",
-            "such fields cannot be read: have the producer name them otherwise",
+            "such fields cannot be read: rename them at the producer",
         )
     return text
 
@@ -278,7 +278,7 @@ def _give_up(value: object) -> GiveUp:
     remedy = "for instance `20 in 10m`"
     match = _GIVE_UP.fullmatch(require_text(value, "failures and a time", remedy))
     if match is None or int(match[1]) < 1:
-        raise refusal(f"{describe_value(value)} is no number of failures in a time", remedy)
+        raise refusal(f"{describe_value(value)} is not a number of failures in a time", remedy)
     return GiveUp(int(match[1]), _duration(match[2]))
 
 

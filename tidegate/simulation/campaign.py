@@ -1,4 +1,4 @@
-"""Many schedules: played one after the other or in several processes, counted, and told when one fails."""
+"""Many schedules: played one after the other or in several processes, counted, and reported when one fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened; one of few faults, when half of them did."""
 ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
-"""Planned disturbances that are no faults; they do not count."""
+"""Planned disturbances that are not faults; they do not count."""
 CHUNK: Final = 50
 GARBAGE: Final = (50_000, 10, 50)
 """Thresholds of the collector: a world is garbage as a whole, and looking at it while it lives is in vain."""
@@ -47,7 +47,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     recovered_s: float = 0.0
     """The longest time from the end of the last disturbance to the next committed checkpoint."""
     standing_s: float = 0.0
-    """The longest time that readers stood still while an attempt ran."""
+    """The longest time that readers were blocked while an attempt ran."""
     reach: dict[str, int] = {}
     """What was reached, and how often."""
     failed: tuple[int, ...] = ()

@@ -18,15 +18,15 @@ FIRST_MAX: Final = 1_000_000_000
 
 
 @click.command()
-@click.option("--seeds", default=200, show_default=True, help="How many schedules.")
-@click.option("--first", type=int, default=None, help="The first seed; fresh ones without it.")
-@click.option("--processes", default=1, show_default=True, help="How many processes play them.")
-@click.option("--budget", type=float, default=None, help="Begin no further schedules after so many seconds.")
+@click.option("--seeds", default=200, show_default=True, help="Number of schedules.")
+@click.option("--first", type=int, default=None, help="First seed; random if not given.")
+@click.option("--processes", default=1, show_default=True, help="Number of processes that play them.")
+@click.option("--budget", type=float, default=None, help="Start no more schedules after this many seconds.")
 def simulate(seeds: int, first: int | None, processes: int, budget: float | None) -> None:
     """Play random schedules of records and faults under a virtual clock and check the committed output.
 
     A schedule counts when at least 5 of its faults really happened. Exit code 1 when one was violated (its story and
-    the smallest schedule that still fails are printed), or when something was reached more rarely than it must be.
+    the smallest schedule that still fails are printed), or when something was reached less often than required.
     """
     begin = secrets.randbelow(FIRST_MAX) if first is None else first
     click.echo(f"seeds from {begin} on; repeat with --first {begin}")
@@ -42,7 +42,7 @@ def simulate(seeds: int, first: int | None, processes: int, budget: float | None
     missed = _tell_reach(tally)
     click.echo(
         f"played {tally.played} from seed {begin}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "
-        f"{tally.refusals} refusals of damaged files; recovered within {tally.recovered_s:.1f} s, readers stood still "
+        f"{tally.refusals} refusals of damaged files; recovered within {tally.recovered_s:.1f} s, readers were blocked "
         f"for {tally.standing_s:.1f} s at most; "
         f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults, or fewer than half of those planned, "
         "are not counted"

@@ -39,7 +39,7 @@ CHECKPOINTS: Final = "/checkpoints"
 SAVEPOINTS: Final = "/savepoints"
 START_TIMEOUT_S: Final = 8.0
 SAVEPOINT_AGAIN_S: Final = 0.3
-"""Somebody who wants a savepoint asks again while the pipeline does not run."""
+"""Somebody who needs a savepoint asks again while the pipeline does not run."""
 LOOK_S: Final = 0.5
 """Between two looks at the topics: attempts live for seconds here."""
 RESTARTS: Final = RestartStrategy(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
@@ -179,7 +179,7 @@ class SimDaemon:
 
 
 class _Supervisor(Supervisor):
-    """The real ones; every failed attempt is told, and their coordinators are watched."""
+    """The real ones; every failed attempt is reported, and their coordinators are watched."""
 
     told: Callable[[TidegateError], None]
 

@@ -255,7 +255,7 @@ def _unshared(draw: random.Random, workload: Workload, end_s: float) -> Fault:
 
 
 def _doubled(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
-    """What Kafka remembers of a pipeline may be a second old: whoever is faster with a copy goes on from it."""
+    """What Kafka remembers of a pipeline may be a second old: whoever is faster with a copy continues from it."""
     return Fault(kind="doubled", at_s=_at_moment(draw, end_s), seconds=_seconds(draw, 3.0, 8.0))
 
 

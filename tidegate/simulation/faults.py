@@ -11,7 +11,7 @@ import msgspec
 from tidegate.simulation.reach import Reach
 
 TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading"})
-"""Told in a table; others are many."""
+"""Shown in a table; others are many."""
 CRASHES: Final = frozenset({"crash-before", "crash-after"})
 
 
@@ -54,7 +54,7 @@ class FaultPlan:
         self.passed: Counter[str] = Counter()
         """Point -> how often, since faults have begun."""
         self.away_s = 0.0
-        """So long nobody starts the daemon again that a fault has killed."""
+        """How long nobody starts the daemon again that a fault has killed."""
         self.until_s = 0.0
         """When the last of them is over that has happened."""
         self.active = False

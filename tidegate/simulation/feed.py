@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WAVES: Final = 0.15
 SLOW_WAVES: Final = 0.5
-"""So many bursts are waves, where the workload has any; before slow slots rows shall wait nearly all the time."""
+"""How many bursts are waves, where the workload has any; before slow slots rows shall wait nearly all the time."""
 NOISE: Final = 0.3
 NOISE_S: Final = (0.01, 0.6)
 NOISE_TIMEOUT_MS: Final = 60_000
@@ -53,7 +53,7 @@ class Feed:
         self._waves = SLOW_WAVES if self._workload.slot_pace >= SLOW_PACE else WAVES
 
     def start(self, backlog: int) -> None:
-        """So many records at once, and from now on more and more."""
+        """Write as many records at once, and from now on more and more."""
         self.append(backlog)
         self._flowing = True
         self._plan_burst()
@@ -63,7 +63,7 @@ class Feed:
         self._flowing = False
 
     def append(self, count: int) -> None:
-        """So many new records, at once."""
+        """Write as many new records, at once."""
         if not count or len(self.records) + count > RECORDS_MAX:
             return
         now_ms = self._world.kernel.clock.now_ms()

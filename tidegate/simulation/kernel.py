@@ -22,7 +22,7 @@ EPOCH_MS: Final = 1_750_000_000_000
 AT_ONCE_MAX: Final = 50_000
 """More events at one moment are a program that goes in circles."""
 INTERRUPTED_S: Final = 10.0
-"""So long an interrupted run waits for the thread that holds the baton."""
+"""How long an interrupted run waits for the thread that holds the baton."""
 
 
 class SimKilled(BaseException):
@@ -125,7 +125,7 @@ class Process:
         self.kill("it ends")
 
     def freeze(self, seconds: float) -> None:
-        """It stands still, as after SIGSTOP."""
+        """It stops running, as after SIGSTOP."""
         if self.alive:
             self.frozen_until = max(self.frozen_until, self.kernel.now + seconds)
             self.kernel.trace.tell(f"{self.name} is frozen for {seconds:.3f} s")
@@ -180,7 +180,7 @@ class Kernel:
             raise self.failure
 
     def stop(self) -> None:
-        """End `run` behind the current event."""
+        """End `run` after the current event."""
         self.stopped = True
 
     def close(self) -> None:
@@ -315,7 +315,7 @@ class Kernel:
             following.worker.wake()
 
     def _serve(self, worker: Worker, thread: VirtualThread) -> None:
-        """What a worker does with the baton: the work of a new thread, and of those that begin next, behind it."""
+        """What a worker does with the baton: the work of a new thread, and of those that begin next, after it."""
         following: VirtualThread | None = thread
         while following is not None and following.worker is None:
             following.worker = worker

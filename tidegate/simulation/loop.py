@@ -25,7 +25,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._on_error = on_error
         self._tasks: list[asyncio.Task[Any]] = []
         self._waiting: dict[int, deque[Callable[[], None]]] = {}
-        """Per executor: calls behind the one that runs."""
+        """Per executor: calls that wait for the one that runs."""
 
     # -- time and callbacks -------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Nothing to do: the event finds its handle cancelled."""
 
     def dispose(self) -> None:
-        """Close every coroutine that was left behind; what they do on the way out has no effect any more.
+        """Close every coroutine that was left over; what they do on the way out has no effect any more.
 
         The loop counts as running meanwhile: a coroutine may make tasks on its way out, which are closed after it.
         """

@@ -36,7 +36,7 @@ class Endpoint:
             self._deliver(lambda peer: peer.on_data(data))
 
     def close(self) -> None:
-        """The other end notices behind all data."""
+        """The other end notices after all data."""
         if self.open:
             self.open = False
             self._network.forget(self)
@@ -156,7 +156,7 @@ class Network:
 
 
 class SimSocket:
-    """The end of a data connection as tidegate.slot.transport uses a socket; `wake` tells its owner of news."""
+    """The end of a data connection as tidegate.slot.transport uses a socket; `wake` notifies its owner of news."""
 
     def __init__(self, end: Endpoint, capacity: int, wake: Callable[[], None], network: Network) -> None:
         self._end = end

@@ -1,4 +1,4 @@
-"""Parts of the product that say what they do: nothing is changed, only counted, and what must never happen is told."""
+"""Parts of the product that say what they do: nothing is changed, only counted; what must never happen is reported."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class WatchedInput(InputChannel):
 
 
 def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
-    """Note what its subtasks give up, and count what its handlers are told."""
+    """Note what its subtasks give up, and count what its handlers receive."""
     decline, take_upload = loop.decline, loop.on_uploaded
     edges = {task.subtask: tuple(task.outputs) for task in loop.tasks}
 

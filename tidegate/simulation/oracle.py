@@ -101,7 +101,7 @@ def check_committed(workload: Workload, records: Sequence[InputRecord], historie
             found = {id_of(topic, row) for earlier in histories[:number] for row in _rows(earlier.output[topic])}
             wanted = derive_wanted(topic, [one for one in records if one.id in history.done], frozenset())
             if missing := sorted(wanted.keys() - found):
-                problems.append(f"{topic}: gone on behind records that have never come out: {missing[:SHOWN]}")
+                problems.append(f"{topic}: continued after records that have never come out: {missing[:SHOWN]}")
     return problems
 
 
@@ -205,7 +205,7 @@ def _lane_of(topic: str, record: InputRecord) -> tuple[object, ...]:
 
 
 def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]) -> list[str]:
-    """Of every input partition the first so many records, none left out; behind an exchange of every key in it.
+    """Of every input partition the first so many records, none left out; after an exchange of every key in it.
 
     Rows of other keys may have been in flight when the last checkpoint was taken.
     """
@@ -247,7 +247,7 @@ def _check_order(topic: str, wanted: Mapping[int, InputRecord], partitions: Sequ
                 continue
             lane, key = _lane_of(topic, record), row[key_column]
             if newest.get(lane, -1) > record.id:
-                problems.append(f"{topic}: key {key}: record {record.id} comes behind {newest[lane]}")
+                problems.append(f"{topic}: key {key}: record {record.id} comes after {newest[lane]}")
             newest[lane] = max(newest.get(lane, -1), record.id)
             if homes.setdefault(key, number) != number:
                 problems.append(f"{topic}: key {key} is in partitions {homes[key]} and {number}")

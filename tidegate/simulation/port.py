@@ -17,7 +17,7 @@ WAY_S: Final = (0.0002, 0.003)
 LOST_AFTER_S: Final = 0.7
 """Until a client notices that a connection is broken."""
 PATIENCE_S: Final = 10.0
-"""So long a client waits for an answer."""
+"""How long a client waits for an answer."""
 NOTHING: Final[Mapping[str, Any]] = {}
 
 

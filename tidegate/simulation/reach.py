@@ -1,4 +1,4 @@
-"""What schedules reach: counted where it happens, told as a table, and held to a floor.
+"""What schedules reach: counted where it happens, printed as a table, and held to a floor.
 
 A simulation that never gets to a place proves nothing about it, and nobody notices: so a run of many seeds fails when
 something was reached more rarely than stated here.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -111,7 +111,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "fault: volume-lost": 40,
     "gone back": 15,
     "gone back in front of committed work": 8,
-    "gone on from a savepoint with a new directory": 4,
+    "continued from a savepoint with a new directory": 4,
     "missing markers written: abort": 10,
     "missing markers written: commit": 5,
     "partitions added while running": 55,
@@ -120,8 +120,8 @@ FLOORS: Final[Mapping[str, int]] = {
     "refused without its directory: pipeline-known": 20,
     "refused: a slot with another directory": 6,
     "restores": 1375,
-    "restores of increments": 345,
-    "restores of increments of two layers and more": 115,
+    "restores with increments": 345,
+    "restores with increments of two layers and more": 115,
     "restores with rows in flight": 60,
     "schedules with 5 checkpoints after the last fault": 330,
     "schedules with 5 checkpoints before the first fault": 225,
@@ -147,28 +147,16 @@ class Reach:
             self.counts[what] += times
 
 
-def note_checkpoint(reach: Reach, checkpoint: CompletedCheckpoint) -> None:
-    """It is committed."""
-    reach.note("checkpoints")
+def note_cut(reach: Reach, event: Literal["checkpoints", "restores"], checkpoint: CompletedCheckpoint) -> None:
+    """It is committed, or an attempt begins with it."""
+    reach.note(event)
     if checkpoint.inflight_bytes:
-        reach.note("checkpoints with rows in flight")
+        reach.note(f"{event} with rows in flight")
     layers = count_increments(checkpoint)
     if layers:
-        reach.note("checkpoints with increments")
+        reach.note(f"{event} with increments")
     if layers > 1:
-        reach.note("checkpoints with increments of two layers and more")
-
-
-def note_restore(reach: Reach, checkpoint: CompletedCheckpoint) -> None:
-    """An attempt begins with it."""
-    reach.note("restores")
-    if checkpoint.inflight_bytes:
-        reach.note("restores with rows in flight")
-    layers = count_increments(checkpoint)
-    if layers:
-        reach.note("restores of increments")
-    if layers > 1:
-        reach.note("restores of increments of two layers and more")
+        reach.note(f"{event} with increments of two layers and more")
 
 
 def count_increments(checkpoint: CompletedCheckpoint) -> int:

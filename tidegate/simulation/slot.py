@@ -61,7 +61,7 @@ TURN_S: Final = (0.0002, 0.003)
 ROWS_AT_ONCE: Final = 6
 HELLO_TIMEOUT_S: Final = 10.0
 ZOMBIE_S: Final = 0.05
-"""So long a process goes on whose lease was over when it woke up."""
+"""How long a process goes on whose lease was over when it woke up."""
 
 
 class SimThreads(Threads):
@@ -248,7 +248,7 @@ class SimControlLink:
         return 0
 
     def close(self, _timeout_s: float) -> None:
-        """End the connection behind what was sent."""
+        """End the connection after what was sent."""
         self._kernel.block(0.001)
         self._closing = True
         self._end.close()

@@ -1,7 +1,7 @@
 """Faults that belong together: what rarely meets by chance, and is an everyday story where the program runs.
 
-A part of the schedules has one of them and few other faults: among many a pipeline is mostly not running when a story
-is told. Each is drawn, too: when, how long, with what between.
+A part of the schedules has one of them and few other faults: among many a pipeline is mostly not running when one is
+due. Each is drawn, too: when, how long, with what between.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _moment(draw: random.Random, from_s: float, *limits: float) -> float:
 
 
 def _started_without_its_volume(_draw: random.Random, _workload: Workload, at_s: float) -> tuple[Fault, ...]:
-    """A machine is set up anew, and its volume is forgotten (X03)."""
+    """A machine is set up again, and its volume is forgotten (X03)."""
     return (Fault(kind="kill", at_s=at_s, target="daemon"), Fault(kind="volume-lost", at_s=at_s))
 
 

@@ -1,4 +1,4 @@
-"""Acks that nobody waits for: no connection brings them, but what is told by a wrong peer must not count."""
+"""Acks that nobody waits for: no connection brings them, but what a wrong peer reports must not count."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_60
 """With the last of them every idle transactional id is forgotten."""
 COPY: Final = "/copy"
 TRIED_AGAIN: Final = 0.5
-"""So often somebody just starts a daemon again whose directory has vanished."""
+"""How often somebody just starts a daemon again whose directory has vanished."""
 KEPT: Final = 0.5
-"""So often a power cut leaves what was not synced."""
+"""How often a power cut leaves what was not synced."""
 
 
 class Striker:
@@ -142,7 +142,7 @@ class Striker:
         return True
 
     def _savepoint(self, fault: Fault) -> bool:
-        """Somebody asks for a savepoint; `moved`: and goes on from it with a new checkpoint directory at once."""
+        """Somebody asks for a savepoint; `moved`: and continues from it with a new checkpoint directory at once."""
         daemon = self._world.daemon
         if daemon is None:
             return False
@@ -156,7 +156,7 @@ class Striker:
             self._moving = False
             self._damaged.clear()
             self._world.disk.mount(Path(self._world.directory), Folder(self._world.kernel.now, ROOT_MODE))
-            self._world.reach.note("gone on from a savepoint with a new directory")
+            self._world.reach.note("continued from a savepoint with a new directory")
 
     def _go_back(self, _fault: Fault) -> bool:
         """Somebody restores a savepoint, or the oldest checkpoint that is retained."""

@@ -27,7 +27,7 @@ class JobQueue:
         self.thread: VirtualThread | None = None
 
     def add(self, job: Callable[[], None]) -> None:
-        """Do it behind those that are waiting."""
+        """Do it after those that are waiting."""
         self._jobs.append(job)
         if self.thread is None and self._process.alive:
             self.thread = self._process.kernel.spawn(self._process, self._name, self._serve)

@@ -1,4 +1,4 @@
-"""What happened, line by line. Nothing is made into text before somebody asks: most schedules are never told."""
+"""What happened, line by line. Nothing is made into text before somebody asks: most traces are never printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Trace:
         self._kept: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=keep)
 
     def tell(self, text: str, *answer: object) -> None:
-        """Add a line, maybe with an answer, which is told as it is when the line is asked for."""
+        """Add a line, maybe with an answer, which is shown as it is when the line is asked for."""
         self._told += 1
         self._kept.append((self.clock(), text, answer))
 

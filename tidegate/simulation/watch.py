@@ -1,4 +1,4 @@
-"""What is looked at while a schedule is played, and what is left behind at its end."""
+"""What is looked at while a schedule is played, and what is left at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 6
 STANDING_S: Final = LOOK_S + JANITOR_S
-"""So long readers of a partition may stand still while an attempt runs and brokers can be reached: until a transaction
+"""How long readers of a partition may be blocked while an attempt runs and brokers can be reached: until a transaction
 of a zombie is fenced, and until a lost marker is written. All others end by their checkpoint or before the attempt."""
 
 
@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self.longest_standing_s = 0.0
-        """So long readers of a partition did not get on although they should have."""
+        """How long readers of a partition did not get on although they should have."""
         self._world = world
         self._stands: dict[TopicPartition, tuple[int, float]] = {}
         """Where read-committed readers end in front of records, and for how long."""
@@ -63,11 +63,11 @@ class Watch:
                 self._stands[place] = (stable, stood_s + passed_s)
                 self.longest_standing_s = max(self.longest_standing_s, stood_s + passed_s)
                 if stood_s <= STANDING_S < stood_s + passed_s:
-                    world.problems.append(f"{place}: readers have stood still at {stable} for {STANDING_S:.0f} s")
+                    world.problems.append(f"{place}: readers have been blocked at {stable} for {STANDING_S:.0f} s")
 
 
 def check_left(world: World) -> list[str]:
-    """Everything that the last daemon, which nothing disturbed, has left behind although it should not."""
+    """Everything that the last daemon, which nothing disturbed, has left although it should not."""
     return [*_check_transactions(world), *_check_objects(world), *_check_savepoints(world)]
 
 
@@ -118,17 +118,17 @@ def _check_objects(world: World) -> list[str]:
     found = {name for name in world.objects if name.startswith(STATE_PREFIX)}
     problems = []
     if found - wanted:
-        problems.append(f"{len(found - wanted)} state files are left behind: {sorted(found - wanted)[:SHOWN]}")
+        problems.append(f"{len(found - wanted)} state files are left over: {sorted(found - wanted)[:SHOWN]}")
     if wanted - found:
         problems.append(f"{len(wanted - found)} state files are missing: {sorted(wanted - found)[:SHOWN]}")
     below = sorted(number for number in entries if number < floor)
     if below:
-        problems.append(f"{len(below)} journal entries below {floor} are left behind: {below[:SHOWN]}")
+        problems.append(f"{len(below)} journal entries below {floor} are left over: {below[:SHOWN]}")
     return problems
 
 
 def _check_savepoints(world: World) -> list[str]:
-    """They are their owners': whole for ever once they are told to be finished."""
+    """They are their owners': whole for ever once they are reported as finished."""
     problems = []
     for path in world.savepoints:
         metadata = world.files.get(f"{path}/{METADATA}")

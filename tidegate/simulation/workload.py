@@ -136,7 +136,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     backends: tuple[str, ...] = ("memory",)
     """Of state: what the first daemon's slots use, then the second's, and from the beginning."""
     metadata_lag_ms: int = 0
-    """So long clients are told the leaders and coordinators of before."""
+    """How long clients are given the leaders and coordinators of before."""
 
 
 class InputRecord(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
 from tidegate.simulation.files import Objects, SimFileTools
 from tidegate.simulation.given_up import GivenUp
-from tidegate.simulation.kernel import START_S, Kernel, Process, SimClock
+from tidegate.simulation.kernel import Kernel, Process, SimClock
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
@@ -33,7 +33,7 @@ from tidegate.simulation.network import Network
 from tidegate.simulation.oracle import check_committed, check_output, derive_wanted
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
-from tidegate.simulation.reach import Reach, note_checkpoint, note_restore
+from tidegate.simulation.reach import Reach, note_cut
 from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
@@ -74,7 +74,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     events: int
     switches: int
-    virtual_s: float
     recovered_s: float
     """See Course."""
     standing_s: float
@@ -117,7 +116,7 @@ class World:
         """Paths of those that are finished."""
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
-        """Origin that the journal will tell, and the records that had been processed then."""
+        """Origin that the journal will name, and the records that had been processed then."""
         self._dropped: RestoreOption | None = None
         """What was wished and could not be had."""
         self.transaction_timeout_ms = workload.transaction_timeout_ms
@@ -135,7 +134,7 @@ class World:
         self.refusals: list[str] = []
         """Why daemons stopped for good, where that was right: a file was damaged. Somebody then puts it back."""
         self._skipped: frozenset[int] | None = None
-        """Records in front of the begin, once it is fixed."""
+        """Records before the start, once it is fixed."""
         self.processed_count = 0
         """Sum of the positions of the newest committed checkpoint."""
         self.parallelism = workload.parallelism
@@ -174,7 +173,7 @@ class World:
             self._start_daemon(self.directory, self.restore)
             self.kernel.run(VIRTUAL_S_MAX + self.schedule.life.away_s)
             self.problems += self._check()
-        except Exception as error:  # noqa: BLE001 - a bug of the product or of the simulation: told as a violation
+        except Exception as error:  # noqa: BLE001 - a bug of the product or of the simulation: reported as a violation
             self.problems.append("".join(format_exception(error))[-3000:])
         finally:
             self.kernel.close()
@@ -193,7 +192,6 @@ class World:
             records=len(self.feed.records),
             events=self.kernel.events,
             switches=self.kernel.switches,
-            virtual_s=self.kernel.now - START_S,
             recovered_s=self.course.recovered_s,
             standing_s=self.watch.longest_standing_s,
             trace=self.trace,
@@ -270,7 +268,7 @@ class World:
             ):  # it is not retained any more: nobody insists
                 self._dropped, self.restore, self.going_back = self.restore, None, None
             elif refused and daemon.restore is not None and daemon.restore is self._dropped:
-                self.trace.tell(f"{daemon.process.name} had been started with the same wish")
+                self.trace.tell(f"{daemon.process.name} had been started with the same choice")
             elif not self.striker.repair(daemon.error):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
@@ -280,7 +278,7 @@ class World:
         if not self.starting and self.daemon is None and not self.course.finished:
             self.start_daemon_in(away_s or self._random.uniform(*RESTART_S))
 
-    # -- what daemons tell --------------------------------------------------------------------------------------------
+    # -- what daemons report--------------------------------------------------------------------------------------------
 
     def on_recovered(self, state: JournalState, directory: str) -> None:
         """A daemon has recovered; when it was the one that went back, another history begins here.
@@ -291,7 +289,7 @@ class World:
         self._go_on_in(directory)
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
-        note_restore(self.reach, begin)
+        note_cut(self.reach, "restores", begin)
         if self._skipped is None:
             self._skipped = self.processed(begin) if self.schedule.workload.from_latest else frozenset()
         if self.going_back is None or state.origin != self.going_back[0]:
@@ -312,7 +310,7 @@ class World:
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         """A checkpoint is complete and committed."""
         self.completed += 1
-        note_checkpoint(self.reach, checkpoint)
+        note_cut(self.reach, "checkpoints", checkpoint)
         processed = sum(sum(offsets.values()) for offsets, _ in merge_positions(checkpoint.positions).values())
         if processed != self.processed_count:
             self.processed_count = processed

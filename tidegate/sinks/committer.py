@@ -37,7 +37,7 @@ MARKER_TIMEOUT_S: Final = 10.0
 ones are looked for."""
 MARKER_PAUSE_S: Final = 0.05
 MARKER_LOOK_S: Final = 10.0
-"""For one look, the last one as well: a slow answer is no missing marker."""
+"""For one look, the last one as well: a slow answer is not a missing marker."""
 REPORTED_PARTITIONS: Final = 20
 FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
@@ -127,7 +127,7 @@ class Committer:
         return Settlement(tuple(outcomes), tuple(committed), tuple(lost), tuple(held))
 
     def abort_held(self, settlement: Settlement) -> None:
-        """Make everything that was held back behind a lost transaction lost as well, unless it was committed earlier.
+        """Make everything that was held back after a lost transaction lost as well, unless it was committed earlier.
 
         Only when all their records are known to be there: they are to be salvaged together, in order.
         """

@@ -37,7 +37,7 @@ def find_fates(client: Client, committables: Sequence[Committable], timeout_s: f
 
 def abort_all(client: Client, committables: Sequence[Committable], timeout_s: float = TIMEOUT_S) -> None:
     """Ask for their abort. One that was committed before stays so, and one without an answer may stay open:
-    `find_fates` tells afterwards.
+    `find_fates` shows it afterwards.
     """
     for one in committables:
         client.end_transaction(one, commit=False, timeout_s=timeout_s)

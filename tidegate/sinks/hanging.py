@@ -1,7 +1,7 @@
 """Open transactions in front of read-committed readers: which of them nobody will end, and what may be done. Pure.
 
 A coordinator that has ended a transaction everywhere says so, but it may have left partitions out: Kafka takes a
-partition without a leader for a deleted one when it writes markers (seen with 4.3.1 behind a crash). There the
+partition without a leader for a deleted one when it writes markers (seen with 4.3.1 after a crash). There the
 transaction stays open for ever. The rule that everything hangs on: *the coordinator's decision is completed, never made
 here*. A marker is written only for a transaction of our own, with the end that the coordinator has recorded for exactly
 this producer id and epoch. And only while nothing moves: a cluster whose leaders and coordinators change may still be
@@ -42,7 +42,7 @@ FENCE_RAISES: Final = 2
 
 
 RIPE_S: Final = 5.0
-"""So long a transaction must have been found unended, with nothing moving, before anything is done or told."""
+"""How long a transaction must have been found unended, with nothing moving, before anything is done or reported."""
 
 
 class Verdict(Enum):
@@ -108,7 +108,7 @@ def decide_verdict(
     """`told` is what the coordinator said *before* `one` was seen open for the last time: a complete transaction has no
     marker under way.
 
-    A time-out raises the epoch by one. A fence raises it by two, one for the abort and one for the new owner; behind a
+    A time-out raises the epoch by one. A fence raises it by two, one for the abort and one for the new owner; after a
     commit an id is initialised again only when its markers were seen, so EMPTY that far on was an abort.
     """
     if transactional_id is None or told is None or told.producer.id != one.producer.id:
@@ -151,11 +151,11 @@ class Watch(msgspec.Struct, frozen=True):
         return self._visible or self.interruptions == later.interruptions
 
     def is_ripe(self, one: Hanging, now: float) -> bool:
-        """Nobody else will end it: it is no marker under way, and no view of a leader that is being replaced."""
+        """Nobody else will end it: it is not a marker on its way, nor the view of a leader that is being replaced."""
         return now - self.since[one] >= RIPE_S
 
     def without(self, one: Hanging) -> Watch:
-        """Its time begins anew."""
+        """Its time starts again."""
         return msgspec.structs.replace(self, since={each: at for each, at in self.since.items() if each != one})
 
 
@@ -166,7 +166,7 @@ def derive_watch(
     found: Collection[Hanging],
     now: float,
 ) -> Watch:
-    """After one more look. Whenever anything has moved, all of them begin anew."""
+    """After one more check. Whenever anything has moved, all of them start again."""
     fresh = Watch(leaders, interruptions, dict.fromkeys(found, now))
     if before is None or not before.is_quiet(fresh):
         return fresh
@@ -183,7 +183,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def derive_blocked(before: Blocked | None, now: float, interruptions: int) -> Blocked:
-    """An outage is no time in which the markers could have been written: behind one it counts anew."""
+    """In an outage the markers could not have been written: after one it counts again from the start."""
     return before if before is not None and before.interruptions == interruptions else Blocked(now, interruptions)
 
 
@@ -200,7 +200,7 @@ def tell_mended(mended: Sequence[Hanging]) -> list[str]:
     return [
         f"{what} at its coordinator, but its {found[0].verdict.value} marker was missing in "
         f"{', '.join(f'{one.opened.partition} (from offset {one.opened.start_offset} on)' for one in found)}, where "
-        f"readers of committed records stood still; a crash of Kafka can cause that. The marker is written now"
+        f"readers of committed records were blocked; a crash of Kafka can cause that. The marker is written now"
         for what, found in groups.items()
     ]
 
@@ -218,7 +218,7 @@ class Left(msgspec.Struct, frozen=True):
 def tell_left(left: Left, bootstrap: str) -> str:
     """What was found, why nothing was done, and what a person can do."""
     one, found = left.one, left.one.opened
-    stuck = f"readers of committed records stand still at offset {found.start_offset} of {found.partition}"
+    stuck = f"readers of committed records are blocked at offset {found.start_offset} of {found.partition}"
     abort = (
         f"kafka-transactions.sh --bootstrap-server {bootstrap} abort --topic {found.partition.topic} --partition "
         f"{found.partition.partition} --start-offset {found.start_offset}"
@@ -228,21 +228,21 @@ def tell_left(left: Left, bootstrap: str) -> str:
         case Verdict.COMMIT:
             grant = (
                 f"Grant this user CLUSTER_ACTION (kafka-acls.sh --bootstrap-server {bootstrap} --add "
-                f"--allow-principal User:NAME --operation ClusterAction --cluster), then it is written at the next look"
+                f"--allow-principal User:NAME --operation ClusterAction --cluster), then the next check writes it"
             )
             return (
                 f"{stuck}: {_place(one)} is committed, but its marker is missing and could not be written: "
-                f"{left.why}. {grant if left.forbidden else 'It is tried again at every look'}. Do not use "
+                f"{left.why}. {grant if left.forbidden else 'It is tried again at every check'}. Do not use "
                 f"`kafka-transactions.sh abort`: it would take committed records away"
             )
         case Verdict.ABORT:
             return (
                 f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {left.why}. "
-                f"{'' if left.forbidden else 'It is tried again at every look. '}Write it by: {abort}"
+                f"{'' if left.forbidden else 'It is tried again at every check. '}Write it with: {abort}"
             )
         case Verdict.UNSURE:
             return (
-                f"{stuck}: {_place(one)} is open there, and its coordinator does not say any more how it ended. "
+                f"{stuck}: {_place(one)} is open there, and its coordinator no longer says how it ended. "
                 f"Compare the output after that offset with what is expected; only when these records are there a "
                 f"second time: {abort}"
             )

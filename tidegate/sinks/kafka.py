@@ -2,7 +2,7 @@
 
 Driven by the slot loop: no method but `close` blocks. What would block runs on four helper threads, which post their
 results and call `wake`: opening producers ahead of need, preparing (flush, then the proof of `proof.py`), dropping
-producers, and watching a full queue drain. Rows behind a barrier go to the next transaction only when the flush of
+producers, and watching a full queue drain. Rows after a barrier go to the next transaction only when the flush of
 the one before has ended: otherwise records of one key could overtake each other between two producers.
 """
 
@@ -46,7 +46,7 @@ PROOF_AGE_S_MAX: Final = 600.0
 """A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
 
 REOPEN_S: Final = 3600.0
-"""A warm producer that is not used for so long is opened anew, or for a quarter of the time after which its coordinator
+"""A warm producer that is not used for so long is reopened, or for a quarter of the time after which its coordinator
 forgets its id (7 days by default), where that is shorter."""
 ENDED_TIMEOUT_S: Final = 30.0
 """For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
@@ -368,7 +368,7 @@ class KafkaSink:
         self._wake()
 
     def _read_limits(self) -> TopicLimits:
-        """Once: a topic that is changed while records flow refuses them itself, and the next attempt reads anew."""
+        """Once: a topic that is changed while records flow refuses them itself, and the next attempt reads again."""
         topic = self._operator.topic
         if self._client is not None:
             return self._client.topic_limits(topic, OPEN_TIMEOUT_S)
@@ -379,7 +379,7 @@ class KafkaSink:
             client.close()
 
     def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
-        """Behind other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
+        """After other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.
 
         Its coordinator may have left them out (`hanging.py`). The next transaction of the id would become one with it
         there, and take its committed records away when it is aborted.
@@ -450,7 +450,7 @@ class KafkaSink:
     def _drain(self, writer: Writer, full: int, *, hurried: bool) -> None:
         """Wake the loop when a quarter of what is queued has gone (or an error may be waiting for its poll).
 
-        When a barrier waits behind the rest of a batch the client sends at once, without gathering (`linger.ms`).
+        When a barrier waits for the rest of a batch the client sends at once, without gathering (`linger.ms`).
         """
         if hurried:
             writer.flush(DRAIN_S_MAX, self._stopping)

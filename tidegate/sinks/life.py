@@ -26,7 +26,7 @@ class TransactionStep(StrEnum):
 
     TAKEN = "a producer is wanted"
     OPENED = "the producer is initialised"
-    REOPENED = "it was idle for so long that it is opened anew"
+    REOPENED = "it was idle for so long that it is reopened"
     BEGUN = "records begin"
     BARRIER = "the barrier comes"
     PROVEN = "the brokers have counted all records"

@@ -79,7 +79,7 @@ class Mender:
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
         opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
         found = self._judge(opened) if opened else []
-        if found:  # behind the last answer: whoever has given one has not been replaced by then
+        if found:  # after the last answer: whoever has given one has not been replaced by then
             leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         now = self._clock.monotonic()
         self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
@@ -128,4 +128,4 @@ class Mender:
         """The marker, and a look whether it has helped."""
         self._client.write_marker(one.opened, one.epoch, one.verdict is Verdict.COMMIT, timeout_s=TIMEOUT_S)
         if one.opened in self._client.open_transactions([one.opened.partition], timeout_s=TIMEOUT_S):
-            raise BrokerUnavailable("the broker took the marker, but the transaction is open still")
+            raise BrokerUnavailable("the broker accepted the marker, but the transaction is still open")

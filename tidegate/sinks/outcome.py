@@ -63,9 +63,3 @@ def decide_from_markers(markers: Sequence[Marker]) -> Outcome:
     if Marker.ABORT in seen:
         return Outcome.LOST
     return Outcome.STILL_OPEN if Marker.OPEN in seen else Outcome.GONE
-
-
-def decide_outcome(answer: EndAnswer, markers: Sequence[Marker]) -> Outcome:
-    """The whole table: the coordinator's answer, and the markers of every recorded partition where they were needed."""
-    decided = decide_from_answer(answer)
-    return decide_from_markers(markers) if decided is None else decided

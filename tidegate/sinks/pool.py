@@ -22,7 +22,7 @@ OPENING_MS: Final = 85
 
 
 POOL_SIZE_MAX: Final = 64
-"""Bound of the growth while checkpoint after checkpoint is given up behind its prepare."""
+"""Bound of the growth while checkpoint after checkpoint is given up after its prepare."""
 
 
 def derive_pool_size(interval_ms: int, max_concurrent: int = 1) -> int:
@@ -65,7 +65,7 @@ class IdPool:
         self._move(transactional_id, TransactionStep.OPENED)
 
     def reopened(self, transactional_id: TransactionalId) -> None:
-        """Its producer was not used for so long that it is opened anew."""
+        """Its producer was not used for so long that it is reopened."""
         self._move(transactional_id, TransactionStep.REOPENED)
 
     def begun(self, transactional_id: TransactionalId) -> None:

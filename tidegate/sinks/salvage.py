@@ -1,7 +1,7 @@
 """What may be done about transactions that the broker aborted although a checkpoint had decided to commit them. Pure.
 
 Their records are still in the log. They may be produced again when every one of them is found, and when that does not
-put them behind newer records of their keys. `salvager.py` carries it out.
+put them after newer records of their keys. `salvager.py` carries it out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Settlement(msgspec.Struct, frozen=True):
     @property
     def losing(self) -> tuple[LostTransaction, ...]:
         """The lost ones, and those that must follow them because they are newer."""
-        why = "held back behind a lost transaction of an older checkpoint of the same sink."
+        why = "held back after a lost transaction of an older checkpoint of the same sink."
         return (*self.lost, *(LostTransaction(one, f"{one.transactional_id} was {why}") for one in self.held))
 
 
@@ -121,7 +121,7 @@ def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committabl
                     f"checkpoint {later.checkpoint} of the same sink is committed already in "
                     f"{', '.join(map(str, shared))}, so records of checkpoint {one.committable.checkpoint} would come "
                     f"after newer ones of their keys; nothing was written. Decide whether readers can live with that "
-                    f"order, produce them by hand, and go on from a new checkpoint directory"
+                    f"order, produce them by hand, and continue from a new checkpoint directory"
                 )
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction."""
 SILENCE_S: Final = 30.0
-"""So long a partition may give nothing before the salvage is given up."""
+"""How long a partition may give nothing before the salvage is given up."""
 READ_AT_ONCE: Final = 1000
 WAIT_S: Final = 1.0
 
@@ -152,7 +152,7 @@ class Salvager:
                 for message in messages and [*messages, *consumer.consume(READ_AT_ONCE - 1, 0)]:
                     offset, error = message.offset(), message.error()
                     if not wanted:
-                        break  # what comes behind the last record is not looked at
+                        break  # what comes after the last record is not looked at
                     if error is not None or offset is None:
                         # The raw headers say that the records are there: read on from the same place.
                         problem = "no offset" if error is None else error.str()

@@ -115,7 +115,7 @@ class ControlLink:
             while True:
                 now = time.monotonic()
                 if now - heard > lease_s:
-                    self._end_process(f"no word from the daemon for {lease_s:.1f} s")
+                    self._end_process(f"nothing heard from the daemon for {lease_s:.1f} s")
                 if now >= beat_at:
                     self._sock.sendall(encode_message(heartbeat()))
                     beat_at = now + interval_s

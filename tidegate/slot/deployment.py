@@ -308,7 +308,7 @@ class Deployment:
         """The operator with its part of the restored state: the key groups of this subtask, and its share of lists."""
         deploy = self._deploy
         if not isinstance(node.operator, StepOperator):
-            raise TypeError(f"{node.operator.kind} {node.operator.name} is no operator of a slot's chain")
+            raise TypeError(f"{node.operator.kind} {node.operator.name} is not an operator of a slot's chain")
         plan, name = deploy.plan, node.operator.name
         operator = node.operator.open(Slot(plan.max_parallelism, self._open_state))
         for state, held in operator.states.items():

@@ -31,16 +31,16 @@ class ExecutorLacksModule(PipelineStopped):
 
 
 def lacking_module(what: str, error: str) -> ExecutorLacksModule:
-    """The error with its remedy: which interpreter wants packages."""
+    """The error with its remedy: which interpreter needs packages."""
     python = os.environ.get("PYSPARK_PYTHON", "python3")
     return ExecutorLacksModule(
         f"{what}: {error}; install tidegate and its packages for the executors' interpreter {python}, all in the "
-        f"daemon's versions, or name another interpreter by spark.pyspark.python"
+        f"daemon's versions, or name another interpreter with spark.pyspark.python"
     )
 
 
 def derive_failure(error: Exception) -> SlotFailed:
-    """What a slot tells the daemon: a bug or an unforeseen error of a library whole."""
+    """What a slot reports to the daemon: a bug or an unforeseen error of a library in full."""
     if isinstance(error, TidegateError):
         return SlotFailed(error.code, error.message, error.retriable, error.exit_code)
     text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 RECEIVE_BYTES: Final = 1 << 20
 SEND_PARTS_MAX: Final = 64
 HELLO_BYTES_MAX: Final = 512
-"""More than this without a hello is no slot."""
+"""More than this without a hello does not come from a slot."""
 HELLO_TIMEOUT_S: Final = 10.0
 """For the hello of a connection; a slot sends it at once."""
 STRANGERS_MAX: Final = 64

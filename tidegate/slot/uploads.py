@@ -84,7 +84,7 @@ class Uploads:
             self._do(job)
 
     def _do(self, job: UploadJob | StateHandle) -> None:
-        """Write the state of a job, or delete a state that nobody wants any more."""
+        """Write the state of a job, or delete a state that nobody needs any more."""
         if isinstance(job, StateHandle):
             self._delete(job)
             return
@@ -123,7 +123,7 @@ class Uploads:
 
 
 def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
-    """What is told of file `number` of a job; `data` as it is stored."""
+    """What is reported of file `number` of a job; `data` as it is stored."""
     suffix = ".".join(filter(None, (job.state, str(number or ""), SUFFIXES[job.kind])))
     return StateHandle(
         operator=job.operator,

@@ -1,6 +1,6 @@
 """A slot process: what Spark's barrier task runs on an executor.
 
-Dial the daemon, receive the deployment, build the subtasks (deployment.py), turn the loop until told to stop. The
+Dial the daemon, receive the deployment, build the subtasks (deployment.py), turn the loop until asked to stop. The
 edge around tidegate.task.loop: sockets, the wake-up pipe, the upload thread and the clock are here; decisions are not.
 """
 
@@ -124,14 +124,14 @@ class SlotProcess:
         self._stopping = False
 
     def serve(self) -> None:
-        """Run until Stop. Whatever goes wrong is told to the daemon, which ends the attempt."""
+        """Run until Stop. Whatever goes wrong is reported to the daemon, which ends the attempt."""
         settings = self._deploy.settings
         self._forward_logs(settings.pipeline_log_level)
         self._link.start(self._heartbeat, settings.heartbeat_interval_ms / 1000, settings.lease_ms / 1000)
         try:
             self._build()
             self._run()
-        except Exception as error:  # noqa: BLE001 - all are told to the daemon, which decides
+        except Exception as error:  # noqa: BLE001 - all are reported to the daemon, which decides
             self._report(error)
         finally:
             self._close()

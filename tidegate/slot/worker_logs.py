@@ -17,7 +17,7 @@ WAITING_MAX: Final = 1000
 
 
 class SlotLogHandler(logging.Handler):
-    """Hands records to `send`, which must return at once; `waiting` tells how many messages are not sent yet.
+    """Hands records to `send`, which must return at once; `waiting` gives how many messages are not sent yet.
 
     From `capacity` waiting messages on, records are dropped: heartbeats and acks share the connection.
     """

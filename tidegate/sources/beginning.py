@@ -95,5 +95,5 @@ def parse_instant(text: str) -> dt.datetime:
     try:
         instant = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise SourceFailed(f"{text!r} is no instant: write it as 2026-11-01T00:00:00Z", value=text) from error
+        raise SourceFailed(f"{text!r} is not an instant: write it as 2026-11-01T00:00:00Z", value=text) from error
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=dt.UTC)

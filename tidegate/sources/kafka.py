@@ -1,4 +1,4 @@
-"""A Kafka source of one subtask: decoded batches for the loop, and the positions behind them (F04, F08).
+"""A Kafka source of one subtask: decoded batches for the loop, and the positions after them (F04, F08).
 
 All methods are for the loop's thread and return at once, except `wait_ready` and `close`. The reading itself is in
 `reader.py`, the meaning of offsets in `positions.py`.
@@ -31,7 +31,7 @@ from tidegate.task.elements import BYTES_MAX
 _LOG = logging.getLogger("tidegate.sources")
 
 SCHEMA_SECONDS_MAX: Final = 60.0
-"""For a schema that records name: then the attempt ends, and the next one asks anew."""
+"""For a schema that records name: then the attempt ends, and the next one asks again."""
 _CLOSE_SECONDS = 10.0
 
 
@@ -101,9 +101,9 @@ class KafkaSource:
             self._positions = self._reader.wait_initial(seconds)
 
     def positions(self) -> SourcePositions:
-        """Where to continue behind everything that `take` has returned. Only when `ready`."""
+        """Where to continue after everything that `take` has returned. Only when `ready`."""
         if self._positions is None:
-            raise RuntimeError(f"source {self._operator.name}: positions were asked for before they are known")
+            raise RuntimeError(f"source {self._operator.name}: positions were requested before they were known")
         return self._positions.snapshot()
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
@@ -123,7 +123,7 @@ class KafkaSource:
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
     def take(self, rows_max: int) -> SourceBatch | None:
-        """The next batch of at most so many records; None when nothing waits, or the next records wait for a schema.
+        """The next batch of at most this many records; None when nothing waits, or the next records wait for a schema.
 
         Raises SourceFailed, SourceUnavailable.
         """

@@ -1,7 +1,7 @@
 """Positions of a source: what a list of Kafka messages means for them, and when a bounded read is done. Pure.
 
 The next offset of a partition is where a restart continues (F04). It moves past the records that were emitted and
-past what only the broker sees (markers and aborted records), which an end-of-partition event tells about.
+past what only the broker sees (markers and aborted records), which an end-of-partition event reports.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Positions:
             self.next_offsets.setdefault(part, FIRST_OFFSET)
 
     def crosses_end(self, behind: Mapping[TopicPartition, int]) -> bool:
-        """Whether records up to these offsets include some at or behind an end, which must not be emitted."""
+        """Whether records up to these offsets include some at or past an end, which must not be emitted."""
         return self.bounded and any(offset > self.end_offsets[part] for part, offset in behind.items())
 
     def within(self, part: TopicPartition, offset: int) -> bool:
@@ -82,7 +82,7 @@ def derive_restored(
     """What a checkpoint says about `partitions`: next offsets, end offsets, and partitions that it does not know.
 
     An unknown partition was added to the topic later: all of its records are new, so it is read from its beginning.
-    In a bounded read it lies behind the end and is not read at all.
+    In a bounded read it lies past the end and is not read at all.
     """
     known, ends = dict(restored.next_offsets), dict(restored.end_offsets)
     wanted = list(partitions)
@@ -94,13 +94,13 @@ def derive_restored(
 
 
 def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int) -> str:
-    """The message for an offset that the broker does not have: input lost to retention, or a topic made anew."""
+    """The message for an offset that the broker does not have: input lost to retention, or a recreated topic."""
     if wanted < low:
         return (
             f"{part}: offset {wanted} is gone, the log now starts at {low}: {low - wanted} offsets were removed by "
             "retention before they were read; restore the data, or start without the old positions to accept the loss"
         )
     return (
-        f"{part}: offset {wanted} is past the end of the log ({low} to {high}): the topic was made anew or "
+        f"{part}: offset {wanted} is past the end of the log ({low} to {high}): the topic was recreated or "
         "truncated; check the topic, or start without the old positions"
     )

@@ -1,4 +1,4 @@
-"""The helper thread that owns a Kafka consumer: polls, gathers messages within bounds, tells the loop.
+"""The helper thread that owns a Kafka consumer: polls, gathers messages within bounds, notifies the loop.
 
 The consumer binding has no descriptor that a loop could wait on, so reading has a thread of its own; `consume`
 releases the interpreter lock while it waits. Messages gather in one pending list: at a low rate the loop takes what
@@ -74,19 +74,19 @@ _OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_R
 
 
 def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
-    """How long to gather behind a first record, given the size of the round before and the time since. Pure."""
+    """How long to gather after a first record, given the size of the round before and the time since. Pure."""
     return 0.0 if last_records >= FEW_RECORDS else max(0.0, LINGER_SECONDS - since_seconds)
 
 
 def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
-    """First offset and last stable offset (exclusive), asked anew."""
+    """First offset and last stable offset (exclusive), asked again."""
     wanted = ck.TopicPartition(part.topic, part.partition)
     low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS, cached=False)
     return low, high
 
 
 class Pending(msgspec.Struct):
-    """What gathered since the loop last looked: records in arrival order, and ends of partitions seen behind them."""
+    """What gathered since the loop last looked: records in arrival order, and ends of partitions seen after them."""
 
     messages: list[ck.Message]
     ends: dict[TopicPartition, int]
@@ -159,7 +159,7 @@ class Reader:
             return self._initial
 
     def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:
-        """What is pending, at most so many records and bytes, but one at least; None when nothing is.
+        """What is pending, at most this many records and bytes, but one at least; None when nothing is.
 
         Raises what made the reader end, after the records before it.
         """
@@ -197,7 +197,7 @@ class Reader:
             self._changed.notify_all()
         self._thread.stop()
         if not self._thread.join(seconds):
-            _LOG.warning("source %s: its reader did not end within %g s: left behind", self._operator.name, seconds)
+            _LOG.warning("source %s: its reader did not end within %g s: abandoned", self._operator.name, seconds)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class Reader:
             raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
 
     def _prepare(self, consumer: Consumer) -> bool:
-        """Find the positions and assign; repeats what a broker outage prevents. False when told to stop."""
+        """Find the positions and assign; repeats what a broker outage prevents. False when asked to stop."""
         started = self._clock.monotonic()
         while not self._stopping:
             try:
@@ -284,7 +284,7 @@ class Reader:
         self._hand_over(records, ends)
 
     def _look_for_brokers(self, consumer: Consumer) -> None:
-        """Behind an error and without records only a question tells whether the brokers are back."""
+        """After an error and without records only a request shows whether the brokers are back."""
         if not self._outage.due():
             return
         try:
@@ -383,7 +383,7 @@ class Reader:
 
 
 class _Outage:
-    """Tells once that the brokers do not answer, and once that they do again; librdkafka goes on trying for ever.
+    """Reports once that the brokers do not answer, and once that they do again; librdkafka keeps trying for ever.
 
     Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
     """
@@ -394,7 +394,7 @@ class _Outage:
         self._since: float | None = None
         self._told = False
         self._looked = 0.0
-        self.last = "no error was told"
+        self.last = "no error was reported"
 
     def due(self) -> bool:
         """Whether to look again whether somebody answers."""

@@ -28,7 +28,7 @@ class Consumer(Protocol):
         """Stop reading these."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """So many messages and events, or those that came until the time was over."""
+        """At most as many messages and events: those that came until the time was over."""
 
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False

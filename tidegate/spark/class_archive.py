@@ -1,7 +1,7 @@
 """Class archives: the classes that a JVM loads at its start, in a file that later ones map into memory.
 
 A start then takes half the CPU time (ADR 18). An archive is made by `tidegate prepare`, for one Java and one pyspark or
-Kafka; a JVM that finds those of others, or none, loads its classes as ever. Nothing but the time of a start depends on
+Kafka; a JVM that finds those of others, or none, loads its classes as usual. Nothing but the time of a start depends on
 it.
 """
 

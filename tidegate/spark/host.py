@@ -45,7 +45,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.speculation": "false",
     "spark.api.mode": "classic",  # Connect has no SparkContext
     "spark.ui.enabled": "false",
-    "spark.log.level": "FATAL",  # what fails is told by the daemon, once, without a Java stack trace
+    "spark.log.level": "FATAL",  # the daemon reports what fails, once, without a Java stack trace
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "false",  # a fresh process per attempt: no thread or client survives
     "spark.python.task.killTimeout": "0ms",
@@ -85,7 +85,7 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 
 
 _OF_THE_CLUSTER: Final = (
-    "; when nothing of the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
+    "; if nothing in the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
     "in docs/operations.md, Encryption"
 )
 
@@ -98,7 +98,7 @@ class NotEnoughSlots(PipelineStopped):
 
 
 class SparkJobEnded(AttemptFailed):
-    """The barrier job ended although nobody told it to."""
+    """The barrier job ended although nobody asked it to."""
 
     code = "spark-job-ended"
 
@@ -159,7 +159,7 @@ class SparkHost:
                 gateway = launch_gateway(launched, streams)  # type: ignore[no-untyped-call]  # pyspark has no types
             if self._encrypted:
                 self.channel_key = make_key(java, gateway.jvm, self._work_dir)
-                logger.info("what daemon, slots and Spark say to one another is encrypted")
+                logger.info("traffic between daemon, slots and Spark is encrypted")
             self._context = SparkContext(conf=conf, gateway=gateway)
         except SparkUnavailable:
             raise
@@ -208,7 +208,7 @@ class SparkHost:
             return
         try:
             context.stop()
-        except (OSError, Py4JError) as error:  # what ended the daemon must be told, not that its JVM went first
+        except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
             logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
 
     @property
@@ -297,7 +297,7 @@ class SparkJob:
             self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
                 slot
             ).collect()
-        except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text tells the cause
+        except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
             error = describe_failure(str(failure))
         self._ended(error)
 
@@ -325,11 +325,11 @@ def derive_job_error(text: str | None) -> TidegateError:
     """What the end of the job means: a missing module needs a person, anything else another attempt."""
     if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
         return lacking_module("the executors cannot start a slot", text)
-    return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned unasked'}")
+    return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned without being asked to'}")
 
 
 def describe_failure(text: str) -> str:
-    """The line of a Spark error that tells a person the cause: the last Python error, else the first line."""
+    """The line of a Spark error that names the cause to a person: the last Python error, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
         head = line.split(":", 1)[0]

@@ -35,7 +35,7 @@ class JavaMissing(TidegateError):
 def find_java() -> Path:
     """The `java` program to run.
 
-    Raises JavaMissing, which tells every place that was looked at and the remedy.
+    Raises JavaMissing, which names every place that was searched and the remedy.
     """
     seen: list[str] = []
     for place, java in _candidates():
@@ -59,16 +59,6 @@ def java_home(java: Path | None = None) -> Path:
     """
     home = (java or find_java()).resolve().parent.parent
     return write_wrapped_home(home) if lacks_vector_module(home) else home
-
-
-def set_java_home() -> Path:
-    """Set JAVA_HOME of this process, so that Spark starts the same Java that we found; returns it.
-
-    Raises JavaMissing. Call it before the first Spark session: pyspark reads the environment when it starts its JVM.
-    """
-    home = java_home()
-    os.environ["JAVA_HOME"] = str(home)
-    return home
 
 
 def is_bundled(java: Path) -> bool:

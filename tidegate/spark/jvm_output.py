@@ -26,7 +26,7 @@ CHATTER: Final = re.compile(
     r"|Using Spark's |Setting (default|Spark) log level|To adjust logging level|NOTE: |Picked up "
 )
 LATE_WORK: Final = re.compile(r"java\.util\.concurrent\.RejectedExecutionException: .*\[(Shutting down|Terminated), ")
-"""Spark's pools are told of tasks that end while they are being closed. During the end of a session only."""
+"""Spark's pools are notified of tasks that end while they are being closed. During the end of a session only."""
 TRACE_PARTS: Final = ("\tat ", "\t... ", "Caused by: ")
 
 

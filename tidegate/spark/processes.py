@@ -56,8 +56,3 @@ def find_slots(root: int) -> list[int]:
     below = find_descendants(root)
     forkers = {process.pid for process in below if "pyspark.daemon" in process.command}
     return [process.pid for process in below if process.parent in forkers and "pyspark.daemon" in process.command]
-
-
-def find_executors(root: int) -> list[int]:
-    """Executor JVMs of `local-cluster`."""
-    return [process.pid for process in find_descendants(root) if "CoarseGrainedExecutorBackend" in process.command]

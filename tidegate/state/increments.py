@@ -98,7 +98,7 @@ class Increments(Generic[File]):
     def begin(self, checkpoint: CheckpointId, held: int) -> Extent[File]:
         """A snapshot of `held` keys is taken now.
 
-        One that comes behind a newer one is given up by now: it is full, and nothing is noted.
+        One that comes after a newer one is given up by now: it is full, and nothing is noted.
         """
         if checkpoint <= self._newest:
             return Extent(None)
@@ -133,7 +133,7 @@ class Increments(Generic[File]):
         self._flights = {other: one for other, one in self._flights.items() if other > checkpoint}
 
     def abandoned(self, checkpoint: CheckpointId) -> None:
-        """The checkpoint was given up: what changed before it has still to be written by those behind it."""
+        """The checkpoint was given up: what changed before it has still to be written by those after it."""
         flight = self._flights.pop(checkpoint, None)
         if flight is None:
             return

@@ -3,7 +3,7 @@
 The hash is part of the format of state files and of the exchange, so it never changes: xxh3_64 of the key's canonical
 bytes, modulo max_parallelism. Canonical bytes of one column: string its UTF-8, binary its bytes, integers in decimal,
 boolean `true` or `false`, date the days and timestamp the microseconds since 1970 in decimal. A NULL key has the
-group of the byte FF, which is no UTF-8. Several columns: for each the length of its canonical bytes (binary: of
+group of the byte FF, which is not UTF-8. Several columns: for each the length of its canonical bytes (binary: of
 its lower-case hex) in decimal, `:`, the bytes, and `-:` for NULL, joined.
 
 Polars is imported where it runs: the driver imports this package too.

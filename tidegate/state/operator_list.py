@@ -1,4 +1,4 @@
-"""State without keys: a list of values per subtask, dealt out anew when the number of subtasks changes.
+"""State without keys: a list of values per subtask, dealt out again when the number of subtasks changes.
 
 It is held in memory, whatever the backend is, and snapshots hold all of it or, when nothing has changed, nothing: it is
 for a few values per subtask, such as what a reader has been assigned.

@@ -212,7 +212,7 @@ class LocalStorage:
             try:
                 self._calls.rmdir(folder)
             except OSError:
-                return  # not empty, or gone already: both are what we want
+                return  # not empty, or gone already: both are fine
             folder = folder.parent
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
@@ -279,5 +279,5 @@ def directory_of(url: str) -> Path:
             raise StorageError(f"{url}: a file address has three slashes and an absolute path: file:///directory")
         path = unquote(parts.path)
     if "\0" in path:
-        raise StorageError(f"{path!r}: no path has a NUL byte: name another directory")
+        raise StorageError(f"{path!r}: a path cannot hold a NUL byte: name another directory")
     return Path(path).absolute()

@@ -1,4 +1,4 @@
-"""Errors of the operating system, told as StorageError: where, what was tried, why it failed, what to do."""
+"""Errors of the operating system, reported as StorageError: where, what was tried, why it failed, what to do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_lasting_errno(number: int | None) -> bool:
 
 
 def is_lasting(error: StorageError) -> bool:
-    """Whether starting again would meet the same. What is no error of the operating system is: it cannot be used."""
+    """Whether another start would fail in the same way; so does every error that the operating system did not raise."""
     if isinstance(error, ObjectMissing):
         return False
     label = error.fields.get("errno")

@@ -1,9 +1,9 @@
 """Channels between subtasks: bounded queues with credits in bytes. No sockets here.
 
 An unaligned barrier overtakes the batches that wait at the sender (`RemoteOutput`), never another barrier; at the
-receiver it is told to the subtask when it arrives, while its place in the queue stays (`InputChannel`).
+receiver it is reported to the subtask when it arrives, while its place in the queue stays (`InputChannel`).
 
-The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants anew what it has consumed, so it always
+The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants again what it has consumed, so it always
 has room for what is on its way. A sender with credit may send one whole frame, whatever its size; control elements cost
 nothing, since their number is bounded by the checkpoints in flight. A blocked channel keeps receiving up to its credit
 (C35), the others go on.
@@ -46,7 +46,7 @@ class InputChannel:
         return isinstance(self._elements[0], Batch)
 
     def watch(self, on_arrival: Callable[[Element], None]) -> None:
-        """Have every element told when it has been appended (B47)."""
+        """Have every element reported when it has been appended (B47)."""
         self._on_arrival = on_arrival
 
     def push(self, element: Element) -> None:
@@ -80,7 +80,7 @@ class InputChannel:
         return element
 
     def take_credit(self) -> int:
-        """Bytes to grant anew: 0 until a quarter of the credit is consumed, so that grants stay few."""
+        """Bytes to grant again: 0 until a quarter of the credit is consumed, so that grants stay few."""
         if self._consumed < self.credit_bytes // 4:
             return 0
         granted, self._consumed = self._consumed, 0
@@ -98,7 +98,7 @@ class OutputChannel(Protocol):
         """Whether the vertex may take another input batch."""
 
     def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
-        """The encoded batches that the checkpoint's barrier has overtaken here, oldest first; told once.
+        """The encoded batches that the checkpoint's barrier has overtaken here, oldest first; returned once.
 
         None while the barrier waits and may still overtake.
         """

@@ -38,7 +38,7 @@ class Batch:
         return Batch(self.frame.head(rows), share), Batch(self.frame.slice(rows), self.size_bytes - share)
 
     def rows_within(self, rows_max: int, bytes_max: int) -> int:
-        """How many rows from the first on are at most so many, with at most so many bytes; at least one."""
+        """How many rows from the first on are within both bounds, of rows and of bytes; at least one."""
         rows = max(1, min(rows_max, self.frame.height))
         if self.size_bytes <= bytes_max:
             return rows
@@ -57,7 +57,7 @@ class Barrier(msgspec.Struct, frozen=True, tag="barrier"):
     timestamp_ms: int
     """Driver's clock at the trigger, ms since 1970."""
     final: bool = False
-    """Sources stop behind this barrier: the daemon was asked to end, or every bounded source has."""
+    """Sources stop after this barrier: the daemon was asked to end, or every bounded source has ended."""
     unaligned_after_ms: int | None = None
     """None: aligned, it never overtakes rows. 0: unaligned, it overtakes every row that waits. More: it waits its turn
     so long at each place, then it overtakes (B48)."""

@@ -129,7 +129,7 @@ def read_inflight(
 ) -> list[tuple[int, Batch]]:
     """The rows of these edges whose key group is wanted, in the order of the file, by the edges' indices of now.
 
-    `name` is told in errors. Raises InflightUnreadable for damage and for an edge that has changed.
+    `name` is named in errors. Raises InflightUnreadable for damage and for an edge that has changed.
     """
     header, start = _read_header(name, data)
     _refuse_changed(name, header, shapes)

@@ -88,7 +88,6 @@ class Counters:
 
     def __init__(self) -> None:
         self.bad_records: dict[tuple[OperatorName, FailureKind], int] = {}
-        self.turns = 0
         self.busy_ms = 0.0
         self.backpressured_ms = 0.0
         self.idle_ms = 0.0
@@ -124,7 +123,7 @@ class SlotLoop:
         self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
         self._finished: set[OperatorName] = set()
 
-    # -- what the outside tells the loop ---------------------------------------------------------------------------
+    # -- what the loop is asked from outside---------------------------------------------------------------------------
 
     def on_trigger(self, trigger: Trigger) -> None:
         """Inject the barrier at every source of this slot; what is not the next one for it is ignored (C37, C40)."""
@@ -145,7 +144,7 @@ class SlotLoop:
             task.complete(completed.checkpoint, completed.released)
 
     def on_abandoned(self, abandoned: Abandoned) -> tuple[StateHandle, ...]:
-        """Stop waiting for the checkpoint; state that was made durable for it and that no ack has told (F27)."""
+        """Stop waiting for the checkpoint; state that was made durable for it and that no ack has reported (F27)."""
         if abandoned.attempt != self._attempt:
             return ()
         gathered: list[StateHandle] = []
@@ -208,13 +207,12 @@ class SlotLoop:
                         continue
                     name = task.vertex.nodes[index].operator.name
                     self._check_order(task.subtask, name, prepared.checkpoint)
-                    # A later interval may be prepared already; its rows lie behind this barrier and stay out.
+                    # A later interval may be prepared already; its rows come after this barrier and stay out.
                     earlier = [c for c in sink.unconfirmed() if c.checkpoint <= prepared.checkpoint]
                     committables = (*earlier, *prepared.committables)
                     pending.prepared(name, committables, prepared.prepare_ms)
                     self._acknowledge(task.subtask, pending)
         self._report_finished()
-        self.counters.turns += 1
         if progressed:
             self.counters.busy_ms += self._clock.elapsed_ms() - started
         return progressed

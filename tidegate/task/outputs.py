@@ -51,7 +51,7 @@ class EdgeOutput:
                 self._send(channel, part)
 
     def broadcast(self, control: Control) -> None:
-        """To every channel, behind what was sent before (F05, F09), unless it is an unaligned barrier."""
+        """To every channel, after what was sent before (F05, F09), unless it is an unaligned barrier."""
         for channel in self.channels:
             channel.emit(control)
 

@@ -1,4 +1,4 @@
-"""What a slot tells the daemon about its work: cumulative counts of one attempt, about once a second.
+"""What a slot reports to the daemon about its work: cumulative counts of one attempt, about once a second.
 
 Nothing is counted per record for it: the slot adds batch sizes. The daemon turns the counts of many attempts into
 counters that only grow (tidegate.daemon.metrics).

@@ -18,7 +18,7 @@ def kind_of(capture: StateCapture) -> StateKind:
 class PendingSnapshot:
     """Waits for the uploads and the sinks of one subtask; `ack` is possible when nothing is missing.
 
-    With `inflight` it also waits until it is told what was in flight.
+    With `inflight` it also waits until it learns what was in flight.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class Host(Protocol):
         """What was in flight is known: upload it."""
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
-        """Tell the coordinator that this subtask gives the checkpoint up (B09)."""
+        """Report to the coordinator that this subtask gives the checkpoint up (B09)."""
 
     def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         """Count them, or stop the pipeline, as the operator's policy says."""
@@ -189,7 +189,7 @@ class VertexTask:
         return moved
 
     def trigger(self, barrier: Barrier) -> None:
-        """Inject a barrier at a source (F05); behind a final one no rows follow, but a repeated final one may."""
+        """Inject a barrier at a source (F05); after a final one no rows follow, but a repeated final one may."""
         self.source_stopped = self.source_stopped or barrier.final
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
@@ -277,7 +277,7 @@ class VertexTask:
             self.outputs[edge].emit(batch)
 
     def _on_control(self, channel: int, control: Control) -> None:
-        """B02: barriers are passed on with their snapshot, cancellations sent anew."""
+        """B02: barriers are passed on with their snapshot, cancellations sent again."""
         assert self.handler is not None
         now_ms = self._host.now_ms()
         if isinstance(control, Barrier):
@@ -335,7 +335,7 @@ class VertexTask:
             output.broadcast(CancelMarker(abort.checkpoint))
 
     def _forget(self, checkpoint: CheckpointId) -> None:
-        """Nothing of a checkpoint that was given up stays behind."""
+        """Nothing remains of a checkpoint that was given up."""
         self._recordings.pop(checkpoint, None)
         for output in self.outputs.values():
             output.forget(checkpoint)

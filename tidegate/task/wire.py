@@ -35,7 +35,7 @@ class Kind(IntEnum):
 
 
 class ChannelBroken(AttemptFailed):
-    """A data connection delivered something that cannot be: the attempt ends and is started anew."""
+    """A data connection delivered something that cannot be: the attempt ends and another one is started."""
 
     code = "channel-broken"
 

@@ -181,11 +181,11 @@ def test_before_the_daemon_is_up_there_is_nobody_to_take_orders() -> None:
 @pytest.mark.parametrize(
     ("headers", "status", "told"),
     [
-        ({"authorization": ""}, 401, "the order has no token: give it as the daemon's user"),
+        ({"authorization": ""}, 401, "the request has no token: run the command as the daemon's user"),
         ({"authorization": "Bearer wrong"}, 401, "another token than this daemon's"),
         ({"authorization": f"Basic {TOKEN}"}, 401, "another token"),
-        ({"origin": "http://127.0.0.1:9095"}, 403, "not taken from web pages"),
-        ({"origin": "null"}, 403, "not taken from web pages"),
+        ({"origin": "http://127.0.0.1:9095"}, 403, "not accepted from web pages"),
+        ({"origin": "null"}, 403, "not accepted from web pages"),
         ({"host": "rebound.example:9095"}, 421, "'rebound.example:9095': call it by its address"),
         ({"host": "10.0.0.5"}, 421, "call it by its address"),
     ],
@@ -268,7 +268,7 @@ def test_X33_the_commands_take_the_token_from_the_named_file(file: Path, server:
     daemon.work.remove()
     refused = CliRunner().invoke(savepoint, [str(file)])
     assert isinstance(refused.exception, TidegateError)
-    assert "the order has no token" in refused.exception.message
+    assert "the request has no token" in refused.exception.message
     named = file.parent / "token"
     server.commands.serve(daemon, daemon.loop, provide_token(file.parent, server.port, named))
     by_option = CliRunner().invoke(savepoint, [str(file), "--token-file", str(named)], catch_exceptions=False)
@@ -291,7 +291,7 @@ def test_the_stop_command_waits_until_the_daemon_has_gone(
 
     def go() -> None:
         daemon.stopped.result(60)
-        assert asked.wait(60)  # behind the answer to its order, which a server that ends would cut off
+        assert asked.wait(60)  # after the answer to its order, which a server that ends would cut off
         server.stop()
 
     closer = threading.Thread(target=go)
@@ -316,7 +316,7 @@ def test_port_0_must_be_named(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "--http" in result.output
     result = CliRunner().invoke(stop, [str(path), "--http", "ftp://x"])
-    assert "is no address of a daemon" in result.output
+    assert "is not the address of a daemon" in result.output
 
 
 def test_the_list_of_checkpoints_needs_no_daemon_and_creates_nothing(file: Path, tmp_path: Path) -> None:
@@ -385,4 +385,4 @@ def test_something_else_that_answers_is_named(
     file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
     monkeypatch.setattr("tidegate.cli.running.ask_daemon", lambda *_how: answer)
     shown = CliRunner().invoke(command, [str(file)])
-    assert f"what answers at {server.address} is no Tidegate daemon" in str(shown.exception)
+    assert f"what answers at {server.address} is not a Tidegate daemon" in str(shown.exception)

@@ -47,7 +47,7 @@ print(json.dumps(took))
 
 
 class Clock:
-    """Monotonic seconds that move when told."""
+    """Monotonic seconds that a test moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -295,7 +295,7 @@ def test_probes_answer_within_50_ms_beside_a_busy_thread(
 
 
 def test_a_connection_that_arrives_at_the_very_end_is_closed(server: HttpServer) -> None:
-    """The server is told to end in the turn of its loop that accepts the connection."""
+    """The server is asked to end in the turn of its loop that accepts the connection."""
     loop, ended, connected = server._loop, server._ended, threading.Event()
     assert loop is not None and ended is not None
     host, _, port = server.address.removeprefix("http://").rpartition(":")

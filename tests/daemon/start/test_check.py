@@ -220,7 +220,7 @@ def test_a_number_that_becomes_wider_fits_the_checkpoint_and_one_that_becomes_na
     assert "(value least.min was bigint and is int)" in problem
 
 
-@pytest.mark.parametrize("kind", ["another topic", "another cluster", "a topic made anew"])
+@pytest.mark.parametrize("kind", ["another topic", "another cluster", "a recreated topic"])
 def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, topics: TopicMaker, kind: str) -> None:
     orders = shop.document["sources"]["orders"]["topic"]
     if kind == "another topic":
@@ -232,7 +232,7 @@ def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, 
     words = {
         "another topic": f"no longer reads topic {orders}",
         "another cluster": "was taken on Kafka cluster other",
-        "a topic made anew": f"topic {orders} was deleted and created again",
+        "a recreated topic": f"topic {orders} was deleted and created again",
     }
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (4, 4)

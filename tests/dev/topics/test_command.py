@@ -13,7 +13,7 @@ from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import produce_transaction
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli import main as cli
-from tidegate.config.load import load_pipeline
+from tidegate.config.load import read_pipeline
 from tidegate.dev.topics.client import TopicReader, TopicRefused, TopicWriter, find_topic
 from tidegate.dev.topics.command import _write
 from tidegate.dev.topics.records import LineReader, render_text
@@ -189,7 +189,7 @@ def test_init_writes_a_file_that_reads_the_topic(shell: Shell, topics: TopicMake
     file = tmp_path / "orders.yaml"
     out = shell.run("init", file, "--topic", name, "--kafka", "client.id=me", "--records", "10")
     assert out == f"{file} written: look at it, then `tidegate validate {file}`\n"
-    settings = load_pipeline(file, {}).settings
+    settings = read_pipeline(file, {}).settings
     (source,) = settings.sources.values()
     assert {column: str(kind) for column, kind in (source.schema_ or {}).items()} == {
         "id": "bigint",

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.spark.java import set_java_home
+from tidegate.spark.java import java_home
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Spark SQL in ANSI mode and UTC, small and local."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    set_java_home()  # the machine may have no Java but that of a Python package
+    os.environ["JAVA_HOME"] = str(java_home())  # the machine may have no Java but that of a Python package
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.ansi.enabled": "true",

@@ -167,7 +167,7 @@ def same(ours: object, theirs: object, ulps: int) -> bool:
 
 
 def differences(spark: SparkSession, case: Case) -> list[str]:
-    """Everything in which Tidegate and Spark differ; empty is what the tests want."""
+    """Everything in which Tidegate and Spark differ; empty is what the tests expect."""
     here = {text: evaluate_here(case, text) for text in case.expressions}
     failed = {text: {failure.row: str(failure) for failure in failures} for text, (_, _, failures) in here.items()}
     every = set(range(len(case.rows)))

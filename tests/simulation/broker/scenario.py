@@ -82,7 +82,7 @@ def timed_out(stage: Stage, name: str) -> None:
 def short(stage: Stage, make: Callable[[Stage, str, str, int], T]) -> tuple[str, str, T]:
     """Id, topic, and what `make` made of them with a short transaction timeout.
 
-    On a busy machine that may pass too soon, which `make` tells by SinkFailed: then new ones and twice the time.
+    On a busy machine that may pass too soon, which `make` reports by SinkFailed: then new ones and twice the time.
     """
     timeout_ms = SHORT_MS
     while True:

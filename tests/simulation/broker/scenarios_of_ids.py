@@ -1,4 +1,4 @@
-"""Scenarios: how a transactional id lives - ends, new epochs, time-outs, what is told about it."""
+"""Scenarios: how a transactional id lives - ends, new epochs, time-outs, what brokers say about it."""
 
 from __future__ import annotations
 
@@ -200,11 +200,11 @@ def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> Writer:
 
 
 def _look_behind(stage: Stage, name: str, topic: str, timeout_ms: int) -> tuple[EndAnswer, dict[int, list[int]]]:
-    """What is seen of a commit behind an open transaction. Raises SinkFailed when that may have been over."""
+    """What is seen of a commit after an open transaction. Raises SinkFailed when that may have been over."""
     stage.prepared(name, topic, [1], timeout_ms)
-    other = stage.prepared(f"behind-{name}", topic, [2])
+    other = stage.prepared(f"after-{name}", topic, [2])
     answer = stage.client.end_transaction(other)
-    stage.until(lambda: markers(stage, other) == [Marker.COMMIT], f"behind-{name} committed")
+    stage.until(lambda: markers(stage, other) == [Marker.COMMIT], f"after-{name} committed")
     seen = stage.visible(topic)
     if state(stage, name) != (ONGOING, 0):
         raise SinkFailed(f"{name} was over")
@@ -251,7 +251,7 @@ def a_timeout_above_the_brokers_maximum_is_refused(stage: Stage) -> Value:
     return refused(lambda: stage.writer("a", stage.topic(), 900_001))
 
 
-# -- what is told ----------------------------------------------------------------------------------------------------
+# -- what is said----------------------------------------------------------------------------------------------------
 
 
 @scenario((None, [], UNKNOWN))

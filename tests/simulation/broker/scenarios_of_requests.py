@@ -1,4 +1,4 @@
-"""Scenarios: requests of our own that are hurt on the way, and what leaders tell beside transactions."""
+"""Scenarios: requests of our own that are hurt on the way, and what leaders report beside transactions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def a_coordinator_is_looked_for_in_vain_first(stage: Stage) -> Value:
         client.close()
 
 
-# -- what leaders tell -------------------------------------------------------------------------------------------------
+# -- what leaders say-------------------------------------------------------------------------------------------------
 
 
 @scenario((0, [0, 0, 1, 2], -1))

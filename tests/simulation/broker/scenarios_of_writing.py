@@ -37,7 +37,7 @@ def _write_all(writer: Writer, rows: OutputRecords) -> None:
 
 
 def _refused(stage: Stage, settings: Mapping[str, str], rows: OutputRecords) -> Value:
-    """Good records, refused ones, and again good ones: what is told, told again, and in the log."""
+    """Good records, refused ones, and again good ones: what is reported, reported again, and in the log."""
     topic = stage.topic(settings=settings)
     writer = stage.writer("a", topic)
     _write_all(writer, _rows([b"1", b"2"]))

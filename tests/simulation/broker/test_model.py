@@ -59,7 +59,7 @@ def test_a_refused_first_request_leaves_a_hole_that_only_the_first_sequence_show
     stage.hurt_requests("produce", [Fate.REFUSE])
     stage.write(writer, range(100))
     one = stage.committable(writer)
-    assert one.records == 100  # the count is right, and nobody has told an error
+    assert one.records == 100  # the count is right, and nobody has reported an error
     assert len(stage.visible(topic, committed=False)[0]) < 100
     assert stage.client.first_sequence(one.written[0].partition, 0, one.producer) != 0
 

@@ -78,7 +78,7 @@ def run(case: Case, handler: BarrierHandler) -> Run:
                 handler.on_abandoned(CheckpointId(checkpoint))
                 result.events.append(("abandoned", checkpoint))
         open_channels = [index for index, queue in enumerate(queues) if queue and not handler.is_blocked(index)]
-        assert open_channels, "deadlock: what is left lies behind blocked channels"
+        assert open_channels, "deadlock: what is left waits for blocked channels"
         index = open_channels[turn % len(open_channels)]
         deliver(handler, index, queues[index].popleft(), result)
     assert not any(queues)

@@ -57,7 +57,7 @@ def decide_host(host: str | None, names: Collection[str]) -> Refusal | None:
 def decide_order(headers: Mapping[str, str], names: Collection[str], token: str) -> Refusal | None:
     """None when a request from this machine may change something."""
     if "Origin" in headers:
-        return Refusal(403, "forbidden", "orders are not taken from web pages (the request has an Origin)")
+        return Refusal(403, "forbidden", "commands are not accepted from web pages (the request has an Origin)")
     refusal = decide_host(headers.get("Host"), names)
     if refusal is not None:
         return refusal
@@ -68,8 +68,8 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str)
     return Refusal(
         401,
         "unauthorized",
-        f"the order has {what}: give it as the daemon's user, with its TMPDIR, and the command finds the token; or "
-        "name the file, by http.token_file in the pipeline file or by --token-file",
+        f"the request has {what}: run the command as the daemon's user, with its TMPDIR, and it finds the token; or "
+        "name the file, with http.token_file in the pipeline file or with --token-file",
     )
 
 

@@ -26,7 +26,7 @@ ORDERS_MAX: Final = 8
 COMMAND_PATHS: Final = {
     "/checkpoints": "take a checkpoint now",
     "/savepoints": "take a savepoint",
-    "/stop": "final checkpoint, then the end",
+    "/stop": "final checkpoint, then exit",
 }
 
 
@@ -109,7 +109,7 @@ class CommandHandlers:
             else (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
         )
         if own is None or not is_own_machine(peer, own):
-            return answer_refusal(Refusal(403, "forbidden", "orders are taken from the daemon's own machine only"))
+            return answer_refusal(Refusal(403, "forbidden", "commands are accepted from the daemon's own machine only"))
         if self._served is None:
             return answer_refusal(Refusal(503, "not-ready", "the daemon is only starting; ask again"))
         commands, loop, token = self._served
@@ -117,7 +117,7 @@ class CommandHandlers:
         if refusal is None and request.content_type != JSON:
             refusal = Refusal(415, "bad-request", f"send {JSON}")
         if refusal is None and self._under_way >= ORDERS_MAX:
-            refusal = Refusal(503, "busy", f"{ORDERS_MAX} orders are under way; ask again")
+            refusal = Refusal(503, "busy", f"{ORDERS_MAX} commands are in progress; ask again")
         if refusal is not None:
             return answer_refusal(refusal)
         self._under_way += 1

@@ -1,6 +1,6 @@
 """Places for HTTP connections: how many there are, and how long and how much each may take before its request is whole.
 
-The port answers strangers, so a connection that does not say what it wants costs little and not for long. When all
+The port answers strangers, so a connection that does not say what it needs costs little and not for long. When all
 places are taken, the one that has waited longest for its request is closed in favour of the newest: a probe sends its
 request at once, so it gets through whatever else comes. Everything happens on the server's loop.
 """

@@ -43,7 +43,7 @@ SWITCH_INTERVAL_S: Final = 0.001
 """How long a busy thread keeps the interpreter while the server waits for it. With Python's 5 ms a probe that needs
 several turns took 52 ms (p99) beside one busy thread, with 1 ms it took 7 ms; the daemon has no hot loop to slow."""
 LINGERING_S: Final = 1.0
-"""For the rest of a body that nobody wants."""
+"""For the rest of a body that nobody needs."""
 ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared
 ACCEPT_TURNS: Final = 3
 """Turns of the loop until aiohttp knows a connection that was accepted last; it closes only those."""
@@ -199,7 +199,7 @@ class HttpServer:
         return application
 
     def _make_guard(self) -> Middleware:
-        # Whoever can reach another address than loopback can read what is told here anyway, under any name.
+        # Whoever can reach another address than loopback can read what is returned here anyway, under any name.
         names = self._names if is_loopback(self._host) or self._host == LOCALHOST else None
 
         @web.middleware
@@ -216,7 +216,7 @@ class HttpServer:
             except (web.HTTPException, ConnectionError):
                 raise
             except Exception:
-                logger.exception("internal error while %s %s was answered", request.method, request.path)
+                logger.exception("internal error while answering %s %s", request.method, request.path)
                 return web.Response(status=500, text="internal error; it is in the log\n")
             finally:
                 place.request_ends()
@@ -285,7 +285,7 @@ class HttpServer:
 def explain_unavailable(host: str, port: int, error: OSError) -> HttpUnavailable:
     """Why nobody can listen there, and what to do."""
     remedy = {
-        errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 takes any)",
+        errno.EADDRINUSE: "another process listens there: stop it, or set http.port to a free port (0 picks one)",
         errno.EACCES: "the port needs privileges: set http.port to 1024 or more",
         errno.EADDRNOTAVAIL: "this machine has no such address: set http.host to one of its own, or to 0.0.0.0",
     }.get(error.errno or 0, "set http.host to an address of this machine")

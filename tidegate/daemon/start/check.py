@@ -39,7 +39,7 @@ from tidegate.storage.problems import is_lasting
 logger = logging.getLogger(__name__)
 
 QUIET_S: Final = 1.0
-"""So long nothing is said about a broker that does not answer."""
+"""How long nothing is said about a broker that does not answer."""
 _DIRECTORY: Final = ("checkpoints", "directory")
 
 

@@ -181,7 +181,7 @@ def _read_max_timeout(client: KafkaAdminClient, brokers: list[int]) -> int | Non
         except KafkaError:
             return None
         seen = found["broker"].get(str(broker), {}).get(MAX_TIMEOUT)
-        if seen is None:  # it wants DESCRIBE_CONFIGS on the cluster
+        if seen is None:  # it needs DESCRIBE_CONFIGS on the cluster
             return None
         limits.append(int(seen["value"]))
     return min(limits, default=None)

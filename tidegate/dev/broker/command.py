@@ -39,19 +39,19 @@ class TopicOption(click.ParamType[tuple[str, int]]):
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help=f"Port on 127.0.0.1; 0 takes a free one. Default: that of DIR's last time, else {BROKER_PORT}.",
+    help=f"Port on 127.0.0.1; 0 picks a free one. Default: that of DIR's last time, else {BROKER_PORT}.",
 )
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep data here and go on with it next time; without it the data are deleted at the end.",
+    help="Keep data here and use it again next time; without this option it is deleted at the end.",
 )
 @click.option(
     "--transaction-version",
     type=click.IntRange(1, 2),
-    help="The cluster feature of that name, set when the directory is new. Default: Kafka's own.",
+    help="Kafka's cluster feature of that name, set when the directory is new. Default: Kafka's own.",
 )
 @click.option(
     "--topic",
@@ -66,8 +66,8 @@ def broker(
 ) -> None:
     """Run a real single-node Kafka for development.
 
-    Prints its address when it serves, and runs until SIGINT or SIGTERM. The first run fetches Kafka (45 MB) into a
-    cache. Not for production: one node, one copy, loopback only.
+    Prints its address when it is ready, and runs until SIGINT or SIGTERM. The first run downloads Kafka (45 MB) into a
+        cache. Not for production: one node, one copy, loopback only.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: stop in order
     try:
@@ -87,7 +87,7 @@ def broker(
 
 
 def _run(server: DevelopmentBroker, topics: dict[str, int]) -> None:
-    """Start, create topics, tell the address, watch; ends by KeyboardInterrupt, or BrokerFailed when Kafka ends."""
+    """Start, create topics, print the address, watch; ends by KeyboardInterrupt, or BrokerFailed when Kafka ends."""
     try:
         server.start()
         server.create_topics(topics, existing_ok=True)

@@ -19,7 +19,7 @@ pass these by, also while their broker is down."""
 
 
 def reserve_ports(count: int) -> list[int]:
-    """So many different ports of 127.0.0.1, free and from now on kept for brokers of this process.
+    """`count` different ports of 127.0.0.1, free and from now on kept for brokers of this process.
 
     Below the range that the kernel gives to outgoing connections: a broker that is restarted on its old port would
     otherwise find it, now and then, in use by a client. Raises BrokerFailed.
@@ -32,7 +32,9 @@ def reserve_ports(count: int) -> list[int]:
             found.append(port)
         if len(found) == count:
             return found
-    raise BrokerFailed(f"no {count} free ports between {_FIRST} and {last} in {_TRIES_MAX} tries; give one by --port")
+    raise BrokerFailed(
+        f"no {count} free ports between {_FIRST} and {last} in {_TRIES_MAX} tries; choose one with --port"
+    )
 
 
 def _reserve(port: int) -> bool:

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-CLUSTER_ID_SIZE = 22
-"""Characters of a cluster id: 16 bytes in URL-safe base64 without padding."""
-
 LOG4J2 = """status = error
 appender.f.type = RollingFile
 appender.f.name = F
@@ -79,5 +76,5 @@ def derive_properties(data: Path, port: int, controller_port: int, extra: Mappin
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """The text of `server.properties`; backslashes are doubled as that format wants."""
+    """The text of `server.properties`; backslashes are doubled as that format requires."""
     return "".join(f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in sorted(properties.items()))

@@ -56,7 +56,7 @@ class DevelopmentBroker:
     """A real single-node Kafka in a directory of its own.
 
     `directory` holds data, settings, ports and logs; a second object on the same directory (after the first has
-    stopped) goes on with its ports and data. `port` 0 takes a free one. `transaction_version` 1 or 2 is the cluster
+    stopped) continues with its ports and data. `port` 0 picks a free one. `transaction_version` 1 or 2 is the cluster
     feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
     added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
     cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. As a context
@@ -119,7 +119,7 @@ class DevelopmentBroker:
             return self
         for port in (self._ports.client, self._ports.controller):
             if not is_free(port):  # else the other program would answer for us until Kafka notices
-                raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; give another one by --port", port=port)
+                raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; choose another one with --port", port=port)
         jars = fetch_jars()
         self._write_files()
         self._format(jars)
@@ -168,14 +168,14 @@ class DevelopmentBroker:
         raise BrokerFailed(f"the broker at {self.bootstrap} {what}: {self._tail()}", directory=str(self.directory))
 
     def explain_end(self) -> str:
-        """Why it has ended by itself, as far as can be told: exit status or signal, and the last of its output."""
+        """Why it has ended by itself, as far as is known: exit status or signal, and the last of its output."""
         status = None if self._process is None else self._process.poll()
         return f"exit status {status} (negative: killed by that signal); {self._tail()}"
 
     def create_topics(
         self, topics: Mapping[str, int], config: Mapping[str, str] | None = None, *, existing_ok: bool = False
     ) -> None:
-        """Create topics with so many partitions each, and wait until every partition has its leader."""
+        """Create topics with this many partitions each, and wait until every partition has its leader."""
         create_topics(self.bootstrap, topics, config, existing_ok=existing_ok)
 
     def __enter__(self) -> Self:
@@ -287,7 +287,7 @@ def create_topics(
     timeout_s: float = 60,
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create topics with so many partitions each at any broker, and wait until every partition has its leader.
+    """Create topics with this many partitions each at any broker, and wait until every partition has its leader.
 
     `properties` are the client's, for a broker that asks for a login. With `existing_ok` a topic that exists is left as
     it is. Raises BrokerFailed: a topic exists already, the broker refuses, or a partition has no leader within
@@ -340,7 +340,7 @@ def _passes(refusal: KafkaException) -> bool:
 def _wait_for_leaders(admin: AdminClient, topics: Mapping[str, int], deadline_s: float) -> None:
     for name, count in topics.items():
         if not _wait(partial(_are_led, admin, name, count), deadline_s - time.monotonic()):
-            raise BrokerFailed(f"topic {name} has not got {count} partitions with a leader each in time")
+            raise BrokerFailed(f"topic {name} did not get {count} partitions with a leader each in time")
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:

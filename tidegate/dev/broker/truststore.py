@@ -18,7 +18,7 @@ from tidegate.spark.java import is_bundled
 _MAGIC = 0xFEEDFEED
 _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
-_PASSWORD = "changeit"  # noqa: S105  not a secret: the format wants one for its checksum
+_PASSWORD = "changeit"  # noqa: S105  not a secret: the format needs one for its checksum
 
 
 def trust_options(java: Path, directory: Path) -> list[str]:

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--master", default="local-cluster[2,1,512]", show_default=True, help="Spark master, e.g. local[2].")
 @click.option("--orders", type=click.IntRange(10_000), default=300_000, show_default=True, help="How many orders.")
-@click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Of the orders.")
 @click.option(
-    "--keep", is_flag=True, help="Keep the directory with logs, data and checkpoints; done anyway after a failure."
+    "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Seed of the generated orders."
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep the directory with logs, data and checkpoints; after a failure it is always kept.",
 )
 def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     """Run the example on a real broker, kill a slot, verify every record.
@@ -43,7 +47,7 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
     try:
         with DemoDisplay(console) as display:
             report = Show(settings, directory, display).run()
-        keep = keep or not report.exact  # logs, journal and the broker's data tell what happened
+        keep = keep or not report.exact  # logs, journal and the broker's data show what happened
     except TidegateError as error:
         click.echo(f"the demo failed: {error.message}", err=True)
         keep = True
@@ -65,10 +69,10 @@ def _tell(console: Console, report: DemoReport) -> int:
         ("paid orders out", f"{paid.found:,} of {paid.expected:,}"),
         ("running totals out", f"{totals.found:,} of {totals.expected:,}"),
         ("lost", f"{paid.lost + totals.lost}"),
-        ("doubled", f"{paid.doubled + totals.doubled}"),
+        ("duplicated", f"{paid.doubled + totals.doubled}"),
         ("out of order", f"{paid.out_of_order + totals.out_of_order}"),
         ("wrong values", f"{paid.wrong + totals.wrong}"),
-        ("records/s", f"{overall:,.0f} overall with kill and restart, {report.peak_per_second:,.0f} at best"),
+        ("records/s", f"{overall:,.0f} overall, kill and restart included, {report.peak_per_second:,.0f} at best"),
         ("recovery", f"{report.recovery_s:.1f} s from kill -9 to the next completed checkpoint"),
     ]
     console.print()
@@ -76,6 +80,6 @@ def _tell(console: Console, report: DemoReport) -> int:
         console.print(f"  {name:<20}{value}", markup=False, highlight=False, soft_wrap=True)
     for example in (*paid.examples, *totals.examples):
         console.print(f"  e.g. {example}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "exactly once" if report.exact else "NOT exactly once: the output is not what it must be"
+    verdict = "exactly once" if report.exact else "NOT exactly once: the output is wrong"
     console.print(f"  verdict: {verdict}", style="bold green" if report.exact else "bold red", highlight=False)
     return 0 if report.exact else 1

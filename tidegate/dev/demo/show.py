@@ -78,7 +78,7 @@ class _Writer(threading.Thread):
         """Until all are delivered. Raises DemoFailed."""
         self.join(timeout_s)
         if self._error is not None or self.is_alive():
-            raise DemoFailed(f"the orders could not be written: {self._error or 'no end in sight'}")
+            raise DemoFailed(f"the orders could not be written: {self._error or 'not finished in time'}")
 
 
 class Show:
@@ -103,7 +103,9 @@ class Show:
             display.step(f"{settings.before:,} orders are in topic {self._topics['orders']}")
             running_s, recovery_s = self._run_and_kill(bootstrap, orders[settings.before :])
             drain_s = self._drain(bootstrap)
-            display.step("reading both outputs as a read-committed consumer, comparing with an own computation")
+            display.step(
+                "reading both outputs as a read-committed consumer, comparing them with an independent computation"
+            )
             return DemoReport(
                 orders=len(orders),
                 paid=verify_paid(orders, read_topic(bootstrap, self._topics["paid"])),
@@ -130,7 +132,7 @@ class Show:
     def _run_and_kill(self, bootstrap: str, rest: Sequence[Order]) -> tuple[float, float]:
         """Seconds that the pipeline ran, seconds from the kill to the next completed checkpoint."""
         display = self._display
-        display.step(f"tidegate run {PIPELINE_FILE}")
+        display.step(f"tidegate run {PIPELINE_FILE.name}, the pipeline of examples/orders.yaml")
         display.step(f"  on Spark {self._settings.master}, until SIGTERM")
         daemon = self._start_daemon(bootstrap, "never")
         daemon.wait_for(_runs, "the pipeline runs", START_TIMEOUT_S)
@@ -147,11 +149,11 @@ class Show:
         )
         killed_at = time.time()
         victim = daemon.kill_slot()
-        display.step(f"kill -9 {victim}: a slot process is gone in the middle of a transaction", "yellow")
+        display.step(f"kill -9 {victim}: a slot process dies in the middle of a transaction", "yellow")
         recovery_s = daemon.recover(before, killed_at, RECOVERY_TIMEOUT_S)
-        display.step(f"recovered: next checkpoint complete {recovery_s:.1f} s after the kill", "green")
+        display.step(f"recovered: next checkpoint completed {recovery_s:.1f} s after the kill", "green")
         writer.finish(STOP_TIMEOUT_S + len(rest) / self._settings.per_second)
-        display.step("all orders are written; SIGTERM: final checkpoint, commit, end")
+        display.step("all orders are written; SIGTERM: final checkpoint, commit, exit")
         code = daemon.terminate(STOP_TIMEOUT_S)
         if code != 0:
             raise DemoFailed(f"the daemon ended with exit code {code} after SIGTERM:\n{daemon.tail()}")
@@ -159,7 +161,7 @@ class Show:
 
     def _drain(self, bootstrap: str) -> float:
         """The bounded run; seconds from running to its end."""
-        self._display.step("exit code 0; a second run with `until: latest` works off the rest")
+        self._display.step("exit code 0; a second run with `until: latest` processes the rest")
         daemon = self._start_daemon(bootstrap, "latest")
         daemon.wait_for(_runs, "the pipeline runs", START_TIMEOUT_S)
         began = time.monotonic()
@@ -202,4 +204,4 @@ def _delete_topics(bootstrap: str, topics: list[str]) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for future in admin.delete_topics(topics, operation_timeout=DELETE_TIMEOUT_S).values():
-        future.exception(DELETE_TIMEOUT_S)  # left behind at worst: their names are unique
+        future.exception(DELETE_TIMEOUT_S)  # left over at worst: their names are unique

@@ -25,7 +25,7 @@ class PaidOrder(msgspec.Struct, frozen=True):
 
 
 class SkuTotal(msgspec.Struct, frozen=True):
-    """A row of the `totals` output: state of the sku behind order `last_id`."""
+    """A row of the `totals` output: state of the sku after order `last_id`."""
 
     sku: str
     orders: int
@@ -34,7 +34,7 @@ class SkuTotal(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct):
-    """What the check found; `exact` when nothing is wrong. `examples` tells the first few findings."""
+    """What the check found; `exact` when nothing is wrong. `examples` holds the first few findings."""
 
     expected: int = 0
     found: int = 0
@@ -119,7 +119,7 @@ def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, byt
             seen.add(row.id)
             if last.get(row.customer, -1) > row.id:
                 verdict.out_of_order += 1
-                verdict.note(f"paid: order {row.id} of {row.customer} behind {last[row.customer]}")
+                verdict.note(f"paid: order {row.id} of {row.customer} after {last[row.customer]}")
             last[row.customer] = row.id
     verdict.lost = verdict.expected - len(seen)
     return verdict
@@ -156,7 +156,7 @@ def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, b
             lane = (row.sku, order.customer)
             if last_of.get(lane, -1) > row.last_id:
                 verdict.out_of_order += 1
-                verdict.note(f"totals: order {row.last_id} behind {last_of[lane]} in {lane}")
+                verdict.note(f"totals: order {row.last_id} after {last_of[lane]} in {lane}")
             last_of[lane] = row.last_id
     verdict.lost = verdict.expected - len(seen)
     return verdict

@@ -111,7 +111,7 @@ def _write(writer: TopicWriter, reader: LineReader, lines: Iterable[bytes], name
 @_NAME
 @click.option("--from-beginning", is_flag=True, help="From the first record on, partition by partition.")
 @click.option("--max", "limit", type=click.IntRange(1), help="At most so many records.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep reading what arrives, until Ctrl-C.")
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
 @click.option("--uncommitted", is_flag=True, help="Records of open and aborted transactions, too.")
 @cluster_options

@@ -1,7 +1,7 @@
 """The proleptic Gregorian calendar on whole columns: numbers <-> days, and the range that Tidegate knows.
 
 Polars panics on dates far outside the calendar, so values are kept within the years 1 to 9999: what would leave
-them fails its record, where Spark goes on to the year 294247.
+them fails its record, where Spark accepts years up to 294247.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _logic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("case")
 def _case(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Condition, value, ..., default: only the taken branch is evaluated, and no condition behind it."""
+    """Condition, value, ..., default: only the taken branch is evaluated, and no condition after it."""
     conditions, values = arguments[0:-1:2], [*arguments[1::2], arguments[-1]]
     failures: list[FailingRows] = []
     open_yet: pl.Expr | None = None

@@ -14,7 +14,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
 BIGINT_LIMIT = float(1 << 63)
-_EXACT = float(1 << 52)  # beyond it a double has no digits behind the point
+_EXACT = float(1 << 52)  # beyond it a double has no digits after the point
 
 
 @compiles("round")

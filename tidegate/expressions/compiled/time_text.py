@@ -16,7 +16,7 @@ _FIELDS = {"yyyy": "y", "MM": "mo", "dd": "d", "HH": "h", "mm": "mi", "ss": "s"}
 
 
 def date_of_text(text: pl.Expr) -> pl.Expr:
-    """`2026`, `2026-1`, `2026-1-31`, with anything behind a blank or T; NULL when it is no date."""
+    """`2026`, `2026-1`, `2026-1-31`, with anything after a blank or T; NULL when it is not a date."""
     groups = text.str.extract_groups(DATE)
     year, month, day = (_number(groups, name, default) for name, default in (("y", None), ("mo", 1), ("d", 1)))
     return pl.when(is_date(year, month, day)).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)

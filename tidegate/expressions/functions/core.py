@@ -28,7 +28,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One place where a function is called: turns arguments into what the function wants, or refuses them there."""
+    """One place where a function is called: turns arguments into what the function needs, or refuses them there."""
 
     function: str
     start: int
@@ -36,7 +36,7 @@ class Site:
     def refuse(self, argument: Argument, wanted: str) -> Refusal:
         """The refusal of an argument by its type."""
         return Refusal(
-            argument.start, f"`{self.function}` wants {wanted}, not {argument.type}", "cast it or use another column"
+            argument.start, f"`{self.function}` needs {wanted}, not {argument.type}", "cast it or use another column"
         )
 
     def _of(self, argument: Argument, kinds: tuple[str, ...], target: DataType, wanted: str) -> Expression:
@@ -129,7 +129,7 @@ class Function:
 def simple(name: str, parameters: str, result: Result) -> Resolve:
     """The typing rule of an ordinary function.
 
-    :param parameters: names of `Site` methods; `?` behind one makes it optional, `*` repeats the last one.
+    :param parameters: names of `Site` methods; `?` after one makes it optional, `*` repeats the last one.
     """
     words = parameters.split()
     repeated = bool(words) and words[-1].endswith("*")

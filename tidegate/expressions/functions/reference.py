@@ -22,7 +22,7 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 - Types: boolean, tinyint, smallint, int, bigint, float, double, string, binary, date, timestamp, `array<...>`,
   `struct<...>`. There is no DECIMAL: a literal such as `1.2` is a double where it meets a double, and is refused where
   Spark would compute with DECIMAL (write `1.2D`). Intervals exist inside expressions: `ts + interval 1 day 2 hours`.
-- A value that Spark would refuse in ANSI mode (overflow, division by zero, a text that is no number, an index outside
+- A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index outside
   an array) fails its record only: `bad_records` of its source says what happens to it.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
   AND and OR once the left side decides, the arguments after a NULL.
@@ -31,7 +31,7 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
   ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
   functions of numbers or times take text. But text of a record beside another type in a comparison, IN, BETWEEN, CASE,
-  IF, COALESCE or `array(...)` is refused: `customer > 5` would fail every record whose customer is no number. Write the
+  IF, COALESCE or `array(...)` is refused: `customer > 5` would fail records whose customer is not a number. Write the
   cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
 - Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
   What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
@@ -66,10 +66,10 @@ Refused at validation, because the result could differ or the engine has no way 
 - `round` of an integer to tens, rounding to more than 15 digits.
 
 Different at run time:
-- Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark goes on.
+- Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
 - Text with a region as time zone (`Europe/Paris`), years of more or fewer than four digits, or a time without a date
-  is no timestamp here.
-- Results of text functions end at 16 MiB (see above), where Spark goes on to 2 GiB.
+  is not a timestamp here.
+- Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.

@@ -1,6 +1,6 @@
 """Record batches as bytes of message format 2, as far as `sinks.batches` reads them: headers and control records. Pure.
 
-Records of data batches are left out: whoever wants those has a consumer.
+Records of data batches are left out: whoever needs those has a consumer.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What happens by itself (time-outs, markers that follow a decision late, expiry of ids) is caught up with at the next
 request, in the order in which it was due. Faults are settings: `marker_delay_ms`, `coordinator_away`, `leader_away`,
-and how old is what clients are told about nodes (`placement`).
+and how old is what clients learn about nodes (`placement`).
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class ModelBroker:
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
-        """A new topic, or one made anew behind its deletion: it gets an id of its own."""
+        """A new topic, or one recreated after its deletion: it gets an id of its own."""
         self._topics_made += 1
         logs = tuple(PartitionLog() for _ in range(partitions))
         facts = TopicFacts(str(UUID(int=self._topics_made)), partitions)
         self._topics[name] = _Topic(facts, logs, {"max.message.bytes": str(BATCH_BYTES_MAX), **(settings or {})})
 
     def add_topic_partitions(self, name: str, partitions: int) -> None:
-        """Let a topic grow to so many partitions."""
+        """Let a topic grow to this many partitions."""
         topic = self._topics[name]
         added = tuple(PartitionLog() for _ in range(partitions - topic.facts.partitions))
         facts = TopicFacts(topic.facts.topic_id, partitions)
@@ -252,7 +252,7 @@ class ModelBroker:
         log.append_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
 
     def end_offset(self, partition: TopicPartition) -> int:
-        """Behind the last batch, for an observer: nothing is asked."""
+        """After the last batch, for an observer: nothing is asked."""
         return self._log(partition).end_offset
 
     def offsets(self, now_ms: int, partition: TopicPartition) -> Offsets:

@@ -1,4 +1,4 @@
-"""The model's `confluent_kafka.Consumer`: one client of librdkafka that reads partitions which it is told to read.
+"""The model's `confluent_kafka.Consumer`: one client of librdkafka that reads partitions which it is assigned.
 
 It fetches ahead, one request at a time for each node, and repeats what fails. What it says of ends, of offsets that are
 gone and of brokers that do not answer was measured at librdkafka 2.16 with a real broker. Not modelled: groups with
@@ -172,7 +172,7 @@ class ModelConsumer:
         for place in places:
             place.asked = False
             if place.stopped or self._places.get(place.partition) is not place:
-                continue  # paused, or assigned anew meanwhile
+                continue  # paused, or assigned again meanwhile
             answer = answers[place.partition]
             if isinstance(answer, Code):
                 retry = True

@@ -117,7 +117,7 @@ class Coordinator:
         entry.state, entry.changed_at_ms = CoordinatorState.PREPARE_ABORT, now_ms
 
     def marker_written(self, entry: Entry, partition: TopicPartition, now_ms: int) -> None:
-        """One of the markers is in its partition; behind the last one the transaction is complete."""
+        """One of the markers is in its partition; after the last one the transaction is complete."""
         entry.partitions.discard(partition)
         if not entry.partitions:
             entry.state, entry.changed_at_ms = _COMPLETE[entry.commits], now_ms

@@ -59,7 +59,7 @@ class ProducerEntry(msgspec.Struct):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """Answer to a fetch: records with their offsets, and where to go on (behind markers and aborted records)."""
+    """Answer to a fetch: records with their offsets, and where to continue (after markers and aborted records)."""
 
     records: list[tuple[int, Record]]
     next_offset: int
@@ -134,7 +134,7 @@ class PartitionLog:
         return None
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """Every batch that ends at or behind `offset`. Raises RequestRefused."""
+        """Every batch that ends at or after `offset`. Raises RequestRefused."""
         for batch in self._from(offset):
             yield batch.header
 

@@ -15,7 +15,7 @@ _MASK: Final = 0xFFFFFFFF
 
 @lru_cache(maxsize=4096)
 def derive_partition(key: bytes, partitions: int) -> int:
-    """The partition of a key in a topic of so many partitions."""
+    """The partition of a key in a topic of this many partitions."""
     return (_murmur2(key) & 0x7FFFFFFF) % partitions
 
 

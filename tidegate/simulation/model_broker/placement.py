@@ -16,7 +16,7 @@ _ALWAYS: Final = -1
 
 
 class Placement:
-    """Moments are in ms. Every node knows the present; what clients are told about it is `lag_ms` old."""
+    """Moments are in ms. Every node knows the present; what clients learn about it is `lag_ms` old."""
 
     def __init__(self) -> None:
         self.lag_ms = 0
@@ -24,7 +24,7 @@ class Placement:
         self._leaders: dict[TopicPartition, list[tuple[int, int]]] = {}
         """Moments and who leads from then on, in order; where nothing has changed, the home leads."""
         self._coordinators: list[tuple[int, int]] = []
-        """Moments at which all coordinators began anew, and by how many nodes each has moved."""
+        """Moments at which all coordinators restarted, and by how many nodes each has moved."""
 
     def leader(self, partition: TopicPartition, now_ms: int) -> int:
         """The node; NOBODY while there is none."""
@@ -62,7 +62,7 @@ class Placement:
         return _behind(_home(key), self._steps(now_ms))
 
     def coordinator_epoch(self, now_ms: int) -> int:
-        """How often the coordinators have begun anew."""
+        """How often the coordinators have restarted."""
         return sum(moment_ms <= now_ms for moment_ms, _ in self._coordinators)
 
     def told_logs(self, now_ms: int) -> list[tuple[int, int]]:
@@ -71,7 +71,7 @@ class Placement:
         return [(_behind(node, self._steps(then_ms)), self.coordinator_epoch(then_ms)) for node in NODES]
 
     def told_coordinator(self, key: str, now_ms: int) -> int:
-        """What whoever looks for it is told."""
+        """What whoever looks for it learns."""
         return self.coordinator(key, now_ms - self.lag_ms)
 
     def restart_coordinators(self, now_ms: int, steps: int = 0) -> None:

@@ -28,9 +28,9 @@ from tidegate.simulation.port import BrokerPort, Connection
 
 RETRY_S: Final = 0.1
 REASON_FIRST: Final = 0.7
-"""So often the records that are refused are reported before those that are given up because of them."""
+"""How often the records that are refused are reported before those that are given up because of them."""
 LOST_REPORTS: Final = 1
-"""So many reports get lost where they meet a fatal error."""
+"""How many reports get lost where they meet a fatal error."""
 
 PRODUCE_FAULTS: Final = {"refuse": Code.NOT_LEADER_OR_FOLLOWER, "forget": Code.NONE}
 """Kind of fault -> answer without effect: a leader that is none for a moment, and one that loses what it has

@@ -4,7 +4,7 @@ A checkpoint *waits* from its first arriving barrier until it is notified or giv
 - an aligned one waits for the Aligner; an unaligned one goes over to the Unaligner at once; one with a time limit waits
   for the Aligner until the limit, counted from its first barrier's arrival, or until one of its barriers comes as
   overtaking;
-- snapshots are taken in the order of ids: who goes over takes older ones with a time limit along, and waits behind an
+- snapshots are taken in the order of ids: whoever goes over takes older ones with a time limit along, and waits for an
   older aligned one;
 - a barrier that is missing on a channel where a higher one arrives never comes: its checkpoint is given up;
 - cancellations are obeyed when they arrive; the Aligner never sees one.
@@ -66,7 +66,7 @@ class Alternating:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the next one goes over; what waits behind an aligned one does not count."""
+        """When the next one goes over; what waits for an aligned one does not count."""
         dues: list[int] = []
         for _, waiting in sorted(self._waiting.items()):
             if waiting.due_ms is None:
@@ -113,7 +113,7 @@ class Alternating:
         return actions
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """Stop waiting for it. What waited behind it goes over at the next `on_time`, which is due at once."""
+        """Stop waiting for it. What waited for it goes over at the next `on_time`, which is due at once."""
         if checkpoint in self._waiting:
             return self._remove(checkpoint)
         if checkpoint > self.newest:
@@ -181,7 +181,7 @@ class Alternating:
         return self._aligner.on_abandoned(checkpoint) if checkpoint == self._aligner.current else []
 
     def _aligned(self, actions: list[Action], now_ms: int) -> list[Action]:
-        """After the Aligner: whoever is notified waits no longer, and lets those go over that waited behind it."""
+        """After the Aligner: whoever is notified waits no longer, and lets those go over that waited for it."""
         for action in actions:
             if isinstance(action, Notify):
                 del self._waiting[action.barrier.checkpoint]

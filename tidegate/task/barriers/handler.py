@@ -107,7 +107,7 @@ class BarrierHandler(Protocol):
 
     @property
     def watches_arrivals(self) -> bool:
-        """Whether arrivals must be told; otherwise they need not be."""
+        """Whether arrivals must be reported; otherwise they need not be."""
 
     def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
         """A control element has arrived. Raises StreamCorrupt on a repeat."""
@@ -122,7 +122,7 @@ class BarrierHandler(Protocol):
         """`next_deadline_ms` has come."""
 
     def on_abandoned(self, checkpoint: CheckpointId) -> list[Action]:
-        """The coordinator gave the checkpoint up: stop waiting for it. It has been told, so nothing is declined."""
+        """The coordinator gave the checkpoint up: stop waiting for it. It knows, so nothing is declined."""
 
     @property
     def next_deadline_ms(self) -> int | None:

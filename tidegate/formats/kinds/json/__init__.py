@@ -15,8 +15,8 @@ class JsonFormat(Format):
     needs_schema = True
     page = """\
 A source needs a `schema`, and takes one object per record, in UTF-8. Fields that the schema does not name are skipped,
-missing ones and `null` are NULL, of a repeated one the last counts. Names of fields are found exactly as written. A
-value of another type makes a bad record, nothing is converted: `"5"` and `5.0` are no bigint, `5` is no string. That
+missing ones and `null` are NULL; if one is repeated, the last counts. Names of fields must match exactly. A
+value of another type makes the record bad, nothing is converted: `5.0` is not a bigint, `5` is not a string. That
 holds for every field of the schema, whether a step reads it or not; each costs a little time: leave out what needs no
 check.
 

@@ -76,7 +76,7 @@ class JsonDecoder:
         failures: list[RecordFailure] = []
         decoded = map(self._decode, values)
         while True:
-            # `extend` keeps what it had before an exception and `map` goes on after it: good records need no loop here
+            # `extend` keeps what it had before an exception, `map` continues after it: good records need no loop here
             try:
                 records.extend(decoded)
                 break

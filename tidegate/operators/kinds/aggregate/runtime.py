@@ -139,7 +139,7 @@ def _plain(column: pl.Series) -> list[Any]:
 
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-    """A column of results. Raises OverflowError for a sum that is no bigint."""
+    """A column of results. Raises OverflowError for a sum that does not fit into a bigint."""
     physical = _PHYSICAL.get(kind.kind)
     try:
         if physical is None:

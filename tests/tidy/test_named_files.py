@@ -1,0 +1,50 @@
+"""Files that comments, docstrings and documents name are there: a file that moves takes its name along."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import pytest
+
+from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
+
+NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+ELSEWHERE = frozenset({"bench.py"})
+"""Of the peer harness that `bench/run.py` drives."""
+FILES = frozenset(str(file.relative_to(ROOT)) for file in python_files(PACKAGE, TESTS, ROOT / "bench"))
+
+
+def find_missing(text: str, files: Collection[str]) -> list[str]:
+    """Names of Python files in backticks, whole or from a folder on, that no file has."""
+    ends = {"/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1)}
+    return [
+        f"line {number}: there is no {name}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for name in NAMED.findall(line)
+        if name not in ends | ELSEWHERE
+    ]
+
+
+def test_every_named_file_is_there() -> None:
+    documents = [file for file in text_files() if file.suffix == ".md"]
+    files = [*python_files(PACKAGE, TESTS, ROOT / "bench"), *documents]
+    report(
+        complaints(
+            [file for file in files if file.name != "test_named_files.py"], lambda text: find_missing(text, FILES)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("see `loop.py`", []),
+        ("see `task/loop.py`", []),
+        ("see `tidegate/task/loop.py`", []),
+        ("see `daemon/loop.py`", ["line 1: there is no daemon/loop.py"]),
+        ("see `gone.py` and gone.py", ["line 1: there is no gone.py"]),
+    ],
+)
+def test_a_name_is_found_by_its_end(line: str, missing: list[str]) -> None:
+    assert find_missing(line, {"tidegate/task/loop.py"}) == missing
