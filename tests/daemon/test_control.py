@@ -252,7 +252,7 @@ sys.stdin.read()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "lease_s", "why"),
-    [("silence", "0.5", b"no word from the daemon"), ("close", "600", b"control connection lost")],
+    [("silence", "0.5", b"nothing heard from the daemon"), ("close", "600", b"control connection lost")],
 )
 def test_a_slot_without_its_daemon_ends_itself(
     how: str, lease_s: str, why: bytes, monkeypatch: pytest.MonkeyPatch
