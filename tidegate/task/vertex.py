@@ -133,14 +133,14 @@ class VertexTask:
 
     @property
     def room(self) -> int:
-        """Rows that may be processed next; 0 while a way out is full.
+        """Rows that may be processed next, so few that no barrier waits long for them; 0 while a way out is full.
 
         Towards a sink that is nearly full a batch is taken in parts: what waits in a channel a barrier can overtake,
         what a sink was given it has to send first.
         """
         if not all(output.writable for output in self.outputs.values()):
             return 0
-        return min(self._limits.rows, *(runtime.room for runtime in self._runtimes.values()), ROWS_MAX)
+        return min(self._limits.rows, self._pace.rows, *(runtime.room for runtime in self._runtimes.values()))
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -180,7 +180,7 @@ class VertexTask:
             if not rows:
                 continue
             self._turn_of = (index + 1) % count
-            element = channel.pop(min(rows, self._rows_max), self._limits.size_bytes)
+            element = channel.pop(rows, self._limits.size_bytes)
             if isinstance(element, Batch):
                 self._process(channel.edge, element)
             else:
@@ -219,7 +219,7 @@ class VertexTask:
         if not rows:
             return False
         started, before = self.meter.begin(), self.meter.counts[0].rows_out
-        moved = source.poll(min(rows, self._rows_max), self._outs[0])
+        moved = source.poll(rows, self._outs[0])
         if moved:
             emitted = self.meter.counts[0].rows_out - before
             self._pace.observe(max(1, emitted), self.meter.spent(0) - started)
@@ -227,19 +227,13 @@ class VertexTask:
 
     def _poll_operators(self) -> bool:
         """What has come to operators from outside, and what they have still to do."""
-        moved = False
+        moved, rows = False, self.room
         self.meter.begin()
         for index, runtime in self.operators.items():
-            rows = self.room
-            if rows and runtime.poll(min(rows, self._rows_max), self._outs[index]):
+            if rows and runtime.poll(rows, self._outs[index]):
                 self.meter.spent(index)
-                moved = True
+                moved, rows = True, self.room
         return moved
-
-    @property
-    def _rows_max(self) -> int:
-        """What is processed at a time: so little that it has room, and that no barrier waits long for it."""
-        return min(self._limits.rows, self._pace.rows)
 
     def _replay_next(self) -> bool:
         """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
@@ -247,7 +241,7 @@ class VertexTask:
         if not rows:
             return False
         edge, batch = self._replay.popleft()
-        rows = batch.rows_within(min(rows, self._rows_max), self._limits.size_bytes)
+        rows = batch.rows_within(rows, self._limits.size_bytes)
         if rows < batch.frame.height:
             batch, rest = batch.split(rows)
             self._replay.appendleft((edge, rest))
