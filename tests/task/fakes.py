@@ -21,9 +21,8 @@ from tidegate.ids import (
     TopicPartition,
     TransactionalId,
 )
-from tidegate.operators.runtime import OperatorState, Out, Runtime
+from tidegate.operators.runtime import ROWS_MAX, OperatorState, Out, Runtime
 from tidegate.state.increments import Capture
-from tidegate.task.elements import ROWS_MAX
 from tidegate.task.ports import Prepared, StateCapture
 
 ATTEMPT = Attempt(5)

@@ -14,7 +14,8 @@ from tests.task.test_exactly_once import join_plan
 from tests.task.topologies import shuffle_plan
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import ROWS_MAX, Barrier, CancelMarker
+from tidegate.operators.runtime import ROWS_MAX
+from tidegate.task.elements import Barrier, CancelMarker
 from tidegate.task.inflight import read_inflight
 from tidegate.task.messages import Abandoned
 

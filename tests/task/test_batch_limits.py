@@ -11,10 +11,10 @@ from tests.task.small_rigs import barrier, batch, receiver, totals, turn
 from tests.task.test_unaligned_steps import inflight, overtaking, uploaded
 from tests.task.test_unaligned_steps import receiver as unaligned_receiver
 from tidegate.coordinator.types import StateKind
-from tidegate.operators.runtime import BatchTooLarge, Out
+from tidegate.operators.runtime import ROWS_MAX, BatchTooLarge, Out
 from tidegate.plan.growth import BatchLimits
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Batch
+from tidegate.task.elements import BYTES_MAX, Batch
 
 ROWS = [(1, 10), (2, 20), (1, 30), (2, 40), (1, 50)]
 

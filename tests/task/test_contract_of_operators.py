@@ -15,12 +15,12 @@ from tidegate.expressions.expression import Literal
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import ROWS_MAX, Out, Runtime
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Edge, Node, Way
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.task.elements import Batch
-from tidegate.task.pace import CALL_MS, ROWS_MAX, Pace
+from tidegate.task.pace import CALL_MS, Pace
 
 
 class Splitter(Runtime):

@@ -23,9 +23,10 @@ from tidegate.coordinator.types import StateHandle
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
+from tidegate.operators.runtime import ROWS_MAX
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
-from tidegate.task.elements import ROWS_MAX, CancelMarker
+from tidegate.task.elements import CancelMarker
 from tidegate.task.loop import BadRecord, Uploaded
 from tidegate.task.messages import Acknowledged, AddPartitions, Declined, Trigger, decode_slot_message, encode_message
 

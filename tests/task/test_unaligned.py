@@ -24,12 +24,13 @@ from tests.task.test_exactly_once import join_plan
 from tests.task.topologies import shuffle_plan
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId
+from tidegate.operators.runtime import ROWS_MAX
 from tidegate.plan.graph import Plan
 from tidegate.task import inflight
 from tidegate.task.barriers.handler import Action, Notify
 from tidegate.task.barriers.unaligner import Unaligner
 from tidegate.task.channels import InputChannel, RemoteOutput
-from tidegate.task.elements import ROWS_MAX, Barrier, Batch
+from tidegate.task.elements import Barrier, Batch
 from tidegate.task.inflight import Recording
 from tidegate.task.vertex import VertexTask
 

@@ -8,8 +8,9 @@ from tests.task.small_rigs import barrier, batch, totals, turn
 from tests.task.topologies import edge, plan_of, shuffle_plan, sink_node, source_node, totals_node, vertex
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId, VertexId
+from tidegate.operators.runtime import ROWS_MAX
 from tidegate.task.barriers.handler import AbortReason
-from tidegate.task.elements import ROWS_MAX, Barrier, Batch, CancelMarker
+from tidegate.task.elements import Barrier, Batch, CancelMarker
 from tidegate.task.inflight import read_inflight
 
 UNALIGNED = 0

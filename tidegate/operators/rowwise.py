@@ -12,7 +12,7 @@ import polars as pl
 
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.failures import RecordFailure, gather_failures
-from tidegate.operators.runtime import SYSTEM_PREFIX, Out, Runtime
+from tidegate.operators.runtime import Out, Runtime
 
 Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
 """Rows in, rows out with the rows that failed by their index; order kept."""
@@ -30,11 +30,6 @@ class RowWise(Runtime):
         if failures:
             out.fail(batch, failures)
         out.emit(result)
-
-
-def system_columns(frame: pl.DataFrame) -> list[str]:
-    """The engine's own columns of a frame."""
-    return [name for name in frame.columns if name.startswith(SYSTEM_PREFIX)]
 
 
 def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:

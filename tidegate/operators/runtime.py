@@ -30,7 +30,7 @@ OperatorState = StoredState[Any]
 SYSTEM_PREFIX: Final = "__"
 """Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
 
-ROOM: Final = 1 << 31
+ROWS_MAX: Final = 1 << 31
 """More rows than any batch has: no limit."""
 
 
@@ -105,7 +105,7 @@ class Runtime:
     @property
     def room(self) -> int:
         """See OperatorRuntime."""
-        return ROOM
+        return ROWS_MAX
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -119,3 +119,8 @@ class Runtime:
 
     def close(self) -> None:
         """See OperatorRuntime."""
+
+
+def system_columns(frame: pl.DataFrame) -> list[str]:
+    """The engine's own columns of a frame."""
+    return [name for name in frame.columns if name.startswith(SYSTEM_PREFIX)]

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, Element
+from tidegate.operators.runtime import ROWS_MAX
+from tidegate.task.elements import BYTES_MAX, Barrier, Batch, Element
 from tidegate.task.wire import EncodedBatch, Kind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20

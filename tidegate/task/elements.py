@@ -15,12 +15,8 @@ from tidegate.ids import CheckpointId
 if TYPE_CHECKING:
     import polars as pl
 
-SYSTEM_PREFIX: Final = "__"
-"""Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
-
-ROWS_MAX: Final = 1 << 31
 BYTES_MAX: Final = 1 << 62
-"""More than any batch has: no limits."""
+"""More than any batch has: no limit."""
 
 
 class Batch:

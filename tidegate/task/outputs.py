@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.ids import CheckpointId, SlotIndex
-from tidegate.operators.runtime import SYSTEM_PREFIX
+from tidegate.operators.runtime import system_columns
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
@@ -36,7 +36,7 @@ class EdgeOutput:
 
     def emit(self, frame: pl.DataFrame) -> None:
         """Send rows on; order per key is kept because a key has one channel."""
-        wanted = [*self._columns, *(name for name in frame.columns if name.startswith(SYSTEM_PREFIX))]
+        wanted = self._columns + system_columns(frame)
         if wanted != frame.columns:
             frame = frame[wanted]
         if len(self.channels) == 1:

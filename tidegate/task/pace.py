@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidegate.operators.runtime import ROWS_MAX
+
 CALL_MS: Final = 50.0
-ROWS_MAX: Final = 1 << 31
-"""More than any batch has: no limit."""
 
 
 class Pace:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.formats.failures import RecordFailure
 from tidegate.ids import CheckpointId, StateId, SubtaskId, TransactionalId
-from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime
+from tidegate.operators.runtime import ROWS_MAX, BatchTooLarge, OperatorRuntime
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.plan.graph import Node, Vertex, Way
 from tidegate.plan.growth import BatchLimits
@@ -29,7 +29,7 @@ from tidegate.task.barriers.handler import (
     start_delay_ms,
 )
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import BYTES_MAX, ROWS_MAX, Barrier, Batch, CancelMarker, Control, Element
+from tidegate.task.elements import BYTES_MAX, Barrier, Batch, CancelMarker, Control, Element
 from tidegate.task.inflight import Recording
 from tidegate.task.meter import Meter
 from tidegate.task.outputs import EdgeOutput

@@ -14,8 +14,8 @@ from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.reader import Reader
-from tidegate.task.elements import ROWS_MAX
 
 SOURCE = OperatorName("in")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
@@ -13,13 +13,11 @@ from tidegate.expressions.expression import Expression, can_fail, columns_of, te
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, digest_expression
+from tidegate.operators.runtime import OperatorRuntime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import Column, ExpressionText
-
-if TYPE_CHECKING:
-    from tidegate.operators.runtime import OperatorRuntime
 
 UNWRITABLE = frozenset(["void", "interval"])
 """Types that exist inside expressions only."""
@@ -83,7 +81,7 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
         """See StepOperator."""
         from tidegate.expressions.compiled import compile_projection
-        from tidegate.operators.rowwise import RowWise, system_columns
+        from tidegate.operators.rowwise import RowWise
 
         projection = compile_projection(self.columns)
         return RowWise(lambda part: projection.apply(part, system_columns(part)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.runtime import SYSTEM_PREFIX, OperatorRuntime, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Settings
@@ -50,8 +50,7 @@ class _UnionRuntime(Runtime):
         self._columns = columns
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # all inputs alike
-        system = [name for name in batch.columns if name.startswith(SYSTEM_PREFIX)]
-        out.emit(batch[self._columns + system])
+        out.emit(batch[self._columns + system_columns(batch)])
 
 
 class UnionKind(StepKind):

@@ -20,8 +20,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.running import Aggregate
-from tidegate.operators.rowwise import system_columns
-from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime
+from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
 from tidegate.state.backends import OpenState
 from tidegate.state.keygroups import key_groups_of_keys
 
