@@ -11,7 +11,7 @@ import pytest
 from tests.tidy import rules
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
-BASE = frozenset({"clock", "datatypes", "errors", "ids"})
+BASE = frozenset({"clock", "datatypes", "errors", "ids", "modules"})
 EDGE = frozenset({"threads"})
 FIRST = frozenset({"formats", "settings", "state", "storage"})
 LANGUAGE = FIRST | {"expressions", "operators"}
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
+    "modules": frozenset(),
     "threads": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
     "formats": BASE,
@@ -56,7 +57,7 @@ PURE = [
     PACKAGE / "ids.py",
     PACKAGE / "datatypes.py",
 ]
-SINGLE = ["ids.py", "errors.py", "datatypes.py", "__init__.py"]
+SINGLE = ["ids.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
 LIGHT = [
     *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from tidegate.formats import kinds
 from tidegate.formats.contract import Format
+from tidegate.modules import import_modules
 
 
 def discover_formats() -> Mapping[str, Format]:
     """By name, sorted. Raises TypeError for a module without a format of its own name."""
     found: dict[str, Format] = {}
-    for name in sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)):
-        one = getattr(importlib.import_module(f"{kinds.__name__}.{name}"), "FORMAT", None)
+    for name, module in import_modules(kinds).items():
+        one = getattr(module, "FORMAT", None)
         if not isinstance(one, Format) or one.name != name:
             raise TypeError(f"tidegate/formats/kinds/{name} has no FORMAT whose name is {name!r}")
         found[name] = one

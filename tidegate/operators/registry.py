@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import operator
-import pkgutil
 from types import ModuleType
 from typing import Any
 
+from tidegate.modules import import_modules
 from tidegate.operators import kinds
 from tidegate.operators.spec import Operator
 from tidegate.operators.step import StepKind
@@ -17,8 +16,7 @@ from tidegate.operators.step import StepKind
 @functools.cache
 def kind_modules() -> tuple[ModuleType, ...]:
     """The modules, by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(kinds.__path__))
-    return tuple(importlib.import_module(f"{kinds.__name__}.{name}") for name in names)
+    return tuple(import_modules(kinds).values())
 
 
 @functools.cache

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar, Final, Protocol
 
+from tidegate.modules import import_modules
 from tidegate.storage import kinds
 from tidegate.storage.base import Storage, StorageError, StoreKind
 
@@ -36,8 +35,8 @@ class StorageOpener(Protocol):
 def discover_stores() -> Mapping[str, StoreKind]:
     """By scheme. Raises TypeError for a module without a store, or a second one of the same scheme."""
     found: dict[str, StoreKind] = {}
-    for name in sorted(module.name for module in pkgutil.iter_modules(kinds.__path__)):
-        one = getattr(importlib.import_module(f"{kinds.__name__}.{name}"), "STORE", None)
+    for name, module in import_modules(kinds).items():
+        one = getattr(module, "STORE", None)
         if not isinstance(one, StoreKind) or not found.keys().isdisjoint(one.schemes):
             raise TypeError(f"tidegate/storage/kinds/{name} has no STORE, or one whose schemes another one has")
         found |= dict.fromkeys(one.schemes, one)
