@@ -43,6 +43,7 @@ from tidegate.coordinator.history import (
     FailureHistory,
     FailureRecord,
     FollowedBy,
+    derive_phases,
 )
 from tidegate.coordinator.types import Ack, Committable, Decline, StateKind
 from tidegate.ids import CheckpointId, SubtaskId
@@ -110,6 +111,13 @@ def test_a_completed_checkpoint_is_kept_with_its_times_and_the_phases_of_every_s
     assert (totals.start_delay_ms, totals.alignment_ms, totals.snapshot_ms) == (1, 2, 3)
     assert (totals.upload_ms, totals.prepare_ms) == (4, 5)
     assert (totals.size_bytes, totals.written_bytes, totals.inflight_bytes, totals.inflight_rows) == (30, 20, 10, 7)
+
+
+@pytest.mark.parametrize(("kind", "inflight_bytes"), [("operator", 0), ("list", 0), ("input", 10), ("output", 10)])
+def test_bytes_in_flight_are_those_of_rows_and_of_no_state(kind: str, inflight_bytes: int) -> None:
+    one = msgspec.structs.replace(OLD, kind=StateKind(kind))
+    phases = derive_phases(ack(ONE, TOTALS, states=[one]), 0)
+    assert (phases.size_bytes, phases.inflight_bytes) == (10, inflight_bytes)
 
 
 def test_one_that_is_under_way_names_the_subtasks_that_are_missing() -> None:

@@ -30,7 +30,7 @@ from tidegate.coordinator.events import (
     SendTrigger,
     SubtaskRunning,
 )
-from tidegate.coordinator.types import Ack, StateKind
+from tidegate.coordinator.types import Ack
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, SubtaskId, VertexId
 
 CHECKPOINTS_MAX: Final = 100
@@ -342,7 +342,7 @@ def derive_phases(ack: Ack, acknowledged_after_ms: int) -> SubtaskPhases:
         acknowledged_after_ms=acknowledged_after_ms,
         size_bytes=sum(state.size_bytes for state in ack.states),
         written_bytes=ack.written_bytes,
-        inflight_bytes=sum(state.size_bytes for state in ack.states if state.kind is not StateKind.OPERATOR),
+        inflight_bytes=sum(state.size_bytes for state in ack.states if state.in_flight),
         inflight_rows=ack.inflight_rows,
     )
 
