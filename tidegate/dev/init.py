@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -78,13 +79,13 @@ def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequenc
 
 def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
     """The first and the newest values of a topic. Raises NothingToInfer."""
-    from tidegate.dev.topics.client import TopicReader, find_topic, take
+    from tidegate.dev.topics.client import TopicReader, find_topic
 
     with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
         bounds = reader.bounds()
         starts = {number: first for number, (first, _) in bounds.items()}
         ends = {number: end for number, (_, end) in bounds.items()}
-        found = [*take(reader.read(starts, ends), count - count // 2), *reader.newest(count // 2)]
+        found = [*islice(reader.read(starts, ends), count - count // 2), *reader.newest(count // 2)]
     if not found:
         raise NothingToInfer(
             f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.config.properties import Side, derive_client_properties
+from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
 from tidegate.dev.topics.records import SeenRecord
@@ -74,8 +75,8 @@ def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: M
     there = read_topics(kafka).get(name)
     if there is not None:
         raise TopicRefused(
-            f"topic {name} exists already at {_servers(kafka)}, with {_count(there, 'partition')}; use it, or choose "
-            "another name",
+            f"topic {name} exists already at {_servers(kafka)}, with {render_count(there, 'partition')}; use it, or "
+            "choose another name",
             topic=name,
         )
     create_topics(_servers(kafka), {name: partitions}, config, properties=_derive_client(kafka, "producer"))
@@ -124,7 +125,7 @@ class TopicWriter:
         left = self._producer.flush(FLUSH_S)
         self._check()
         if left:
-            raise TopicRefused(f"{_count(left, 'record')} were not acknowledged by {_servers(self._kafka)}")
+            raise TopicRefused(f"{render_count(left, 'record')} were not acknowledged by {_servers(self._kafka)}")
         return self.written
 
     def _delivered(self, error: ck.KafkaError | None, _message: ck.Message) -> None:
@@ -135,9 +136,9 @@ class TopicWriter:
 
     def _check(self) -> None:
         if self._failed is not None:
+            written = render_count(self.written, "record")
             raise TopicRefused(
-                f"a record was not written to {self._topic}: {self._failed.str()}; {_count(self.written, 'record')} "
-                "before it were"
+                f"a record was not written to {self._topic}: {self._failed.str()}; {written} before it were"
             )
 
 
@@ -256,10 +257,6 @@ def _servers(kafka: Mapping[str, str]) -> str:
     return kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     """Why the cluster did not answer: what is in the way is looked for step by step. May raise PropertyRefused."""
     import confluent_kafka as ck
@@ -273,13 +270,3 @@ def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
         remedy = "start one with `tidegate broker`, or name yours with --bootstrap"
     kind = LoginRefused if obstacle.final else BrokerUnavailable
     return kind(f"no broker can be asked: {obstacle.text}; {remedy}")
-
-
-def take(records: Iterable[SeenRecord], count: int | None) -> Iterator[SeenRecord]:
-    """At most so many of them, without waiting for one more."""
-    if count == 0:
-        return
-    for number, record in enumerate(records, 1):
-        yield record
-        if number == count:
-            return

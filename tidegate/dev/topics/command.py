@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import BinaryIO, Final
 
 import click
 
 from tidegate.daemon.checkpoint_summary import render_count
-from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics, take
+from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
 
@@ -156,4 +157,4 @@ def _choose(reader: TopicReader, *, from_beginning: bool, follow: bool, limit: i
     bounds = reader.bounds()
     starts = {number: first if from_beginning else end for number, (first, end) in bounds.items()}
     ends = None if follow else {number: end for number, (_, end) in bounds.items()}
-    yield from take(reader.read(starts, ends), limit)
+    yield from islice(reader.read(starts, ends), limit)
