@@ -156,7 +156,7 @@ class PipelineMetrics:
                 added = counts.advance((name, step), value)
                 self._counter(f"tidegate_{name}_total", self._steps.of(step), subtask).inc(added)
                 if name in self._windows:
-                    self._windows[name].total += int(added)
+                    self._windows[name].total += added
         for step, kinds in report.bad_records.items():
             for kind, value in kinds.items():
                 added = counts.advance(("bad_records", step, kind), value)
@@ -344,8 +344,8 @@ class PipelineMetrics:
                 reason=self.current_state[1],
                 attempt=self._attempt,
                 uptime_seconds=now - self._started_at,
-                records_in=records_in.total,
-                records_out=records_out.total,
+                records_in=int(records_in.total),
+                records_out=int(records_out.total),
                 records_in_per_second=records_in.rate(now),
                 records_out_per_second=records_out.rate(now),
                 records_committed=self._committed,

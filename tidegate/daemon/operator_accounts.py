@@ -6,20 +6,13 @@ over the last few seconds, so that the step that is slow now can be named.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Final
 
-from tidegate.daemon.rates import SAMPLE_SECONDS, ReportCounts
+from tidegate.daemon.rates import CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts, SlotReport
-
-Sample = Mapping[OperatorName, tuple[int, int, float]]
-"""Rows in, rows out and busy seconds by operator."""
-
-NOTHING: Final = (0, 0, 0.0)
 
 
 class OperatorAccounts:
@@ -28,8 +21,7 @@ class OperatorAccounts:
     def __init__(self, kinds: Mapping[OperatorName, str], window_s: float) -> None:
         self._kinds = kinds
         self._window_s = window_s
-        self._samples: deque[tuple[float, Sample]] = deque(maxlen=int(window_s / SAMPLE_SECONDS) + 2)
-        self._totals: dict[OperatorName, dict[int, OperatorCounts]] = {name: {} for name in kinds}
+        self._operators = {name: _Account(window_s) for name in kinds}
         self._slots: dict[int, SlotStatus] = {}
 
     def take(self, slot: int, report: SlotReport, seen: ReportCounts) -> dict[OperatorName, OperatorCounts]:
@@ -37,7 +29,9 @@ class OperatorAccounts:
         added = {}
         for name, counts in report.operators.items():
             added[name] = new = _derive_new(name, counts, seen)
-            _add(self._totals.setdefault(name, {}).setdefault(slot, OperatorCounts()), new)
+            if name not in self._operators:
+                self._operators[name] = _Account(self._window_s)
+            self._operators[name].add(slot, new)
         return added
 
     def add_times(self, slot: int, busy_s: float, backpressured_s: float, idle_s: float) -> None:
@@ -51,14 +45,15 @@ class OperatorAccounts:
         )
 
     def observe(self, now: float) -> None:
-        """Remember the totals at `now`; closer than SAMPLE_SECONDS to the last sample it changes nothing."""
-        if not self._samples or now - self._samples[-1][0] >= SAMPLE_SECONDS:
-            self._samples.append((now, self._sample()))
+        """See CounterWindow."""
+        for account in self._operators.values():
+            for window in account.windows:
+                window.observe(now)
 
     def begin_attempt(self) -> None:
         """A watermark belongs to an attempt; counts go on."""
-        for per_slot in self._totals.values():
-            for counts in per_slot.values():
+        for account in self._operators.values():
+            for counts in account.slots.values():
                 counts.watermark_ms = None
 
     @property
@@ -68,25 +63,11 @@ class OperatorAccounts:
 
     def operators(self, now: float) -> tuple[OperatorStatus, ...]:
         """In the order of the plan."""
-        while len(self._samples) > 1 and now - self._samples[1][0] >= self._window_s:
-            self._samples.popleft()
-        since, before = self._samples[0] if self._samples else (now, {})
-        seconds, after = max(now - since, SAMPLE_SECONDS), self._sample()
-        return tuple(
-            self._status(name, per_slot, seconds, before.get(name, NOTHING), after[name])
-            for name, per_slot in self._totals.items()
-        )
+        return tuple(self._status(name, account, now) for name, account in self._operators.items())
 
-    def _status(
-        self,
-        name: OperatorName,
-        per_slot: Mapping[int, OperatorCounts],
-        seconds: float,
-        before: tuple[int, int, float],
-        after: tuple[int, int, float],
-    ) -> OperatorStatus:
-        total = derive_total(per_slot.values())
-        rows_in, rows_out, busy_s = (new - old for new, old in zip(after, before, strict=True))
+    def _status(self, name: OperatorName, account: _Account, now: float) -> OperatorStatus:
+        total = derive_total(account.slots.values())
+        rows_in, rows_out, busy_ms = (window.rate(now) for window in account.windows)
         return OperatorStatus(
             name=name,
             kind=self._kinds.get(name, ""),
@@ -96,20 +77,29 @@ class OperatorAccounts:
             failed=total.failed,
             busy_seconds=total.busy_ms / 1000,
             watermark_ms=total.watermark_ms,
-            rows_in_per_second=rows_in / seconds,
-            rows_out_per_second=rows_out / seconds,
-            busy_ratio=busy_s / seconds / max(1, len(per_slot)),
-            subtasks=tuple(_subtask(slot, counts) for slot, counts in sorted(per_slot.items())),
+            rows_in_per_second=rows_in,
+            rows_out_per_second=rows_out,
+            busy_ratio=busy_ms / 1000 / max(1, len(account.slots)),
+            subtasks=tuple(_subtask(slot, counts) for slot, counts in sorted(account.slots.items())),
         )
 
-    def _sample(self) -> Sample:
-        totals = {name: derive_total(per_slot.values()) for name, per_slot in self._totals.items()}
-        return {name: (total.rows_in, total.rows_out, total.busy_ms / 1000) for name, total in totals.items()}
+
+class _Account:
+    """One operator: counts by slot; rows in, rows out and busy milliseconds of the last seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self.slots: dict[int, OperatorCounts] = {}
+        self.windows = (CounterWindow(window_s), CounterWindow(window_s), CounterWindow(window_s))
+
+    def add(self, slot: int, new: OperatorCounts) -> None:
+        _add(self.slots.setdefault(slot, OperatorCounts()), new)
+        for window, added in zip(self.windows, (new.rows_in, new.rows_out, new.busy_ms), strict=True):
+            window.total += added
 
 
 def derive_kinds(plan: Plan) -> dict[OperatorName, str]:
     """What each operator of a plan is, in one word, in the order of the vertices."""
-    return {node.operator.name: node.operator.kind for vertex in plan.vertices for node in vertex.nodes}
+    return {node.operator.name: node.operator.kind for node in plan.nodes}
 
 
 def derive_total(counts: Iterable[OperatorCounts]) -> OperatorCounts:

@@ -30,9 +30,9 @@ class CounterWindow:
     """A growing total and its rate over the last `seconds`."""
 
     def __init__(self, seconds: float) -> None:
-        self.total = 0
+        self.total: float = 0
         self._seconds = seconds
-        self._samples: deque[tuple[float, int]] = deque(maxlen=int(seconds / SAMPLE_SECONDS) + 2)
+        self._samples: deque[tuple[float, float]] = deque(maxlen=int(seconds / SAMPLE_SECONDS) + 2)
 
     def observe(self, now: float) -> None:
         """Remember the total at `now`; closer than SAMPLE_SECONDS to the last sample it changes nothing."""

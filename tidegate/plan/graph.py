@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def operators(self, kind: type[T]) -> list[T]:
         """All operators of a kind, in the order of the vertices."""
-        return [node.operator for vertex in self.vertices for node in vertex.nodes if isinstance(node.operator, kind)]
+        return [node.operator for node in self.nodes if isinstance(node.operator, kind)]
 
     @property
     def nodes(self) -> Iterator[Node]:
