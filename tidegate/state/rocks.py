@@ -111,10 +111,7 @@ class RocksState(IncrementalState[File]):
             batch.put(place, self._encode(value))
             if not there:
                 new.add(key)
-        try:
-            self._db.write(batch)
-        except Exception as error:
-            raise self._failure(self._directory.path, error) from error
+        self._write(batch)
         self._count += len(new)
         self._seen = {}
 
@@ -126,13 +123,16 @@ class RocksState(IncrementalState[File]):
             batch = WriteBatch(raw_mode=True)
             for key in gone:
                 batch.delete(self._seen[key][0])
-            try:
-                self._db.write(batch)
-            except Exception as error:
-                raise self._failure(self._directory.path, error) from error
+            self._write(batch)
             self._count -= len(gone)
         self._seen = {}
         return gone
+
+    def _write(self, batch: WriteBatch) -> None:
+        try:
+            self._db.write(batch)
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
 
     def _scan(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
         low = _GROUP.pack(group) + prefix
