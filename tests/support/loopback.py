@@ -223,7 +223,7 @@ class Loopback:
             self.journal,
             InlineExecutor(1),
             cast("Any", self.kafka),
-            PipelineMetrics(plan.pipeline, "0"),
+            metrics=PipelineMetrics(plan.pipeline, "0"),
         )
         limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
         slots = SlotSettings(plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import msgspec
+
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -17,26 +19,16 @@ from tidegate.storage.open import StorageOpener, open_storage
 T = TypeVar("T")
 
 
-class Stores:
+class Stores(msgspec.Struct, frozen=True):
     """See the module. Journal and storage are touched in `journal_thread` only."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        journal: Journal,
-        journal_thread: ThreadPoolExecutor,
-        kafka: KafkaEdge,
-        clock: Clock = SYSTEM_CLOCK,
-        open_storage: StorageOpener = open_storage,
-        make_token: Callable[[], str] = secrets.token_hex,
-    ) -> None:
-        self.storage = storage
-        self.journal = journal
-        self.journal_thread = journal_thread
-        self.kafka = kafka
-        self.clock = clock
-        self.open_storage = open_storage
-        self.make_token = make_token
+    storage: Storage
+    journal: Journal
+    journal_thread: ThreadPoolExecutor
+    kafka: KafkaEdge
+    clock: Clock = SYSTEM_CLOCK
+    open_storage: StorageOpener = open_storage
+    make_token: Callable[[], str] = secrets.token_hex
 
     async def in_journal_thread(self, call: Callable[[], T]) -> T:
         """Run a call that touches the journal or the state files; raises what it raises."""
