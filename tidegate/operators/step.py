@@ -45,9 +45,6 @@ class StepContext(Protocol):
     def aggregate(self, path: Path, text: str) -> AggregateCall | None:
         """A typed aggregate over `columns`; None when it is none, which is reported."""
 
-    def column(self, path: Path, name: str) -> DataType | None:
-        """The type of a column; None when there is none of that name, which is reported."""
-
     def key(self, path: Path, name: str) -> bool:
         """Whether rows can be partitioned by a column; if not, that is reported."""
 

@@ -230,9 +230,6 @@ class _Context:
     def aggregate(self, path: Path, text: str) -> AggregateCall | None:
         return self._builder.aggregate((*self._one.path, *path), text, self.columns)
 
-    def column(self, path: Path, name: str) -> DataType | None:
-        return self._builder.column((*self._one.path, *path), name, self.columns)
-
     def key(self, path: Path, name: str) -> bool:
         return self._builder.key((*self._one.path, *path), name, self.columns)
 
