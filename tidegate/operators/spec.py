@@ -8,6 +8,7 @@ what its state means, how it explains itself, and what runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -143,3 +144,8 @@ def keep_columns(columns: Columns, needed: set[str]) -> Columns:
 def texts_of(columns: Columns) -> dict[str, str]:
     """Names and types as text, for `explains`."""
     return {name: str(kind) for name, kind in columns}
+
+
+def render_columns(columns: Iterable[tuple[str, object]]) -> str:
+    """`id bigint, name string`: names and types in one line."""
+    return ", ".join(f"{name} {kind}" for name, kind in columns)

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
-from tidegate.operators.spec import Operator, texts_of
+from tidegate.operators.spec import Operator, render_columns, texts_of
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import GiveUp, Unaligned
@@ -146,7 +146,7 @@ def render_explanation(explanation: Explanation) -> str:
 
 def _edge_text(edge: Explanation) -> str:
     by = "in the same slot" if edge["by"] == "same slot" else f"by {', '.join(edge['by'])}"
-    return f"{edge['from']} {by} ({edge['channels']} channels): {_list_text(edge['columns'])}"
+    return f"{edge['from']} {by} ({edge['channels']} channels): {render_columns(edge['columns'].items())}"
 
 
 def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
@@ -159,10 +159,6 @@ def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
         lines += [f"{margin}    {line}" for line in operator["text"]]
         waiting += [(child, margin + "  ") for child in reversed(operator["children"])]
     return lines
-
-
-def _list_text(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def _value_text(value: object) -> str:

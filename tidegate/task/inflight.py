@@ -23,6 +23,7 @@ import msgspec
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
+from tidegate.operators.spec import render_columns
 from tidegate.plan.graph import Edge, Plan
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
@@ -218,8 +219,7 @@ def _owned(frame: pl.DataFrame, shape: EdgeShape, key_groups: range) -> pl.DataF
 
 
 def _describe(shape: EdgeShape) -> str:
-    columns = ", ".join(f"{name} {kind}" for name, kind in shape.columns)
-    return f"({columns}) by {', '.join(shape.keys)}"
+    return f"({render_columns(shape.columns)}) by {', '.join(shape.keys)}"
 
 
 class Recording:

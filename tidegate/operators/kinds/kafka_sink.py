@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.spec import Columns, Operator, Rest, texts_of
+from tidegate.operators.spec import Columns, Operator, Rest, render_columns, texts_of
 
 
 class SinkOperator(Operator, frozen=True, tag="sink"):
@@ -46,5 +46,4 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         """See Operator."""
         key = f"; key {self.key}" if self.key else ""
         timestamp = f"; timestamp {self.timestamp}" if self.timestamp else ""
-        columns = ", ".join(f"{name} {kind}" for name, kind in self.columns)
-        return [f"topic {self.topic}; {self.format}{key}{timestamp}", f"writes {columns}"]
+        return [f"topic {self.topic}; {self.format}{key}{timestamp}", f"writes {render_columns(self.columns)}"]

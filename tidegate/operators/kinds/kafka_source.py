@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branch, Branches, digest
-from tidegate.operators.spec import Columns, Operator, keep_columns, texts_of
+from tidegate.operators.spec import Columns, Operator, keep_columns, render_columns, texts_of
 
 
 class SourceOperator(Operator, frozen=True, tag="source"):
@@ -52,11 +52,10 @@ class SourceOperator(Operator, frozen=True, tag="source"):
 
     def describes(self) -> list[str]:
         """See Operator."""
-        columns = ", ".join(f"{name} {kind}" for name, kind in self.output)
         start = self.explains()["start"]
         return [
             f"topics {', '.join(self.topics)}; {self.format}; from {start} until {self.until}",
-            f"reads {columns}; bad records: {self.bad_records}",
+            f"reads {render_columns(self.output)}; bad records: {self.bad_records}",
         ]
 
     def origins(self) -> tuple[str, ...]:
