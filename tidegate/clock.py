@@ -6,8 +6,11 @@ clock only makes stamps, for people and for others: somebody may set it at any m
 
 from __future__ import annotations
 
+import datetime
 import time
 from typing import Final, Protocol
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Clock(Protocol):
@@ -74,3 +77,9 @@ def wall_offset_ms(clock: Clock) -> int:
     the wall clock.
     """
     return clock.now_ms() - monotonic_ms(clock)
+
+
+def render_stamp(at_ms: float) -> str:
+    """A stamp, ms since 1970, as ISO 8601 in UTC with milliseconds. Raises OverflowError beyond the calendar."""
+    moment = _EPOCH + datetime.timedelta(milliseconds=at_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

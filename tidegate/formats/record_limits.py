@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from tidegate.clock import render_stamp
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 BATCH_OVERHEAD_BYTES: Final = 61
@@ -20,9 +20,6 @@ EDGE_MS: Final = 60_000
 """So near at a limit of timestamps a broker may judge otherwise: its clock, and the time until the record arrives."""
 COMPRESSED_MARGIN: Final = 1.1
 """By so much the client's compression may be worse than the one that is tried here, which is of the same kind."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
 
 EncodedHeaders = Sequence[Mapping[str, Any]]
 """One value of the column `headers` of `contract.Encoded`."""
@@ -155,6 +152,6 @@ def compressed_size(codec: str, data: bytes) -> int:
 def _moment(at_ms: int) -> str:
     """For people; beyond the calendar the number."""
     try:
-        return (_EPOCH + dt.timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return render_stamp(at_ms)
     except OverflowError:
         return f"{at_ms} ms since 1970"

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 import msgspec
 
+from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
@@ -97,7 +98,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Never raises for odd values: what JSON cannot say is written as text."""
         entry: dict[str, object] = {
-            "time": _timestamp(record),
+            "time": render_stamp(record.created * 1000),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _message(record),
@@ -126,11 +127,6 @@ class TextFormatter(logging.Formatter):
         line = f"{head}{f' [{place}]' if place else ''}: {_clean(_message(record))}"
         exception = _exception(record)
         return f"{line}\n{_clean(exception)}" if exception else line
-
-
-def _timestamp(record: logging.LogRecord) -> str:
-    moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACE_WIDTH: Final = 8
 """Of `partition:offset`, so that lines of a small topic stand below each other."""
 NO_KEY: Final = "-"
@@ -126,7 +125,6 @@ def _timestamp(timestamp_ms: int | None) -> str | None:
     if timestamp_ms is None:
         return None
     try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+        return render_stamp(timestamp_ms)
     except OverflowError:
         return f"{timestamp_ms}ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
