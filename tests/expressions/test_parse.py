@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidegate.datatypes import (
@@ -291,6 +291,9 @@ _WORDS = [*sorted(REGISTRY), *COLUMNS, *_SIGNS.split(" "), "\n", "\x00"]
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(_WORDS), max_size=14).map(" ".join) | st.text(max_size=30))
+@example("0E")
+@example("3e + 1")
+@example("1e99999999999BD")
 def test_any_text_is_typed_or_refused_within_itself(text: str) -> None:
     try:
         expression = parse_expression(text, COLUMNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, DataType
@@ -13,6 +14,8 @@ _NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": 
 GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
 """The greatest numbers of the fractional types."""
 MAX_DIGITS = 1_000
+_NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+"""With an exponent of no more digits than any type has use for: written out, a greater one fills the memory."""
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 
@@ -28,6 +31,8 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     suffix = text[len(digits) :].upper()
     if suffix not in _NUMBER_SUFFIXES and suffix:
         raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D or F")
+    if not _NUMBER.fullmatch(digits):
+        raise Refusal(start, f"`{text}` is not a number", "write it as 5, 1.5 or 1e3, with an exponent below 10000")
     kind = _NUMBER_SUFFIXES.get(suffix)
     if kind is None and "e" in digits.lower():
         kind = DOUBLE
