@@ -91,6 +91,7 @@ def test_the_newest_checkpoint_is_restored(files: Path, parallelism: int, backen
     newest = journal.retained[-1].checkpoint
     positions = {str(place): offset for one in newest.positions for place, offset in one.next_offsets}
     assert positions == EXPECTED["positions"]
+    assert {one.watermarks for one in newest.positions} == {()}, "there was no event time"
     assert len(newest.committables) == EXPECTED["committables"]
     assert restored_state(files / "checkpoints", newest.states, plan, backend) == EXPECTED["state"]
     assert replayed_rows(files / "checkpoints", newest.states, plan) == EXPECTED["in flight"]

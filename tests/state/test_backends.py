@@ -285,6 +285,29 @@ def test_a_scan_is_in_the_order_of_the_keys_and_sees_the_moment_of_its_call(back
         state.scan(0, ("a", "b", "c"))
 
 
+def test_all_keys_are_those_of_the_moment_of_the_call(backend: Backend) -> None:
+    state = backend()
+    put(state, {"a": 1, "b": 2, "c": 3})
+    keys = state.keys()
+    state.delete_many(["a", "b"])
+    put(state, {"d": 4})
+    assert sorted(keys) == ["a", "b", "c"]
+    assert sorted(state.keys()) == ["c", "d"]
+
+
+def test_a_scan_from_a_key_on(backend: Backend) -> None:
+    state = backend(declaration=declare(2))
+    rows = [("a", None), ("a", ""), ("a", "b"), ("a\x00", "a"), ("q", "a")]
+    state.put_many(rows, [(number,) for number in range(5)])
+    group = 97 % GROUPS
+    for start, first in ((("a",), 0), (("a", ""), 1), (("a", "a"), 2), (("a\x00",), 3), (("b",), 4), (("r",), 5)):
+        assert [row for row, _ in state.scan(group, start=start)] == rows[first:]
+    assert list(state.scan(group, start=("a", ""), limit=1)) == [(("a", ""), (1,))]
+    for wrong in ({"prefix": ("a",)}, {"backwards": True}):
+        with pytest.raises(ValueError, match="a scan from a key on has no prefix and goes forwards"):
+            state.scan(group, start=("a",), **wrong)
+
+
 def test_values_of_nested_types_and_the_expiry_slot_come_back_as_they_were(backend: Backend, other: Backend) -> None:
     inner = DataType("struct", fields=(("city", STRING), ("codes", DataType("array", element=BIGINT))))
     shape = msgspec.structs.replace(

@@ -19,31 +19,36 @@ from tidegate.state.base import KeyedState, Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.increments import Capture
 
-Row = tuple[str | None, int | None]
+Row = tuple[int | None, str | None, int | None]
 Content = dict[Row, int]
 
 DECLARED = StateDeclaration(
     StateName("totals"),
     StateShape(
-        keys=(StateField("k", STRING), StateField("u", BIGINT)),
+        keys=(StateField("t", BIGINT), StateField("k", STRING), StateField("u", BIGINT)),
         values=(StateField("n", BIGINT, nullable=False),),
         key_hash="sum of bytes",
         max_parallelism=GROUPS,
         suffix=1,
+        prefix=1,
     ),
 )
 TEXTS = st.one_of(st.none(), st.text(alphabet="ab\x00\x01é☃", max_size=3))
 NUMBERS = st.one_of(st.none(), st.integers(-2, 2), st.sampled_from((-(2**63), 2**63 - 1)))
-ROWS = st.tuples(TEXTS, NUMBERS)
-FILLED: Final[tuple[Row, ...]] = tuple((key, number) for key in (None, "", "a", "b", "ab") for number in range(-2, 6))
+TIMES = st.one_of(st.none(), st.integers(0, 2))
+ROWS = st.tuples(TIMES, TEXTS, NUMBERS)
+FILLED: Final[tuple[Row, ...]] = tuple(
+    (number % 3, key, number) for key in (None, "", "a", "b", "ab") for number in range(-2, 6)
+)
 
 
 def group_of(key: str | None) -> int:
     return sum((key or "").encode()) % GROUPS
 
 
-def sort_key(row: Row) -> tuple[bool, str, bool, int]:
-    return row[0] is not None, row[0] or "", row[1] is not None, row[1] or 0
+def sort_key(row: Row) -> tuple[tuple[bool, int], tuple[bool, str], tuple[bool, int]]:
+    time, key, number = row
+    return (time is not None, time or 0), (key is not None, key or ""), (number is not None, number or 0)
 
 
 class Flight:
@@ -96,12 +101,12 @@ class Life(RuleBasedStateMachine):
         count = len(self._states)
         return range(GROUPS * index // count, GROUPS * (index + 1) // count)
 
-    def _owner(self, row: Row) -> KeyedState[str]:
-        return next(state for index, state in enumerate(self._states) if group_of(row[0]) in self._groups(index))
+    def _owner(self, group: int) -> KeyedState[str]:
+        return next(state for index, state in enumerate(self._states) if group in self._groups(index))
 
     def _parts(self, rows: Sequence[Row]) -> Iterator[tuple[KeyedState[str], list[Row]]]:
         for state in self._states:
-            yield state, [row for row in rows if self._owner(row) is state]
+            yield state, [row for row in rows if self._owner(group_of(row[1])) is state]
 
     @rule(rows=st.lists(ROWS, max_size=6), value=st.integers(0, 9))
     def put(self, rows: list[Row], value: int) -> None:
@@ -117,24 +122,32 @@ class Life(RuleBasedStateMachine):
             state.delete_many(part)
         self._model = {row: value for row, value in self._model.items() if row not in rows}
 
-    @rule(key=TEXTS, limit=st.one_of(st.none(), st.integers(0, 2)), backwards=st.booleans())
-    def scan_a_key(self, key: str | None, limit: int | None, backwards: bool) -> None:
-        expected = [(row, (self._model[row],)) for row in sorted(self._model, key=sort_key) if row[0] == key]
+    @rule(time=TIMES, key=TEXTS, limit=st.one_of(st.none(), st.integers(0, 2)), backwards=st.booleans())
+    def scan_a_key(self, time: int | None, key: str | None, limit: int | None, backwards: bool) -> None:
+        expected = [(row, (self._model[row],)) for row in sorted(self._model, key=sort_key) if row[:2] == (time, key)]
         expected = (expected[::-1] if backwards else expected)[:limit]
-        state = self._owner((key, None))
-        assert list(state.scan(group_of(key), (key,), limit=limit, backwards=backwards)) == expected
+        state = self._owner(group_of(key))
+        assert list(state.scan(group_of(key), (time, key), limit=limit, backwards=backwards)) == expected
+
+    @rule(start=ROWS, columns=st.integers(1, 3), limit=st.one_of(st.none(), st.integers(0, 2)))
+    def scan_from_a_key(self, start: Row, columns: int, limit: int | None) -> None:
+        group, low = group_of(start[1]), sort_key(start)[:columns]
+        after = [row for row in sorted(self._model, key=sort_key) if sort_key(row)[:columns] >= low]
+        expected = [row for row in after if group_of(row[1]) == group][:limit]
+        found = self._owner(group).scan(group, start=start[:columns], limit=limit)
+        assert [row for row, _ in found] == expected
 
     @rule(group=st.integers(0, GROUPS - 1), backwards=st.booleans())
     def scan_a_group(self, group: int, backwards: bool) -> None:
-        expected = [row for row in sorted(self._model, key=sort_key, reverse=backwards) if group_of(row[0]) == group]
-        state = next(state for index, state in enumerate(self._states) if group in self._groups(index))
-        assert [row for row, _ in state.scan(group, backwards=backwards)] == expected
+        expected = [row for row in sorted(self._model, key=sort_key, reverse=backwards) if group_of(row[1]) == group]
+        assert [row for row, _ in self._owner(group).scan(group, backwards=backwards)] == expected
 
     @rule(row=ROWS)
     def get(self, row: Row) -> None:
         expected = (self._model[row],) if row in self._model else None
-        assert self._owner(row).get(row) == expected
-        assert [value for _, value in self._owner(row).scan(group_of(row[0]), row)] == [
+        state = self._owner(group_of(row[1]))
+        assert state.get(row) == expected
+        assert [value for _, value in state.scan(group_of(row[1]), row)] == [
             value for value in (expected,) if value is not None
         ]
         assert sum(map(len, self._states)) == len(self._model)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, DataType
 from tidegate.state.declaration import StateField
-from tidegate.state.order import KeyOrder, Row, SortedKeys, after_prefix
+from tidegate.state.order import KeyOrder, Row, after_prefix
 
 BYTES = st.binary(max_size=4) | st.sampled_from([b"\x00", b"\x00\x00", b"\x00\x01", b"\x00\xff", b"\xff", b"\xff\xff"])
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
@@ -67,20 +67,6 @@ def test_a_prefix_finds_the_keys_that_have_its_columns_and_no_others(
 @pytest.mark.parametrize(("prefix", "after"), [(b"a ", b"a!"), (b"a\xff\xff", b"b"), (b"\xffX\xff", b"\xffY")])
 def test_the_first_bytes_after_a_prefix(prefix: bytes, after: bytes) -> None:
     assert after_prefix(prefix) == after
-
-
-@pytest.mark.parametrize(
-    ("limit", "backwards", "expected"),
-    [(None, False, "234"), (None, True, "432"), (2, False, "23"), (2, True, "43"), (9, False, "234"), (0, True, "")],
-)
-def test_keys_between_others_are_found_by_their_prefix(limit: int | None, backwards: bool, expected: str) -> None:
-    keys = SortedKeys()
-    keys.fill([5] * 5, [b"c2", b"a1", b"b4", b"b3", b"a0"], "61435")
-    keys.add(5, b"b2", "2")
-    keys.remove(5, b"a0")
-    assert "".join(keys.between(5, b"b", limit, backwards=backwards)) == expected
-    assert "".join(keys.between(5, b"", None, backwards=False)) == "12346"
-    assert keys.between(6, b"b", limit, backwards=backwards) == []
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_golden_bytes() -> None:
     shape = StateShape((StateField("k", STRING),), (), "h", 2)
     header = (
         b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
-        b'"values":[],"key_hash":"h","max_parallelism":2,"form":"keyed","suffix":0,"expires":false,'
+        b'"values":[],"key_hash":"h","max_parallelism":2,"form":"keyed","suffix":0,"prefix":0,"expires":false,'
         b'"serializer":{"name":"msgpack","version":1,"parameters":{}}},"groups":[[1,0,11,2]]}'
     )
     entries: list[Entry] = [(("a",), ()), (("b",), None)]

@@ -75,7 +75,8 @@ def test_the_expiry_slot_is_added_and_taken_away() -> None:
         (changed(values=(N, StateField("low", INT))), "value low was float and is int"),
         (changed(keys=SHAPE.keys[:1]), "key column day is gone"),
         (changed(keys=(SHAPE.keys[0], StateField("day", BIGINT))), "key column day was int and is bigint"),
-        (changed(suffix=1), "0 of the key columns did not count for the key group, now 1 do not"),
+        (changed(suffix=1), "0 of the last key columns did not count for the key group, now 1 do not"),
+        (changed(prefix=1), "0 of the first key columns did not count for the key group, now 1 do not"),
         (changed(key_hash="hash v2"), "keys were hashed by 'hash v1', and are by 'hash v2'"),
         (changed(max_parallelism=16), "it had 8 key groups, now 16"),
         (
@@ -119,6 +120,8 @@ def test_a_refusal_names_state_and_step_with_both_shapes_the_difference_and_the_
         ("a.b", SHAPE, "state name 'a.b' is not of the form"),
         ("totals", changed(keys=()), "state totals is keyed and has 0 key columns"),
         ("totals", changed(suffix=2), "needs at least one key column for its key groups"),
+        ("totals", changed(prefix=1, suffix=1), "needs at least one key column for its key groups"),
+        ("totals", changed(prefix=-1), "needs at least one key column for its key groups"),
         ("totals", changed(keys=(StateField("x", DOUBLE),)), "key column x of state totals cannot be of type double"),
         ("readers", msgspec.structs.replace(LISTED, keys=SHAPE.keys), "state readers is split and has 2 key columns"),
     ],

@@ -84,14 +84,24 @@ class KeyedState(StoredState[File], Protocol[File]):
     def delete(self, key: Key) -> None:
         """As `delete_many`, for what is rare."""
 
+    def keys(self) -> Iterator[Key]:
+        """All keys of the moment of the call, in no particular order: the state may be changed meanwhile."""
+
     def groups_of(self, keys: Collection[Key]) -> Sequence[int]:
         """The key group of each key, or of what is known of it: at least the columns that count for the group."""
 
     def scan(
-        self, group: int, prefix: Row = (), *, limit: int | None = None, backwards: bool = False
+        self,
+        group: int,
+        prefix: Row = (),
+        *,
+        start: Row = (),
+        limit: int | None = None,
+        backwards: bool = False,
     ) -> Iterator[tuple[Key, Value]]:
-        """Entries of a key group whose keys begin with these columns, in the order of their keys (see `order.py`).
+        """Entries of a key group whose keys begin with `prefix`, in the order of their keys (see `order.py`).
 
-        It sees the moment of the call: the state may be changed meanwhile. The first scan of a state in memory sorts
-        its keys, and from then on new ones cost O(log n).
+        With `start`, the first columns of a key or all: the entries from there on. It sees the moment of the call: the
+        state may be changed meanwhile. The first scan of a state in memory sorts its keys, and from then on new ones
+        are sorted in when their group is scanned. Raises ValueError: `start` goes neither with a prefix nor backwards.
         """

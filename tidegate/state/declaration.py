@@ -65,6 +65,9 @@ class StateShape(msgspec.Struct, frozen=True):
     suffix: int = 0
     """So many of the last key columns do not count for the key group: entries that differ only in them stay together,
     in their order (see `collections.py`)."""
+    prefix: int = 0
+    """So many of the first key columns do not count for the key group: each group is in the order of these columns
+    (see `time_ordered.py`)."""
     expires: bool = False
     """A value has one more element, the last: when its entry expires, ms since 1970, or None for never."""
     serializer: Serializer = Serializer()
@@ -83,7 +86,7 @@ class StateDeclaration(msgspec.Struct, frozen=True):
             raise ValueError(f"state name {self.name!r} is not of the form {_NAME.pattern}")
         if bool(shape.keys) is not self.keyed:
             raise ValueError(f"state {self.name} is {shape.form} and has {len(shape.keys)} key columns")
-        if self.keyed and not 0 <= shape.suffix < len(shape.keys):
+        if self.keyed and not (min(shape.prefix, shape.suffix) >= 0 and shape.prefix + shape.suffix < len(shape.keys)):
             raise ValueError(f"state {self.name} needs at least one key column for its key groups")
         for field in shape.keys:
             if field.type.kind not in ORDERED_KINDS:

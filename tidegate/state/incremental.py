@@ -28,7 +28,8 @@ class IncrementalState(ABC, Generic[File]):
         self._groups_of = groups_of
         self._columns = len(shape.keys)
         self._single = self._columns == 1
-        self._grouped = self._columns - shape.suffix
+        self._grouped = slice(shape.prefix, self._columns - shape.suffix)
+        self._all_grouped = not (shape.prefix or shape.suffix)
         self._order = KeyOrder(shape.keys)
         self._increments = Increments[File](retained)
 
@@ -41,6 +42,10 @@ class IncrementalState(ABC, Generic[File]):
         """See KeyedState."""
 
     @abstractmethod
+    def keys(self) -> Iterator[Key]:
+        """See KeyedState."""
+
+    @abstractmethod
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         """As `put_many`, without taking note."""
 
@@ -49,8 +54,10 @@ class IncrementalState(ABC, Generic[File]):
         """As `delete_many`, without taking note; those that were there."""
 
     @abstractmethod
-    def _scan(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
-        """As `scan`, by the encoded prefix."""
+    def _scan(
+        self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
+    ) -> Iterator[tuple[Key, Value]]:
+        """As `scan`; the prefix is no whole key."""
 
     @abstractmethod
     def _freeze_all(self) -> Encode:
@@ -86,13 +93,21 @@ class IncrementalState(ABC, Generic[File]):
         return self._groups(self._rows(keys))
 
     def scan(
-        self, group: int, prefix: Row = (), *, limit: int | None = None, backwards: bool = False
+        self,
+        group: int,
+        prefix: Row = (),
+        *,
+        start: Row = (),
+        limit: int | None = None,
+        backwards: bool = False,
     ) -> Iterator[tuple[Key, Value]]:
         """See KeyedState."""
-        if len(prefix) > self._columns:
-            raise ValueError(f"state {self.declaration.name} has {self._columns} key columns, not {len(prefix)}")
+        if (given := max(len(prefix), len(start))) > self._columns:
+            raise ValueError(f"state {self.declaration.name} has {self._columns} key columns, not {given}")
+        if start and (prefix or backwards):
+            raise ValueError("a scan from a key on has no prefix and goes forwards")
         if len(prefix) < self._columns:
-            return self._scan(group, self._order.encode_prefix(prefix), limit, backwards=backwards)
+            return self._scan(group, prefix, start, limit, backwards=backwards)
         (key,) = self._keys([prefix])
         value = self.get(key) if limit != 0 and self._groups([prefix])[0] == group else None
         return iter(() if value is None else ((key, value),))
@@ -120,7 +135,7 @@ class IncrementalState(ABC, Generic[File]):
 
     def _groups(self, rows: list[Row]) -> Sequence[int]:
         """Key groups of keys, or of the columns of them that count."""
-        return self._groups_of([row[: self._grouped] for row in rows] if self.declaration.shape.suffix else rows)
+        return self._groups_of(rows if self._all_grouped else [row[self._grouped] for row in rows])
 
     def _rows(self, keys: Iterable[Key]) -> list[Row]:
         """Keys as tuples of their columns."""

@@ -1,4 +1,4 @@
-"""Keys as bytes whose order is the order of the keys, column by column, and the keys of a state in that order.
+"""Keys as bytes whose order is the order of the keys, column by column.
 
 NULL comes first. Integers, dates and timestamps are in the order of their values, booleans false before true, strings
 in the order of their code points, binary in the order of its bytes. The encoding is private to a process: files hold
@@ -13,9 +13,7 @@ keys as they are, so it may change.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidegate.state.declaration import StateField
@@ -49,7 +47,9 @@ class KeyOrder:
                 for row in rows]  # fmt: skip
 
     def encode_prefix(self, prefix: Row) -> bytes:
-        """The first columns of a key, fewer than all: what the encodings of all keys that have them begin with."""
+        """The first columns of a key: what the encodings of all keys that have them begin with."""
+        if len(prefix) == len(self._kinds):
+            return self.encode([prefix])[0]
         columns = zip(self._encoders, self._kinds, prefix, strict=False)
         return b"".join(_encode_column(encode, value, kind in _TEXTS) for encode, kind, value in columns)
 
@@ -65,38 +65,6 @@ class KeyOrder:
                 value, at = decode(place, at, index == last)
                 columns.append(value)
         return tuple(columns)
-
-
-class SortedKeys:
-    """The keys of a state in order, by key group. Adding and removing one costs O(log n) and a move of memory."""
-
-    def __init__(self) -> None:
-        self._groups: defaultdict[int, list[tuple[bytes, Any]]] = defaultdict(list)
-
-    def fill(self, groups: Iterable[int], places: Iterable[bytes], keys: Iterable[Any]) -> None:
-        """All keys at once, into an empty one."""
-        for group, place, key in zip(groups, places, keys, strict=True):
-            self._groups[group].append((place, key))
-        for entries in self._groups.values():
-            entries.sort()
-
-    def add(self, group: int, place: bytes, key: Any) -> None:
-        """A key that is not there."""
-        insort(self._groups[group], (place, key))
-
-    def remove(self, group: int, place: bytes) -> None:
-        """A key that is there."""
-        entries = self._groups[group]
-        del entries[bisect_left(entries, (place,))]
-
-    def between(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> list[Any]:
-        """The keys of a group that begin with this; at most `limit`, from the end when `backwards`."""
-        entries = self._groups.get(group, [])
-        low = bisect_left(entries, (prefix,))
-        high = bisect_left(entries, (after_prefix(prefix),)) if prefix else len(entries)
-        count = high - low if limit is None else min(limit, high - low)
-        found = entries[high - count : high][::-1] if backwards else entries[low : low + count]
-        return [key for _, key in found]
 
 
 def after_prefix(prefix: bytes) -> bytes:

@@ -86,6 +86,10 @@ class RocksState(IncrementalState[File]):
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
+    def keys(self) -> Iterator[Key]:
+        """See KeyedState."""
+        return (self._key(cast("bytes", place)) for place in self._db.keys())  # noqa: SIM118  # no dict
+
     def restore(self, files: Iterable[bytes], share: Share) -> None:
         """See KeyedState."""
         for data in files:
@@ -134,14 +138,17 @@ class RocksState(IncrementalState[File]):
         except Exception as error:
             raise self._failure(self._directory.path, error) from error
 
-    def _scan(self, group: int, prefix: bytes, limit: int | None, *, backwards: bool) -> Iterator[tuple[Key, Value]]:
-        low = _GROUP.pack(group) + prefix
+    def _scan(
+        self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
+    ) -> Iterator[tuple[Key, Value]]:
+        low = _GROUP.pack(group) + self._order.encode_prefix(prefix)
+        first = low + self._order.encode_prefix(start)
         try:
             walk = self._db.iter()  # it sees this moment
             if backwards:
                 walk.seek_for_prev(cast("Any", after_prefix(low)))
             else:
-                walk.seek(cast("Any", low))
+                walk.seek(cast("Any", first))
         except Exception as error:
             raise self._failure(self._directory.path, error) from error
         return self._walk(walk, low, limit, backwards=backwards)

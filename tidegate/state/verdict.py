@@ -106,10 +106,9 @@ def _name_of(serializer: Serializer) -> str:
 def _compare_keys(written: StateShape, wanted: StateShape) -> list[str]:
     """Keys decide where an entry is: they must be the same."""
     reasons = _compare_fields("key column", written.keys, wanted.keys, _same_field)
-    if written.suffix != wanted.suffix:
-        reasons.append(
-            f"{written.suffix} of the key columns did not count for the key group, now {wanted.suffix} do not"
-        )
+    for which, before, now in (("first", written.prefix, wanted.prefix), ("last", written.suffix, wanted.suffix)):
+        if before != now:
+            reasons.append(f"{before} of the {which} key columns did not count for the key group, now {now} do not")
     if written.key_hash != wanted.key_hash:
         reasons.append(f"keys were hashed by {written.key_hash!r}, and are by {wanted.key_hash!r}")
     if written.max_parallelism != wanted.max_parallelism:

@@ -1,0 +1,223 @@
+"""A keyed state whose first key column is a time: windows and timers, taken as their times come.
+
+The time does not count for the key group (`StateShape.prefix`), so each group is in the order of time by itself and
+needs no second index. What is kept besides the state is the first time of each group, found by one look into each at
+the first use after a restore.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.datatypes import BIGINT
+from tidegate.state.base import KeyedState
+from tidegate.state.declaration import StateDeclaration, StateField
+from tidegate.state.order import Row
+from tidegate.state.snapshot import Value
+
+TIME: Final = StateField("time", BIGINT, nullable=False)
+"""The first key column, ms since 1970 unless the operator says otherwise."""
+
+Timed = tuple[Row, Value]
+"""A key, whose first column is its time, and its value."""
+
+_READ_LEAST: Final = 16
+_READ_MOST: Final = 4096
+"""Entries that are read from a group at a time."""
+_END: Final = 2**63
+"""After every time."""
+
+
+def declare_time_ordered(keyed: StateDeclaration) -> StateDeclaration:
+    """The same state with a time before each key: one entry per time and key. It has the same name."""
+    shape = msgspec.structs.replace(keyed.shape, keys=(TIME, *keyed.shape.keys), prefix=1)
+    return StateDeclaration(keyed.name, shape)
+
+
+class TimeOrdered:
+    """Entries by time and key. Keys are tuples of their columns, the time first."""
+
+    def __init__(self, state: KeyedState[Any], key_groups: range | None = None) -> None:
+        """`state`: opened for what `declare_time_ordered` gives, and changed by nobody else.
+
+        `key_groups`: those of the subtask; None: not known, which costs a little. Raises ValueError for a state of
+        another shape.
+        """
+        shape = state.declaration.shape
+        if shape.prefix != 1 or shape.keys[0].type != BIGINT:
+            raise ValueError(f"state {state.declaration.name} is not in the order of a time")
+        self._state = state
+        self._groups = range(shape.max_parallelism) if key_groups is None else key_groups
+        self._first: dict[int, int] | None = None
+        """By key group: no entry of it has an earlier time. None: nobody has looked since the restore."""
+        self._heap: list[tuple[int, int]] = []
+        """Time and group, for each that is in `_first`, and others that are passed over."""
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self._state)
+
+    @property
+    def first_ms(self) -> int | None:
+        """The earliest time; None without entries."""
+        first = self._known()
+        while (earliest := self._earliest(first)) is not None:
+            time, group = earliest
+            entry = next(self._state.scan(group, start=(time,), limit=1), None)
+            if entry is not None and entry[0][0] == time:
+                return time
+            del first[group]
+            if entry is not None:
+                self._note(first, group, entry[0][0])
+        return None
+
+    def get_many(self, keys: Collection[Row]) -> list[Value | None]:
+        """See KeyedState."""
+        return self._state.get_many(keys)
+
+    def put_many(self, keys: Collection[Row], values: Iterable[Value]) -> None:
+        """See KeyedState."""
+        self._state.put_many(keys, values)
+        first = self._first
+        if first is None or not keys:
+            return
+        if len(first) == len(self._groups) and min(keys)[0] >= max(first.values()):
+            return  # whatever their groups are, these keys come first in none
+        for group, key in zip(self._state.groups_of(keys), keys, strict=True):
+            if group not in first or key[0] < first[group]:
+                self._note(first, group, key[0])
+
+    def delete_many(self, keys: Collection[Row]) -> None:
+        """See KeyedState."""
+        self._state.delete_many(keys)
+
+    def take_due(self, until_ms: int, limit: int) -> list[Timed]:
+        """At most `limit` entries whose time is not after `until_ms`, deleted, in the order of time, key group, key.
+
+        What is put between two calls is taken by the next one, also when its time is earlier than what was taken.
+        """
+        cursors: dict[int, _Cursor] = {}
+        taken: list[Timed] = []
+        size = min(_READ_MOST, max(_READ_LEAST, 2 * limit // max(1, len(self._known()))))
+        while len(taken) < limit and (part := self._take_next(cursors, size, until_ms, limit - len(taken))):
+            taken += part
+        self._state.delete_many([key for key, _ in taken])
+        return taken
+
+    def _take_next(self, cursors: dict[int, _Cursor], size: int, until: int, limit: int) -> list[Timed]:
+        """The next entries, as far as has been read of every group that they may be of; empty at the end.
+
+        Entries of one time are read group by group, those of many times from all groups at once. `size`: what is read
+        at first.
+        """
+        first, horizon = self._known(), (until, self._groups.stop)
+        opened: list[_Cursor] = []
+        while (earliest := self._earliest(first)) is not None and earliest <= horizon:
+            time, group = earliest
+            cursor = cursors[group] if group in cursors else _Cursor(self._state, group, time, size)
+            cursors[group] = cursor
+            opened.append(cursor)
+            horizon = min(horizon, cursor.horizon)
+            del first[group]
+        opened.sort(key=_group_of)
+        taken = _merge(opened, horizon, limit)
+        for cursor in opened:
+            time_now = cursor.time
+            if time_now is not None:
+                self._note(first, cursor.group, time_now)
+        return taken
+
+    def _known(self) -> dict[int, int]:
+        """The first time of each group that has entries, or an earlier one."""
+        if self._first is None:
+            self._first = {}
+            for group in self._groups if len(self._state) else ():
+                for key, _ in self._state.scan(group, limit=1):
+                    self._note(self._first, group, key[0])
+        return self._first
+
+    def _note(self, first: dict[int, int], group: int, time: int) -> None:
+        first[group] = time
+        heappush(self._heap, (time, group))
+
+    def _earliest(self, first: dict[int, int]) -> tuple[int, int] | None:
+        """Time and group of the group that comes first."""
+        heap = self._heap
+        while heap and first.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0] if heap else None
+
+
+class _Cursor:
+    """The entries of one group from a time on, read as far as they are asked for; nothing changes meanwhile."""
+
+    def __init__(self, state: KeyedState[Any], group: int, time: int, size: int) -> None:
+        """`size`: entries that are read at first, then twice as many each time."""
+        self.group = group
+        self._state = state
+        self._size = size
+        self._at = 0
+        self._read = list(state.scan(group, start=(time,), limit=size))
+        self._more = len(self._read) == size
+
+    @property
+    def time(self) -> int | None:
+        """Of the next entry; None at the end."""
+        return _time_of(self._read[self._at]) if self._at < len(self._read) else None
+
+    @property
+    def horizon(self) -> tuple[int, int]:
+        """Time and group up to which nothing of this group is missing in what has been read."""
+        return (_time_of(self._read[-1]), self.group) if self._more else (_END, self.group)
+
+    def peek(self, until: int) -> list[Timed]:
+        """The next entries up to a time, as far as they have been read."""
+        return self._read[self._at : self.count(until) + self._at]
+
+    def count(self, until: int) -> int:
+        """How many they are."""
+        return bisect_right(self._read, until, self._at, key=_time_of) - self._at
+
+    def pass_over(self, count: int) -> None:
+        """So many of them are taken."""
+        self._at += count
+        if self._more and self._at == len(self._read):
+            self._size = min(2 * self._size, _READ_MOST)
+            last = self._read[-1][0]
+            self._read = list(self._state.scan(self.group, start=last, limit=self._size + 1))[1:]
+            self._more = len(self._read) == self._size
+            self._at = 0
+
+
+def _merge(cursors: list[_Cursor], horizon: tuple[int, int], limit: int) -> list[Timed]:
+    """Take what is there up to the horizon, in the order of time, group, key, from cursors in the order of groups."""
+    time, group = horizon
+    ends = [time if cursor.group <= group else time - 1 for cursor in cursors]
+    merged = [entry for cursor, end in zip(cursors, ends, strict=True) for entry in cursor.peek(end)]
+    merged.sort(key=_time_of)  # stable, so groups and keys stay in order
+    if len(merged) <= limit:
+        for cursor, end in zip(cursors, ends, strict=True):
+            cursor.pass_over(cursor.count(end))
+        return merged
+    last = _time_of(merged[limit - 1])
+    before = [cursor.count(last - 1) for cursor in cursors]
+    room = limit - sum(before)
+    for cursor, end, count in zip(cursors, ends, before, strict=True):
+        at_last = min(room, cursor.count(min(last, end)) - count)
+        cursor.pass_over(count + at_last)
+        room -= at_last
+    return merged[:limit]
+
+
+def _time_of(entry: Timed) -> int:
+    time: int = entry[0][0]
+    return time
+
+
+def _group_of(cursor: _Cursor) -> int:
+    return cursor.group
