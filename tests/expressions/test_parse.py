@@ -20,7 +20,6 @@ from tidegate.datatypes import (
     DataType,
 )
 from tidegate.expressions.expression import (
-    AggregateCall,
     Call,
     Cast,
     Column,
@@ -124,6 +123,7 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("null", 1, "bare NULL", "cast(null as string)"),
         ("at - at", 4, "interval cannot be a column", "unix_micros"),
         ("now()", 1, "another value each time", "timestamp of the record"),
+        ("upper(distinct name)", 7, "DISTINCT is not supported in `upper`", "count(distinct x)"),
         ("sum(qty) + 1", 1, "aggregate function `sum`", "`key` and `aggregate`"),
         ("sum(qty) over (partition by id)", 1, "window function", "aggregate"),
         ("(select max(id) from x)", 1, "subquery", "step"),
@@ -217,33 +217,6 @@ def test_size_and_depth_are_bounded(text: str) -> None:
     except ExpressionError:
         return
     assert text.startswith("not ")  # NOT NOT x is x
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("count(*)", AggregateCall("count", None, BIGINT)),
-        ("count(name)", AggregateCall("count", Column("name", STRING), BIGINT)),
-        ("SUM(amount)", AggregateCall("sum", Column("amount", DOUBLE), DOUBLE)),
-        ("sum(qty)", AggregateCall("sum", Cast(Column("qty", INT), BIGINT), BIGINT)),
-        ("avg(qty)", AggregateCall("avg", Cast(Column("qty", INT), DOUBLE), DOUBLE)),
-        ("min(name)", AggregateCall("min", Column("name", STRING), STRING)),
-        ("max(at)", AggregateCall("max", Column("at", TIMESTAMP), TIMESTAMP)),
-        ("first(paid)", AggregateCall("first", Column("paid", BOOLEAN), BOOLEAN)),
-        ("last(name)", AggregateCall("last", Column("name", STRING), STRING)),
-    ],
-)
-def test_an_aggregate_has_sparks_type(text: str, expected: AggregateCall) -> None:
-    assert parse_aggregate(text, COLUMNS) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["qty", "sum(qty) + 1", "sum(*)", "sum(paid)", "count(distinct id)", "median(qty)", "min(tags)", "sum(qty, id)"],
-)
-def test_what_is_not_one_aggregate_call_is_refused(text: str) -> None:
-    with pytest.raises(ExpressionError):
-        parse_aggregate(text, COLUMNS)
 
 
 def test_an_expression_survives_json() -> None:

@@ -55,12 +55,30 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
 Expression = Literal | Column | Field | Call | Cast
 
 
-class AggregateCall(msgspec.Struct, frozen=True):
-    """One aggregate function over a group: `count sum min max avg first last`; `argument` is None for `count(*)`."""
+class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One aggregate function over a group, `count` or `sum` for instance; `argument` is None for `count(*)`."""
 
     function: str
     argument: Expression | None
     type: DataType
+    others: tuple[Expression, ...] = ()
+    """The arguments after the first: of min_by and max_by what they go by, of percentile_approx the share."""
+
+    @property
+    def arguments(self) -> tuple[Expression, ...]:
+        """All arguments."""
+        return () if self.argument is None else (self.argument, *self.others)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The input columns that it reads."""
+        return frozenset().union(*map(columns_of, self.arguments))
+
+    @property
+    def text(self) -> str:
+        """The call as text for messages; not meant to be parsed again."""
+        texts = ", ".join(map(text_of, self.arguments)) or "*"
+        return f"count(distinct {texts})" if self.function == "count_distinct" else f"{self.function}({texts})"
 
 
 def columns_of(expression: Expression | None) -> frozenset[str]:

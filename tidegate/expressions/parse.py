@@ -10,18 +10,17 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.datatypes import DataType
+from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate
 from tidegate.expressions.errors import ExpressionError, Refusal
 from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
 from tidegate.expressions.functions import REGISTRY, Argument, Site
 from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
-from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, derive_output_type, with_type
+from tidegate.expressions.typing_rules import derive_output_type, with_type
 
 MAX_NODES = 2_000
 MAX_TREE_DEPTH = 150
-AGGREGATES = ("count", "sum", "min", "max", "avg", "first", "last")
-_AGGREGATE_ALIASES = {"mean": "avg", "first_value": "first", "last_value": "last"}
 _CHANGING = frozenset(
     {"now", "current_timestamp", "current_date", "curdate", "localtimestamp", "rand", "random", "randn", "uuid"}
     | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
@@ -58,7 +57,7 @@ _ELSEWHERE = {
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
 
-__all__ = ["AGGREGATES", "ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
+__all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
 
 
 def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
@@ -69,14 +68,13 @@ def parse_expression(text: str, columns: Mapping[str, DataType]) -> Expression:
     return _placed(text, lambda: _output(text, columns))
 
 
-def parse_aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
-    """One call of an aggregate function over an expression: `count(*)`, `sum(net * 2)`.
+def parse_aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool = False) -> AggregateCall:
+    """One call of an aggregate function over an expression: `count(*)`, `sum(net * 2)`. Types as in Spark.
 
-    Types as in Spark: integers sum to bigint, others to double; avg is double; count is bigint.
-
+    :param windowed: it is computed over a window; running totals exist of some functions only.
     :raises ExpressionError: as `parse_expression`, or the text is not one call of an aggregate function.
     """
-    return _placed(text, lambda: _aggregate(text, columns))
+    return _placed(text, lambda: _aggregate(text, columns, windowed=windowed))
 
 
 def check_alone(text: str, *, aggregate: bool) -> None:
@@ -109,7 +107,7 @@ def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
         case Member(base=operand) | CastTo(operand=operand):
             _check_functions(operand)
         case Apply(start=start, function=name, arguments=arguments):
-            allowed = name in REGISTRY or (aggregate and _AGGREGATE_ALIASES.get(name, name) in AGGREGATES)
+            allowed = name in REGISTRY or (aggregate and name in AGGREGATES)
             if not allowed:
                 raise _unknown_function(start, name)
             for argument in arguments:
@@ -191,7 +189,7 @@ def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> st
 
 
 def _unknown_function(start: int, name: str) -> Refusal:
-    if name in AGGREGATES or name in _AGGREGATE_ALIASES:
+    if name in AGGREGATES:
         return Refusal(
             start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
         )
@@ -229,43 +227,18 @@ def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     )
 
 
-def _aggregate(text: str, columns: Mapping[str, DataType]) -> AggregateCall:
+def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) -> AggregateCall:
     tree = derive_syntax(text)
-    name = tree.function if isinstance(tree, Apply) else ""
-    name = _AGGREGATE_ALIASES.get(name, name)
-    if not isinstance(tree, Apply) or name not in AGGREGATES:
-        raise Refusal(
-            tree.start, "this is not one call of an aggregate function", "use one of " + ", ".join(AGGREGATES)
-        )
-    if len(tree.arguments) != 1:
-        raise Refusal(
-            tree.start, f"`{name}` takes one argument, not {len(tree.arguments)}", "compute it in a select before"
-        )
-    argument = tree.arguments[0]
-    if isinstance(argument, Star):
-        if name != "count":
-            raise Refusal(argument.start, f"`{name}(*)` has no meaning", f"name a column: {name}(x)")
-        return AggregateCall("count", None, BIGINT)
-    typed = _bounded(argument.start, _Scope(columns).typed(argument))
-    if name == "count":
-        return AggregateCall(name, typed, BIGINT)
-    derive_output_type(argument.start, typed)
-    return _typed_aggregate(Site(name, tree.start), Argument(typed, argument.start))
-
-
-def _typed_aggregate(site: Site, argument: Argument) -> AggregateCall:
-    kind = argument.type
-    if site.function in ("sum", "avg"):
-        if kind.kind not in (*NUMERIC, "string"):
-            raise site.refuse(argument, "a number")
-        target = BIGINT if site.function == "sum" and kind.kind in INTEGRAL else DOUBLE
-        return AggregateCall(site.function, with_type(argument.start, argument.expression, target), target)
-    if site.function in ("min", "max") and kind.kind in ("array", "struct"):
-        raise site.refuse(argument, "values that have an order")
-    if kind.kind in ("array", "struct"):
-        raise Refusal(
-            argument.start,
-            f"`{site.function}` of {kind} is not supported yet: state keeps plain values",
-            "take the fields that are needed: first(x.field)",
-        )
-    return AggregateCall(site.function, argument.expression, kind)
+    if not isinstance(tree, Apply) or tree.function not in AGGREGATES:
+        names = derive_aggregate_names(windowed=windowed)
+        raise Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
+    scope = _Scope(columns)
+    arguments: list[Argument] = []
+    for argument in tree.arguments:
+        if not isinstance(argument, Star):
+            arguments.append(Argument(_bounded(argument.start, scope.typed(argument)), argument.start))
+        elif tree.function != "count" or len(tree.arguments) > 1:
+            raise Refusal(argument.start, "`*` stands only in count(*)", f"name a column: {tree.function}(x)")
+    if not tree.arguments:
+        raise Refusal(tree.start, f"`{tree.function}` takes an argument", "name what it is about, or write count(*)")
+    return resolve_aggregate(tree.function, tree.start, tuple(arguments), windowed=windowed)

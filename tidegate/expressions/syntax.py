@@ -315,8 +315,11 @@ class _Reader:
         elif word in ("substring", "substr"):
             arguments = self._arguments("from", "for")
         else:
+            start = self.peek.start
             if self._word("distinct"):
-                raise Refusal(self.peek.start, "DISTINCT is not supported", "key by the value in a step of its own")
+                if word != "count":
+                    raise Refusal(start, f"DISTINCT is not supported in `{word}`", "it is for count(distinct x)")
+                word = "count distinct"
             arguments = self._arguments()
         self._expect(")")
         if self._is_word(0, "over") and self._after().text == "(":

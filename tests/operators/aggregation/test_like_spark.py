@@ -1,0 +1,98 @@
+"""Aggregates over whole groups against real Spark SQL in ANSI mode."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.expressions.compiled.conftest import spark
+from tests.operators.aggregation.reducing import reduce_text
+from tests.operators.rows import make_frame
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, TINYINT, DataType
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
+
+pytestmark = pytest.mark.slow
+
+VALUES: dict[DataType, list[Any]] = {
+    TINYINT: [None, -128, 127, 0],
+    INT: [None, 2**31 - 1, -(2**31), 0],
+    BIGINT: [None, 2**53 + 1, -(2**53) - 1, 3],
+    FLOAT: [None, 0.10000000149011612, math.nan, math.inf, -math.inf, -0.0, 0.0],
+    DOUBLE: [None, 0.1, 0.2, math.nan, -math.inf, math.inf, 0.0, -0.0, 1e300, 5e-324],
+    STRING: [None, "", "a", "Z", "ä", "😀", "\uffff"],
+    BOOLEAN: [None, True, False],
+    DATE: [None, dt.date(1960, 1, 1), dt.date(2026, 2, 3)],
+    TIMESTAMP: [None, dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC)],
+}
+NUMBERS = ("tinyint", "int", "bigint", "float", "double")
+SAME = {
+    "first(x)": "min_by(x, at)",  # Spark's own goes by the order in which rows come
+    "last(x)": "max_by(x, at)",
+    "collect_list(x)": "transform(array_sort(collect_list(if(x is null, null, struct(at, x)))), s -> s.x)",
+    "collect_set(x)": "array_sort(collect_set(x))",
+    **{
+        text: text
+        for text in (
+            *("count(*)", "count(x)", "min(x)", "max(x)", "min_by(x, at)", "max_by(x, at)", "min_by(at, y)"),
+            *("max_by(x, y)", "count(distinct x)", "approx_count_distinct(x)"),
+        )
+    },
+}
+OF_NUMBERS = ("sum(x)", "avg(x)", "stddev(x)", "stddev_pop(x)", "variance(x)", "var_pop(x)")
+SHARES = (0.0, 0.3, 0.5, 0.95, 1.0)
+OF_BOOLEANS = ("bool_and(x)", "every(x)", "some(x)")
+
+
+def functions_of(kind: DataType) -> dict[str, str]:
+    """Ours and Spark's."""
+    own: tuple[str, ...] = OF_NUMBERS if kind.kind in NUMBERS else OF_BOOLEANS if kind == BOOLEAN else ()
+    if kind.kind in NUMBERS:  # where Spark puts NaN depends on the order of the rows
+        number = "if(isnan(x), null, x)" if kind in (FLOAT, DOUBLE) else "x"
+        own += tuple(f"percentile_approx({number}, {share})" for share in SHARES)
+    return SAME | {text: text for text in own}
+
+
+@pytest.mark.parametrize("kind", VALUES, ids=str)
+def test_the_results_of_groups_are_those_of_spark(spark: SparkSession, kind: DataType) -> None:
+    choice = random.Random(20_261_122)
+    rows: list[tuple[int, int, Any, int | None]] = []
+    for key in range(120):
+        few = choice.sample(VALUES[kind], min(len(VALUES[kind]), choice.randrange(1, 5)))
+        times = choice.sample(range(1_000), choice.randrange(1, 9))
+        rows += [(key, at, choice.choice(few), choice.choice([None, at * 7 % 997])) for at in times]
+    functions = functions_of(kind)
+    frame = make_frame({"k": BIGINT, "at": BIGINT, "x": kind, "y": BIGINT}, rows)
+    schema = {"k": BIGINT, "at": BIGINT, "x": kind, "y": BIGINT}
+    ours = {key: results for key, *results in reduce_text(frame, schema, list(functions))}
+
+    spark_rows = [(key, at, _for_spark(value), y) for key, at, value, y in rows]
+    spark.createDataFrame(spark_rows, f"k bigint, at bigint, x {kind.kind}, y bigint").createOrReplaceTempView("rows")
+    columns = ", ".join(f"{theirs} as c{index}" for index, theirs in enumerate(functions.values()))
+    for key, *theirs in (tuple(row) for row in spark.sql(f"select k, {columns} from rows group by k").collect()):
+        for text, mine, other in zip(functions, ours[key], theirs, strict=True):
+            values = [row for row in rows if row[0] == key]
+            assert alike(text, _for_spark(mine), other), f"{text}: {mine!r}, Spark {other!r}, of {values}"
+
+
+def alike(text: str, mine: Any, other: Any) -> bool:
+    """Sums of doubles are rounded at every step there, and may overflow on the way; of two zeros the first counts."""
+    if mine == other == 0 and isinstance(mine, float):
+        return True
+    if text in OF_NUMBERS and isinstance(mine, float) and isinstance(other, float) and math.isfinite(mine):
+        return not math.isfinite(other) or math.isclose(mine, other, rel_tol=1e-12, abs_tol=1e-12)
+    return repr(mine) == repr(other)
+
+
+def _for_spark(value: Any) -> Any:
+    """Spark hands out naive local timestamps."""
+    if isinstance(value, list):
+        return [_for_spark(one) for one in value]
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) else value

@@ -1,0 +1,193 @@
+"""Results do not depend on how rows are cut into batches and partial results are merged, and are those of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.aggregation.merging import (
+    NAME,
+    Row,
+    make_call,
+    make_rows,
+    reduce_in_one,
+    reduce_in_pieces,
+    result_of,
+)
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.expression import AggregateCall
+from tidegate.operators.aggregation.registry import make_mergeable
+from tidegate.operators.aggregation.values import rank
+
+pytestmark = pytest.mark.slow
+
+DOUBLES = st.one_of(
+    st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 2.0**62, 2.0**-44, 0.1]),
+    st.floats(),
+    st.floats(-1e6, 1e6),
+    st.decimals(-1000, 1000, places=2).map(float),
+)
+BIGINTS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 0]), st.integers(-9, 9))
+VALUES: dict[DataType, st.SearchStrategy[Any]] = {
+    BIGINT: BIGINTS,
+    INT: st.integers(-(2**31), 2**31 - 1),
+    DOUBLE: DOUBLES,
+    FLOAT: st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, math.nan])),
+    STRING: st.one_of(st.text(max_size=4), st.sampled_from(["", "a", "ä", "\uffff", "😀"])),
+    BINARY: st.binary(max_size=3),
+    BOOLEAN: st.booleans(),
+    DATE: st.integers(-719_162, 2_932_896),
+    TIMESTAMP: st.integers(-(10**15), 10**15),
+}
+EVERYTHING = (
+    *("count(*)", "count", "min", "max", "first", "last", "min_by", "max_by"),
+    *("count_distinct", "collect_set", "collect_list", "approx_count_distinct"),
+)
+OF_DOUBLES = ("sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop", "percentile_approx")
+CASES = [
+    *((function, kind) for kind in VALUES for function in EVERYTHING),
+    *((function, DOUBLE) for function in OF_DOUBLES),
+    *(("sum", kind) for kind in (BIGINT, INT)),
+    *(("percentile_approx", kind) for kind in (INT, FLOAT)),
+    *((function, BOOLEAN) for function in ("bool_and", "bool_or")),
+]
+
+
+def exact_sum(values: Sequence[float]) -> float | Fraction:
+    """The sum as a fraction, or what it is instead of a number."""
+    finite = [value for value in values if math.isfinite(value)]
+    special = {value for value in values if math.isinf(value)}
+    if any(map(math.isnan, values)) or len(special) == 2:
+        return math.nan
+    return special.pop() if special else sum(map(Fraction, finite), Fraction(0))
+
+
+def nearest(value: float | Fraction) -> float:
+    """The nearest double."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _known(rows: Sequence[Row]) -> list[Any]:
+    return [row[1] for row in rows if row[1] is not None]
+
+
+def _sum(rows: Sequence[Row]) -> Any:
+    values = _known(rows)
+    if not values:
+        return None
+    if isinstance(values[0], float):
+        return nearest(exact_sum(values))
+    return sum(values) if -(2**63) <= sum(values) < 2**63 else "OverflowError"
+
+
+def _average(rows: Sequence[Row]) -> Any:
+    values = _known(rows)
+    if not values:
+        return None
+    total = exact_sum(values)
+    return nearest(total / len(values) if isinstance(total, Fraction) else total)
+
+
+def _variance(rows: Sequence[Row], less: int, *, root: bool = False) -> Any:
+    values = _known(rows)
+    if len(values) <= less:
+        return None
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    mean = sum(map(Fraction, values), Fraction(0)) / len(values)
+    squares = [(Fraction(value) - mean) ** 2 for value in values]
+    variance = sum(squares, Fraction(0)) / (len(values) - less)
+    return _root(variance) if root else nearest(variance)
+
+
+def _root(variance: Fraction) -> float:
+    with localcontext() as context:
+        context.prec = 900  # digits: the square of the smallest double has its first one at 1e-647
+        return float((Decimal(variance.numerator) / Decimal(variance.denominator)).sqrt())
+
+
+def _ordered(rows: Sequence[Row]) -> list[Any]:
+    return sorted(_known(rows), key=rank)
+
+
+def _by_time(rows: Sequence[Row]) -> list[Any]:
+    return [row[1] for row in sorted(rows, key=lambda row: (row[0], rank(row[1])))]
+
+
+def _by(rows: Sequence[Row]) -> list[Any]:
+    known = [row for row in rows if row[2] is not None]
+    return [row[1] for row in sorted(known, key=lambda row: (rank(row[2]), rank(row[1])))]
+
+
+def _distinct(rows: Sequence[Row]) -> list[Any]:
+    values = [value + 0.0 if isinstance(value, float) else value for value in _known(rows)]
+    by_key = {rank(value): value for value in values}
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def _median(rows: Sequence[Row]) -> Any:
+    values = _known(rows)
+    if not values:
+        return None
+    ordered = sorted((value + 0 if isinstance(value, int) else value + 0.0 for value in values), key=rank)
+    return ordered[max(1, math.ceil(0.5 * len(ordered))) - 1]
+
+
+MODEL: dict[str, Callable[[Sequence[Row]], Any]] = {
+    "count(*)": len,
+    "count": lambda rows: len(_known(rows)),
+    "sum": _sum,
+    "avg": _average,
+    "min": lambda rows: next(iter(_ordered(rows)), None),
+    "max": lambda rows: next(iter(_ordered(rows)[::-1]), None),
+    "bool_and": lambda rows: all(_known(rows)) if _known(rows) else None,
+    "bool_or": lambda rows: any(_known(rows)) if _known(rows) else None,
+    "first": lambda rows: _by_time(rows)[0],
+    "last": lambda rows: _by_time(rows)[-1],
+    "min_by": lambda rows: next(iter(_by(rows)), None),
+    "max_by": lambda rows: next(iter(_by(rows)[::-1]), None),
+    "stddev_samp": lambda rows: _variance(rows, 1, root=True),
+    "stddev_pop": lambda rows: _variance(rows, 0, root=True),
+    "var_samp": lambda rows: _variance(rows, 1),
+    "var_pop": lambda rows: _variance(rows, 0),
+    "count_distinct": lambda rows: len(_distinct(rows)),
+    "approx_count_distinct": lambda rows: len(_distinct(rows)),
+    "collect_set": _distinct,
+    "collect_list": lambda rows: [value for value in _by_time(rows) if value is not None],
+    "percentile_approx": _median,
+}
+
+
+@pytest.mark.parametrize(("function", "kind"), CASES, ids=str)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_way_of_merging_gives_the_result_of_the_model(function: str, kind: DataType, data: st.DataObject) -> None:
+    by = data.draw(st.sampled_from([BIGINT, DOUBLE, STRING]))
+    row = st.tuples(st.integers(0, 3), st.none() | VALUES[kind], st.none() | VALUES[by])
+    rows = data.draw(st.lists(row, min_size=1, max_size=12))
+    aggregate = make_mergeable(NAME, make_call(function, kind, by))
+    frame = make_rows(rows, kind, by)
+    expected = repr(MODEL[function](rows))
+    assert repr(result_of(aggregate, reduce_in_one(aggregate, frame))) == expected
+    for seed in range(3):
+        assert repr(result_of(aggregate, reduce_in_pieces(aggregate, frame, seed))) == expected
+
+
+def test_a_sum_that_is_zero_has_no_sign() -> None:
+    aggregate = make_mergeable(NAME, make_call("sum", DOUBLE))
+    assert repr(result_of(aggregate, reduce_in_one(aggregate, make_rows([(0, -0.0)], DOUBLE)))) == "0.0"
+
+
+def test_what_is_no_plain_column_is_refused() -> None:
+    with pytest.raises(TypeError, match="plain column"):
+        make_mergeable(NAME, AggregateCall("sum", None, BIGINT))

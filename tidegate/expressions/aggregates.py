@@ -1,0 +1,268 @@
+"""Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
+
+`tidegate.operators.aggregation` computes them. Values are those that a state can keep: no arrays, no structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, DataType
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import AggregateCall, Expression, Literal
+from tidegate.expressions.functions.core import Argument, Site, check_count
+from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, derive_output_type, with_type
+
+Resolve = Callable[[Site, tuple[Argument, ...]], AggregateCall]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`)."""
+
+    name: str
+    signature: str
+    summary: str
+    resolve: Resolve
+    aliases: tuple[str, ...] = ()
+    running: bool = False
+    """Whether there are running totals of it; the others need a window."""
+    package: str = ""
+    """What has to be installed for it, by the extra of `EXTRAS`."""
+
+
+EXTRAS = {"datasketches": "sketches"}
+
+
+def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *, windowed: bool) -> AggregateCall:
+    """The typed form of a call of `AGGREGATES[name]`; without arguments it is `count(*)`.
+
+    :raises Refusal: arguments do not fit, or there is no such function without a window, or on this machine.
+    """
+    function = AGGREGATES[name]
+    called = name.removesuffix(" distinct")
+    if not (windowed or function.running):
+        raise Refusal(
+            start,
+            f"`{function.signature}` needs a window: there are no running totals of it",
+            f"add `window`, or use one of {derive_aggregate_names(windowed=False)}",
+        )
+    if function.package and find_spec(function.package) is None:
+        extra = EXTRAS[function.package]
+        raise Refusal(
+            start,
+            f"`{called}` needs the package {function.package}, which is not installed",
+            f"pip install 'tidegate[{extra}]', here and where the slots run",
+        )
+    return function.resolve(Site(called, start), arguments)
+
+
+def derive_aggregate_names(*, windowed: bool) -> str:
+    """The functions there are, for messages."""
+    return ", ".join(
+        one.signature if one.name == "count distinct" else one.name for one in _FUNCTIONS if windowed or one.running
+    )
+
+
+def _plain(site: Site, argument: Argument) -> Expression:
+    """A value that a state can keep."""
+    derive_output_type(argument.start, argument.expression)
+    if argument.type.kind in ("array", "struct"):
+        raise Refusal(
+            argument.start,
+            f"`{site.function}` of {argument.type} is not supported yet: state keeps plain values",
+            f"take the fields that are needed: {site.function}(x.field)",
+        )
+    return argument.expression
+
+
+def _one(rule: Callable[[Site, Argument], tuple[Expression, DataType]], name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
+        check_count(site, arguments, 1, 1)
+        argument, result = rule(site, arguments[0])
+        return AggregateCall(name, argument, result)
+
+    return resolve
+
+
+def _count(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
+    if not arguments:
+        return AggregateCall("count", None, BIGINT)
+    check_count(site, arguments, 1, 1)
+    return AggregateCall("count", arguments[0].expression, BIGINT)
+
+
+def _as_bigint(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    return _plain(site, argument), BIGINT
+
+
+def _as_it_is(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    return _plain(site, argument), argument.type
+
+
+def _as_array(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    return _plain(site, argument), DataType("array", element=argument.type)
+
+
+def _ordered(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    if argument.type.kind in ("array", "struct"):
+        raise site.refuse(argument, "values that have an order")
+    return _as_it_is(site, argument)
+
+
+def _sum(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    return _number(site, argument, BIGINT if argument.type.kind in INTEGRAL else DOUBLE)
+
+
+def _as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    return _number(site, argument, DOUBLE)
+
+
+def _number(site: Site, argument: Argument, target: DataType) -> tuple[Expression, DataType]:
+    derive_output_type(argument.start, argument.expression)
+    if argument.type.kind not in (*NUMERIC, "string"):
+        raise site.refuse(argument, "a number")
+    return with_type(argument.start, argument.expression, target), target
+
+
+def _boolean(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    derive_output_type(argument.start, argument.expression)
+    return site.boolean(argument), BOOLEAN
+
+
+def _by(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
+        check_count(site, arguments, 2, 2)
+        value, order = arguments
+        by, _ = _ordered(site, order)
+        return AggregateCall(name, _plain(site, value), value.type, (by,))
+
+    return resolve
+
+
+def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
+    check_count(site, arguments, 2, 2)
+    value, share = arguments
+    if value.type.kind not in NUMERIC:
+        raise site.refuse(value, "a number")
+    found = share.expression
+    if not isinstance(found, Literal) or found.value is None or found.type.kind not in (*NUMERIC, "decimal"):
+        raise Refusal(
+            share.start, f"`{site.function}` needs a number from 0 to 1 here", "write the number itself, such as 0.95"
+        )
+    fraction = with_type(share.start, found, DOUBLE)
+    assert isinstance(fraction, Literal)
+    if not 0 <= float(fraction.value or 0) <= 1:
+        raise Refusal(share.start, f"{found.value} is not between 0 and 1", "write 0.95 for the 95th percentile")
+    return AggregateCall("percentile_approx", value.expression, value.type, (fraction,))
+
+
+_FUNCTIONS = (
+    AggregateFunction("count", "count(*), count(x)", "Rows; rows in which x is not NULL.", _count, (), running=True),
+    AggregateFunction(
+        "sum",
+        "sum(x)",
+        "A bigint for integers, which fails its row when it overflows, else a double.",
+        _one(_sum, "sum"),
+        running=True,
+    ),
+    AggregateFunction("avg", "avg(x)", "A double.", _one(_as_double, "avg"), ("mean",), running=True),
+    AggregateFunction(
+        "min", "min(x)", "The smallest value; NaN is above all numbers.", _one(_ordered, "min"), running=True
+    ),
+    AggregateFunction("max", "max(x)", "The greatest value.", _one(_ordered, "max"), running=True),
+    AggregateFunction(
+        "first",
+        "first(x)",
+        "The value of the first row, which may be NULL: by event time in a window (of rows of one time the smallest "
+        "value, NULL first), else in order of arrival.",
+        _one(_as_it_is, "first"),
+        ("first_value",),
+        running=True,
+    ),
+    AggregateFunction(
+        "last", "last(x)", "The same for the last row.", _one(_as_it_is, "last"), ("last_value",), running=True
+    ),
+    AggregateFunction(
+        "bool_and",
+        "bool_and(c)",
+        "Whether c is true in all rows in which it is not NULL.",
+        _one(_boolean, "bool_and"),
+        ("every",),
+        running=True,
+    ),
+    AggregateFunction(
+        "bool_or",
+        "bool_or(c)",
+        "Whether c is true in a row.",
+        _one(_boolean, "bool_or"),
+        ("some", "any"),
+        running=True,
+    ),
+    AggregateFunction(
+        "count distinct",
+        "count(distinct x)",
+        "Different values, without NULL; all zeros and all NaN are one.",
+        _one(_as_bigint, "count_distinct"),
+    ),
+    AggregateFunction(
+        "collect_list",
+        "collect_list(x)",
+        "The values that are not NULL as an array, by event time, then by value.",
+        _one(_as_array, "collect_list"),
+        ("array_agg",),
+    ),
+    AggregateFunction(
+        "collect_set",
+        "collect_set(x)",
+        "The different values as an array, in their order.",
+        _one(_as_array, "collect_set"),
+    ),
+    AggregateFunction(
+        "min_by",
+        "min_by(x, y)",
+        "The x of the row with the smallest y; of several the smallest x, NULL first.",
+        _by("min_by"),
+    ),
+    AggregateFunction(
+        "max_by", "max_by(x, y)", "The x of the row with the greatest y; of several the greatest x.", _by("max_by")
+    ),
+    AggregateFunction(
+        "stddev_samp",
+        "stddev_samp(x)",
+        "Standard deviation of a sample; NULL for a single value.",
+        _one(_as_double, "stddev_samp"),
+        ("stddev", "std"),
+    ),
+    AggregateFunction(
+        "stddev_pop", "stddev_pop(x)", "Standard deviation of all values.", _one(_as_double, "stddev_pop")
+    ),
+    AggregateFunction(
+        "var_samp",
+        "var_samp(x)",
+        "Variance of a sample; NULL for a single value.",
+        _one(_as_double, "var_samp"),
+        ("variance",),
+    ),
+    AggregateFunction("var_pop", "var_pop(x)", "Variance of all values.", _one(_as_double, "var_pop")),
+    AggregateFunction(
+        "approx_count_distinct",
+        "approx_count_distinct(x)",
+        "About how many different values: exact to 4,096, then with a standard error of 1.6 %. Needs "
+        "`pip install 'tidegate[sketches]'`.",
+        _one(_as_bigint, "approx_count_distinct"),
+        package="datasketches",
+    ),
+    AggregateFunction(
+        "percentile_approx",
+        "percentile_approx(x, 0.95)",
+        "A value that this share of the values does not exceed.",
+        _percentile,
+        ("approx_percentile",),
+    ),
+)
+
+AGGREGATES: dict[str, AggregateFunction] = {name: one for one in _FUNCTIONS for name in (one.name, *one.aliases)}
+"""By every name in lower case; `count distinct` is what `count(distinct x)` is in the syntax tree."""

@@ -1,0 +1,67 @@
+"""What an accumulator of each function is made of: the columns of partial results and the fields of the state.
+
+Nothing here imports Polars: the plan declares states by it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.datatypes import BIGINT, BINARY, INT, DataType
+from tidegate.expressions.expression import AggregateCall
+
+Part = tuple[str, DataType, bool]
+"""Suffix of its name, type, and whether it can be NULL."""
+
+INTEGER_SUM: Final[tuple[Part, ...]] = (("low", BIGINT, True), ("carry", BIGINT, True))
+EXACT_SUM: Final[tuple[Part, ...]] = (
+    ("units", BIGINT, True),
+    ("fraction", BIGINT, True),
+    ("fine", BIGINT, True),
+    ("rest", BINARY, True),
+)
+SQUARES: Final[tuple[Part, ...]] = tuple((f"squares_{suffix}", kind, null) for suffix, kind, null in EXACT_SUM)
+COUNT: Final[Part] = ("count", BIGINT, False)
+TIME: Final = "__time"
+"""The column of event times, ms since 1970."""
+
+BIGINTS: Final = DataType("array", element=BIGINT)
+_KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT}
+
+
+def key_type(kind: DataType) -> DataType:
+    """The type of the keys by which values are ordered and compared (`values.py`)."""
+    return _KEYS.get(kind.kind, kind)
+
+
+def derive_parts(call: AggregateCall) -> tuple[Part, ...]:
+    """The parts of an accumulator of `call`, in order."""
+    match call.function:
+        case "count":
+            return (COUNT,)
+        case "sum":
+            return EXACT_SUM if call.type.kind == "double" else INTEGER_SUM
+        case "avg":
+            return (*EXACT_SUM, COUNT)
+        case "min" | "max" | "bool_and" | "bool_or":
+            return ((call.function, call.type, True),)
+        case "first" | "last":
+            return (("by", BIGINT, False), ("value", call.type, True))
+        case "min_by" | "max_by":
+            return (("by", call.others[0].type, True), ("value", call.type, True))
+        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
+            return (*EXACT_SUM, *SQUARES, COUNT)
+        case "count_distinct" | "collect_set":
+            return (("values", _array_of_keys(call), True),)
+        case "collect_list":
+            return (("times", BIGINTS, True), ("values", _array_of_keys(call), True))
+        case "approx_count_distinct":
+            return (("sketch", BINARY, True),)
+        case "percentile_approx":
+            return (("level", INT, False), ("bins", BIGINTS, False), ("counts", BIGINTS, False))
+    raise ValueError(f"unknown aggregate function {call.function!r}")
+
+
+def _array_of_keys(call: AggregateCall) -> DataType:
+    assert call.argument is not None
+    return DataType("array", element=key_type(call.argument.type))

@@ -1,0 +1,32 @@
+"""Rows to partial results, and partial results to fewer, for all aggregates of a step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from tidegate.operators.aggregation.contract import MergeableAggregate, Reduction
+
+
+def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[MergeableAggregate]) -> pl.DataFrame:
+    """One row for each group of rows, in no order: the columns `by`, then the parts of each aggregate."""
+    return _reduced(rows, by, aggregates, [aggregate.from_rows(rows) for aggregate in aggregates])
+
+
+def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[MergeableAggregate]) -> pl.DataFrame:
+    """The same for partial results."""
+    return _reduced(parts, by, aggregates, [aggregate.from_parts(parts) for aggregate in aggregates])
+
+
+def _reduced(
+    frame: pl.DataFrame,
+    by: Sequence[str],
+    aggregates: Sequence[MergeableAggregate],
+    reductions: Sequence[Reduction],
+) -> pl.DataFrame:
+    added = [column for reduction in reductions for column in reduction.columns]
+    whole = frame.with_columns(added) if added else frame
+    grouped = whole.group_by(by).agg(expression for reduction in reductions for expression in reduction.expressions)
+    packed = [column for aggregate in aggregates for column in aggregate.pack(grouped)]
+    return pl.DataFrame([*(grouped[name] for name in by), *packed])

@@ -1,0 +1,25 @@
+"""Columns of integers of 128 bits, and how they become bigints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+
+def wide(number: int) -> pl.Series:
+    """A constant, for arithmetic with a column of 128 bits."""
+    return pl.Series([number], dtype=pl.Int128)
+
+
+WORD: Final = wide(1 << 64)
+_HALF: Final = wide(1 << 63)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+
+
+def carry_words(total: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Two bigints `low` and `carry` of each number, which is `carry * 2^64 + low`."""
+    if not ((total < _LEAST) | (total > _MOST)).any():
+        return total.cast(pl.Int64), pl.zeros(len(total), pl.Int64, eager=True)
+    carry = (total + _HALF) // WORD
+    return (total - carry * WORD).cast(pl.Int64), carry.cast(pl.Int64)
