@@ -134,6 +134,19 @@ def test_a_bounded_source_behind_its_final_checkpoint_only_lacks_new_ends() -> N
     assert derive_unplaced(plan, {ORDERS}) == ()
 
 
+def test_a_bounded_source_that_starts_again_keeps_its_watermarks() -> None:
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    done = positions("orders", {"orders": {0: 7, 1: 8}}, ends=True)
+    at = ((PARTS[0], 60_000), (PARTS[1], 90_000))
+    journal.append_checkpoint(completed(1, at=(msgspec.structs.replace(done, watermarks=at),), final=True))
+    restore = decide_restore(journal.take_over(IDENTITY, 2), facts())
+    looked_up = SourcePositions(ORDERS, done.next_offsets, ((PARTS[0], 70), (PARTS[1], 80)))
+    journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (looked_up,), {}), 5)
+    plan = decide_restore(journal.state, facts())
+    assert [slot.positions[0].watermarks for slot in plan.slots] == [at[:1], at[1:]]
+
+
 def test_a_source_without_partitions_is_placed_once() -> None:
     now = facts({"orders": {"orders": 2}, "returns": {}})
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)

@@ -15,7 +15,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 from tidegate.operators.meaning import Meaning
 from tidegate.storage.checksum import seal, unseal
 
@@ -147,6 +147,45 @@ def test_partitions_that_are_new_are_read_from_their_beginning() -> None:
     assert offsets(plan.slots[0].positions[0]) == {0: 10, 2: 12, 4: 0}
 
 
+def with_watermarks(checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
+    """Partition n has come to n minutes, but for partition 2, which has had no record."""
+    parts = tuple(
+        msgspec.structs.replace(
+            one,
+            watermarks=tuple((part, part.partition * 60_000) for part, _ in one.next_offsets if part.partition != 2),
+            event_time="at",
+        )
+        for one in checkpoint.positions
+    )
+    return msgspec.structs.replace(checkpoint, positions=parts)
+
+
+def watermarks(part: SourcePositions) -> dict[int, int]:
+    return {partition.partition: at_ms for partition, at_ms in part.watermarks}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "found"),
+    [
+        (1, [{0: 0, 1: 60_000, 3: 180_000}]),
+        (2, [{0: 0}, {1: 60_000, 3: 180_000}]),
+        (3, [{0: 0, 3: 180_000}, {1: 60_000}, {}]),
+    ],
+)
+def test_F08_watermarks_are_restored_with_their_partitions_at_any_parallelism(
+    parallelism: int, found: list[dict[int, int]]
+) -> None:
+    plan = decide_restore(state_of(with_watermarks(CHECKPOINT)), facts(identity(parallelism=parallelism)))
+    assert [watermarks(slot.positions[0]) for slot in plan.slots] == found
+    assert {slot.positions[0].event_time for slot in plan.slots if slot.positions[0].watermarks} == {"at"}
+
+
+def test_partitions_that_are_new_have_no_watermark() -> None:
+    state = state_of(with_watermarks(CHECKPOINT))
+    plan = decide_restore(state, facts(identity(parallelism=1), {"orders": {"orders": 6}}))
+    assert watermarks(plan.slots[0].positions[0]) == {0: 0, 1: 60_000, 3: 180_000}
+
+
 def test_a_bounded_read_keeps_its_ends_and_takes_nothing_of_new_partitions() -> None:
     old = completed(7, at=[positions("orders", {"orders": {0: 10}}, ends=True)])
     plan = decide_restore(state_of(old), facts(identity(parallelism=1), {"orders": {"orders": 2}}))
@@ -256,3 +295,13 @@ def test_X16_entries_of_older_releases_say_nothing_about_the_meaning_and_are_tak
 def test_offsets_of_all_sources_are_merged() -> None:
     at = (positions("orders", {"orders": {0: 3}}), positions("returns", {"returns": {1: 4}}))
     assert merge_offsets(at) == {TopicPartition("orders", 0): 3, TopicPartition("returns", 1): 4}
+
+
+def test_an_entry_keeps_watermarks_and_says_nothing_of_them_where_there_are_none() -> None:
+    later = msgspec.structs.replace(with_watermarks(CHECKPOINT), id=CheckpointId(8))
+    state = state_of(CHECKPOINT, later)
+    plain, timed = state.retained
+    for entry in (plain, timed):
+        assert decode_entry(entry.sequence, encode_entry(entry)) == entry
+    assert b"watermarks" not in encode_entry(plain)
+    assert b"watermarks" in encode_entry(timed)

@@ -110,6 +110,10 @@ class FakeSource(Runtime):
     def finished(self) -> bool:
         return self.bounded and not self.batches
 
+    @property
+    def held_back_by(self) -> None:
+        return None
+
 
 def overflow(row: int, number: int) -> RecordFailure:
     return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, f"of {number}")

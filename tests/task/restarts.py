@@ -15,6 +15,7 @@ import polars as pl
 from tests.coordinator.fake_storage import FakeStorage
 from tests.task.fakes import ATTEMPT, FakeSource, Row, frame_of
 from tests.task.rig import Rig
+from tests.task.topologies import MAX_PARALLELISM
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.entries import CheckpointEntry, Identity, Writer
 from tidegate.coordinator.events import FORCED
@@ -23,7 +24,6 @@ from tidegate.coordinator.pending import PendingCheckpoint
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, TopicPartition, VertexId
-from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment, SlotParts
 from tidegate.slot.uploads import Uploads
@@ -135,6 +135,11 @@ class Start:
         groups = key_group_of(frame_of(rows), edge.keys, self._plan.max_parallelism) if rows else ()
         return [row for row, group in zip(rows, groups, strict=True) if group in dealt.key_groups]
 
+    def lists(self, operator: str, slot: int) -> list[bytes]:
+        """The files of the lists of an operator."""
+        states = self._restore.slots[slot].states
+        return [bytes.fromhex(one.path) for one in states if one.kind is StateKind.LIST and one.operator == operator]
+
     def replay(self, task: VertexId, slot: int) -> list[tuple[int, Batch]]:
         if self.forget_replay:
             return []
@@ -158,7 +163,7 @@ class Start:
 
     def _store(self, handle: StateHandle, rig: Rig) -> StateHandle:
         """Rows in flight as files; of an operator the path is the content."""
-        if handle.kind is StateKind.OPERATOR:
+        if handle.kind in (StateKind.OPERATOR, StateKind.LIST):
             return handle
         data = seal(rig.files[handle.path])
         self._storage.put(handle.path, data)
@@ -169,7 +174,7 @@ class Start:
         for name, partition in self._history:
             topics = sources.setdefault(OperatorName(name), {name: 0})
             topics[name] = max(topics[name], partition + 1)
-        stateful = frozenset(operator.name for operator in plan.operators(AggregateOperator))
+        stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(MAX_PARALLELISM))
         identity = Identity("p", "cluster", {}, plan.parallelism, plan.max_parallelism)
         edges = frozenset(shape.name for shape in derive_shapes(plan).values())
         return RestoreFacts(identity, sources, stateful, edges)

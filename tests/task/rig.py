@@ -20,6 +20,7 @@ from tidegate.ids import (
     Attempt,
     CheckpointId,
     SlotIndex,
+    StateName,
     SubtaskId,
     TransactionalId,
     VertexId,
@@ -39,6 +40,10 @@ from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Sink
 from tidegate.task.vertex import VertexTask
 from tidegate.task.wire import EncodedBatch, FrameReader, SequenceCheck, decode_element, write_frame
+
+TOTALS = StateName("totals")
+"""The state of FakeTotals, whose file is readable: it is the path of its handle. Of other states the path is the hex of
+the file."""
 
 
 class TracedOutput:
@@ -224,7 +229,9 @@ class Rig:
             source=source,
             operators=operators,
             sinks=sinks,
-            outputs={edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.edges},
+            outputs={
+                edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges
+            },
             ports={each.index: each.port for each in self.plan.inputs_of(vertex.id)},
             replay=self._restored.replay(vertex.id, slot.index) if self._restored is not None else (),
         )
@@ -287,8 +294,10 @@ class Rig:
         handles: tuple[StateHandle, ...] = ()
         if not error:
             (data,) = job.encode()
-            if job.kind is StateKind.OPERATOR:
+            if job.state == TOTALS:
                 path = data.decode()
+            elif job.kind in (StateKind.OPERATOR, StateKind.LIST):
+                path = data.hex()
             else:
                 path = f"{job.checkpoint}/{job.operator}-{job.subtask.index}.{job.kind}"
                 self.files[path] = data

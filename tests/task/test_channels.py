@@ -75,7 +75,7 @@ def test_F05_elements_come_out_in_the_order_in_which_they_came() -> None:
     elements: list[Element] = [batch_of(numbers(1)), BARRIER, batch_of(numbers(2)), CancelMarker(CheckpointId(3))]
     for element in elements:
         channel.push(element)
-    assert [channel.next_is_batch, len(channel)] == [True, 4]
+    assert (channel.head, len(channel)) == (elements[0], 4)
     assert [channel.pop() for _ in elements] == elements
     assert len(channel) == 0
 

@@ -229,3 +229,46 @@ def test_a_source_reads_less_at_a_time_when_what_follows_it_is_slow() -> None:
     assert sum(slow.heights) == 1200
     assert slow.heights[:2] == [200, 200]
     assert max(slow.heights[2:]) <= CALL_MS
+
+
+class Full(Answers):
+    """Has no room while it holds anything, as an asynchronous step that is full."""
+
+    @property
+    def room(self) -> int:
+        return 0 if self.ready else ROWS_MAX
+
+    @property
+    def settled(self) -> bool:
+        return not self.ready
+
+
+def test_an_operator_that_is_full_itself_is_polled_all_the_same() -> None:
+    nodes = (source_node("read", children=(1,)), filter_node("ask", children=(2,)), sink_node("write"))
+    batches: list[list[Row]] = [[(1, 1), (1, 2), (1, 3)], [(1, 4)]]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: batches, operators={"ask": Full})
+    rig.settle()
+    assert rig.slots[0].sinks["write"].open == [(1, 1), (1, 2), (1, 3), (1, 4)]
+
+
+def test_a_final_barrier_waits_at_a_source_until_what_was_read_has_left() -> None:
+    nodes = (source_node("read", children=(1,)), filter_node("ask", children=(2,)), sink_node("write"))
+    rows: list[Row] = [(1, 1), (1, 2), (1, 3)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [rows, [(1, 4)]], operators={"ask": Full})
+    slot = rig.slots[0]
+    slot.loop.turn()
+    rig.trigger(1, final=True)
+    assert slot.jobs == []
+    rig.settle()
+    assert rig.rows_in_transactions(1) == dict.fromkeys(rows, 1), "and nothing that was not read before it"
+    assert rig.is_complete(1)
+
+
+def test_a_final_barrier_that_is_given_up_while_it_waits_is_forgotten() -> None:
+    nodes = (source_node("read", children=(1,)), filter_node("ask", children=(2,)), sink_node("write"))
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [[(1, 1)]], operators={"ask": Full})
+    rig.slots[0].loop.turn()
+    rig.trigger(1, final=True)
+    rig.abandon(1)
+    rig.settle()
+    assert rig.acks(1) == []

@@ -9,9 +9,20 @@ import pytest
 
 from tests.coordinator.values import handle
 from tests.task.small_rigs import batch
-from tests.task.topologies import MAX_PARALLELISM, parallel_plan, shuffle_plan
+from tests.task.topologies import (
+    MAX_PARALLELISM,
+    edge,
+    filter_node,
+    parallel_plan,
+    plan_of,
+    shuffle_plan,
+    source_node,
+    totals_node,
+    vertex,
+)
 from tidegate.coordinator.types import StateKind
 from tidegate.datatypes import STRING
+from tidegate.plan.graph import Way
 from tidegate.state.keygroups import key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import (
@@ -103,6 +114,16 @@ def test_an_edge_is_known_by_its_name_whatever_its_index_is_now() -> None:
 
 def test_only_edges_by_key_have_rows_in_flight() -> None:
     assert derive_edge_names(parallel_plan(2)) == {0: "pass -> total"}
+
+
+def test_an_edge_of_a_side_output_is_named_after_it() -> None:
+    node = filter_node("split", edges=(0,))
+    split = msgspec.structs.replace(node, sides={"late": Way(edges=(1,))})
+    head = vertex(source_node("read", children=(1,)), split)
+    edges = [edge(0, "read", "total", "k"), edge(1, "read", "again", "k")]
+    plan = plan_of(1, [head, vertex(totals_node("total")), vertex(totals_node("again"))], edges)
+    assert derive_edge_names(plan) == {0: "split -> total", 1: "split.late -> again"}
+    assert derive_shapes(plan)[1].name == "split.late -> again"
     assert derive_shapes(parallel_plan(2)) == {}
     assert {index: shape.name for index, shape in SHAPES.items()} == {0: "read -> total"}
 

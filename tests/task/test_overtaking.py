@@ -6,7 +6,7 @@ from tests.task.small_rigs import batch
 from tidegate.ids import CheckpointId
 from tidegate.task import channels
 from tidegate.task.channels import InputChannel, LocalOutput, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, StreamStatus, Watermark
 from tidegate.task.wire import Frame, Kind, decode_element
 
 ALIGNED, UNALIGNED = None, 0
@@ -32,6 +32,10 @@ def named(element: Element) -> object:
             return f"{'unaligned' if element.is_unaligned else 'barrier'} {element.checkpoint}"
         case CancelMarker():
             return f"cancel {element.checkpoint}"
+        case Watermark():
+            return f"watermark {element.time_ms}"
+        case StreamStatus():
+            return "idle" if element.idle else "active"
 
 
 def sent(output: RemoteOutput) -> list[object]:

@@ -214,6 +214,8 @@ def test_F01_F28_every_state_of_an_operator_goes_through_checkpoints_with_1_3_an
 
 def test_F18_every_file_is_listed_with_the_name_and_the_kind_of_its_state() -> None:
     world = World()
+    world.slots[0].operator.readers.replace([("a",)])
+    world.slots[0].operator.known.replace([("x",)])
     one = world.checkpoint(1)
     assert {(handle.state, handle.kind) for handle in one.states} == {
         ("counts", StateKind.OPERATOR),

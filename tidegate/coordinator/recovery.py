@@ -154,7 +154,8 @@ def _positions_of(
     if checkpoint is None:
         return ()
     found = []
-    known = merge_positions(checkpoint.positions)
+    known, watermarks = merge_positions(checkpoint.positions), merge_watermarks(checkpoint.positions)
+    event_times = {part.source: part.event_time for part in checkpoint.positions if part.watermarks}
     for source, partitions in sorted(assigned.items()):
         next_offsets, end_offsets = known.get(source, ({}, {}))
         topics = {partition.topic for partition in next_offsets}
@@ -166,6 +167,8 @@ def _positions_of(
                     source=source,
                     next_offsets=tuple((p, next_offsets.get(p, 0)) for p in placed),
                     end_offsets=tuple((p, ends.get(p, 0)) for p in placed) if ends else (),
+                    watermarks=tuple((p, watermarks[source, p]) for p in placed if (source, p) in watermarks),
+                    event_time=event_times.get(source, ""),
                 )
             )
     return tuple(found)
@@ -182,6 +185,11 @@ def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName
         next_offsets.update(part.next_offsets)
         end_offsets.update(part.end_offsets)
     return merged
+
+
+def merge_watermarks(positions: tuple[SourcePositions, ...]) -> dict[tuple[OperatorName, TopicPartition], int]:
+    """Of the partitions that have one, all subtasks together: a rescale keeps them."""
+    return {(part.source, at): watermark_ms for part in positions for at, watermark_ms in part.watermarks}
 
 
 def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:

@@ -96,12 +96,18 @@ class StateHandle(msgspec.Struct, frozen=True):
         return self.kind in (StateKind.INPUT, StateKind.OUTPUT)
 
 
-class SourcePositions(msgspec.Struct, frozen=True):
+class SourcePositions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where one source continues: next offset per partition, and where a bounded read ends (empty when unbounded)."""
 
     source: OperatorName
     next_offsets: tuple[tuple[TopicPartition, int], ...]
     end_offsets: tuple[tuple[TopicPartition, int], ...] = ()
+    watermarks: tuple[tuple[TopicPartition, int], ...] = ()
+    """Event time up to which each partition is, ms since 1970, by its records (and by the clock, where the file says
+    so); never the end of time. Without those that have none yet; empty where no operator needs event time, and in
+    entries of older releases."""
+    event_time: str = ""
+    """The column that `watermarks` are by; empty for the Kafka timestamp. Those of another column say nothing."""
 
 
 class Ack(msgspec.Struct, frozen=True):

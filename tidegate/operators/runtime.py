@@ -8,6 +8,11 @@ a barrier never comes between `process` and the end of what it has emitted, so a
 A barrier waits for one call at most, so no call may last longer than about 50 ms: the loop sizes batches by the time
 that the last ones took (`task/pace.py`), and whoever has more to do than a batch (timers, answers from outside) keeps
 the rest in its state and says by `poll` or `on_time` that it is not finished.
+
+Event time passes through every operator. What a watermark makes due is emitted first, then the watermark is passed on
+(W20). Whoever has more to emit than one call may last keeps the watermark, continues in `poll` (True while something
+moved), and passes it on when it is done; rows that arrive meanwhile are judged by it already, and a higher watermark
+takes its place. Who holds rows back holds a status back with them (W05).
 """
 
 from __future__ import annotations
@@ -33,6 +38,12 @@ SYSTEM_PREFIX: Final = "__"
 ROWS_MAX: Final = 1 << 31
 """More rows than any batch has: no limit."""
 
+END_OF_TIME: Final = (1 << 63) - 1
+"""The watermark after the last row of a bounded input: no event time comes after it (W01)."""
+
+LOWEST: Final = -(1 << 63)
+"""The watermark of whoever has not received any."""
+
 
 class BatchTooLarge(AttemptFailed):
     """What an operator would make of several rows has no room; nothing has happened: they are processed in parts."""
@@ -52,6 +63,19 @@ class Out(Protocol):
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         """Rows of `batch` that could not be processed; they are in no `emit`. Raises when the policy is to stop."""
 
+    def watermark(self, time_ms: int) -> None:
+        """No row with an event time up to here follows on any output that is not late; END_OF_TIME: none at all.
+
+        Nobody receives it while the operator is idle (W03).
+        """
+
+    def status(self, idle: bool) -> None:
+        """Idle: nobody waits for its watermark until it is active again.
+
+        Rows make it active for as long as they are emitted (W05). A source says so itself, so that its watermarks
+        count again.
+        """
+
 
 class OperatorRuntime(Protocol):
     """One subtask of an operator. `Runtime` has an answer to everything but `process`."""
@@ -63,8 +87,11 @@ class OperatorRuntime(Protocol):
         Raises BatchTooLarge: only the head of a vertex, never for one row, and before anything was emitted or kept.
         """
 
-    def on_watermark(self, port: int, watermark_ms: int, out: Out) -> None:
-        """No row with an event time up to here will arrive on this input that is not late; ms since 1970."""
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """No row with an event time up to here, ms since 1970, arrives on any input that is not late; it only grows."""
+
+    def on_status(self, idle: bool, out: Out) -> None:
+        """All inputs are idle, or one is active again; only changes are reported."""
 
     def on_time(self, now_ms: int, out: Out) -> bool:
         """`next_deadline_ms` has come. True when more is due: it is called again in the next turn."""
@@ -81,8 +108,23 @@ class OperatorRuntime(Protocol):
         """When `on_time` is due, ms since 1970; None while nothing waits."""
 
     @property
+    def settled(self) -> bool:
+        """Whether everything is emitted that what it was given makes due: a final barrier waits for it."""
+
+    @property
+    def late_rows(self) -> int:
+        """How many rows it has left out because what they belong to was closed already; it only grows."""
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """What it holds now, by a few fixed names: `open_windows`, `timers`. Read by another thread than the loop's."""
+
+    @property
     def states(self) -> Mapping[StateName, OperatorState]:
         """What is in its snapshots, by the names that its spec declares; restored before the first batch."""
+
+    def before_snapshot(self) -> None:
+        """The states are captured next: put into them what is held elsewhere. Emits nothing (C33)."""
 
     def close(self) -> None:
         """Free what it holds, within a bounded time."""
@@ -91,8 +133,21 @@ class OperatorRuntime(Protocol):
 class Runtime:
     """The answers of an operator without state, time or anything outside; subclasses override what they have."""
 
-    def on_watermark(self, port: int, watermark_ms: int, out: Out) -> None:
+    late_rows: int = 0
+    """See OperatorRuntime."""
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
         """See OperatorRuntime."""
+        return {}
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime."""
+        out.watermark(watermark_ms)
+
+    def on_status(self, idle: bool, out: Out) -> None:
+        """See OperatorRuntime."""
+        out.status(idle)
 
     def on_time(self, now_ms: int, out: Out) -> bool:  # noqa: ARG002  # the contract's signature
         """See OperatorRuntime."""
@@ -113,9 +168,17 @@ class Runtime:
         return None
 
     @property
+    def settled(self) -> bool:
+        """See OperatorRuntime."""
+        return True
+
+    @property
     def states(self) -> Mapping[StateName, OperatorState]:
         """See OperatorRuntime."""
         return {}
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
 
     def close(self) -> None:
         """See OperatorRuntime."""

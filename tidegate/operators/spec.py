@@ -8,9 +8,9 @@ what its state means, how it explains itself, and what runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -22,10 +22,14 @@ from tidegate.operators.meaning import Branches, Meaning
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
+    from tidegate.operators.calls.caller import OpenCaller
     from tidegate.operators.runtime import OperatorRuntime
     from tidegate.state.backends import OpenState
 
 Columns = tuple[tuple[str, DataType], ...]
+
+LATE: Final = "late"
+"""The side output of rows that came too late for what they belong to."""
 
 
 class Rest(Enum):
@@ -79,8 +83,24 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         return self
 
     def side_outputs(self) -> tuple[str, ...]:
-        """Names of its other outputs (`late`, `dead`, or the user's), with the columns of `produces`."""
+        """Names of its other outputs (`late`, `dead`, or the user's)."""
         return ()
+
+    def produces_at(self, output: str) -> Columns:  # noqa: ARG002  # for those whose side outputs have other columns
+        """The columns of an output; empty: of the main one."""
+        return self.produces()
+
+    def narrowed_at(self, output: str, needed: set[str]) -> Operator:  # noqa: ARG002  # see `produces_at`
+        """The same operator when only the `needed` columns of a side output are read."""
+        return self
+
+    def needs_time(self) -> bool:
+        """Whether its rows must have an event time and watermarks must reach it (`__time`, `__behind`)."""
+        return False
+
+    def timed(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources
+        """The same operator when an operator downstream needs event time, or none does."""
+        return self
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -116,6 +136,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """The same as lines of text."""
         return []
 
+    def user_code(self) -> tuple[str, ...]:
+        """Functions of the user's that it calls, as `module:function`."""
+        return ()
+
     def origins(self) -> tuple[str, ...]:
         """Topics that records of its output come from, besides those of its inputs."""
         return ()
@@ -129,11 +153,34 @@ class StepOperator(Operator, frozen=True, tag_field="operator"):
         raise NotImplementedError
 
 
+def _wake_nobody() -> None:
+    """Of an operator that is driven by a test."""
+
+
+def _no_clock() -> int:
+    raise RuntimeError("this slot has no clock")
+
+
 class Slot(msgspec.Struct, frozen=True):
     """What a slot gives to an operator that opens."""
 
     max_parallelism: int
     open_state: OpenState
+    key_groups: range | None = None
+    """Those of the subtask; None: all of them."""
+    subtask: int = 0
+    parallelism: int = 1
+    wake: Callable[[], None] = _wake_nobody
+    """Ends the loop's wait, from any thread: something has come from outside."""
+    open_caller: OpenCaller | None = None
+    """What makes calls outside; None for threads. The simulation plays them."""
+    now_ms: Callable[[], int] = _no_clock
+    """Wall clock, ms since 1970."""
+
+    @property
+    def own_groups(self) -> range:
+        """The key groups of the subtask."""
+        return range(self.max_parallelism) if self.key_groups is None else self.key_groups
 
 
 def keep_columns(columns: Columns, needed: set[str]) -> Columns:

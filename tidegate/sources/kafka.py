@@ -7,7 +7,7 @@ All methods are for the loop's thread and return at once, except `wait_ready` an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import starmap
 from typing import Final
 
@@ -22,10 +22,12 @@ from tidegate.formats.registry import FORMATS
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.sources.errors import SourceUnavailable
+from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
+from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -70,7 +72,15 @@ class KafkaSource:
         self._wake = wake
         self.batch_bytes_max = BYTES_MAX
         """Of the values of one batch, but for one record."""
-        self._decoder = FORMATS[operator.format].decoder(operator.schema, operator.output)
+        self._decoder = FORMATS[operator.format].decoder(operator.schema, operator.decodes)
+        event_time, bounded = operator.event_time, operator.until != "never"
+        self._times = None if event_time is None else EventTimes(event_time, operator)
+        self._delay_ms = 0 if event_time is None else event_time.delay_ms
+        self.watermarks: SourceWatermarks | None = None
+        """None while no operator downstream needs event time."""
+        if event_time is not None and event_time.carried:
+            restored_ms = _watermarks_by(event_time.column or "", restored)
+            self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._waiting_since: float | None = None
         """For a schema; monotonic seconds."""
         self._single = len(operator.topics) == 1
@@ -78,7 +88,7 @@ class KafkaSource:
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
         self._reader: Reader | None = None
-        self._empty_bounded = not partitions and operator.until != "never"
+        self._empty_bounded = not partitions and bounded
         if partitions:
             self._reader = self._make_reader(partitions, restored)
             self._reader.start()
@@ -92,19 +102,28 @@ class KafkaSource:
     def ready(self) -> bool:
         """Whether the positions are known; until then nothing is read. Raises SourceFailed, SourceUnavailable."""
         if self._positions is None and self._reader is not None:
-            self._positions = self._reader.initial()
+            self._begin(self._reader.initial())
         return self._positions is not None
 
     def wait_ready(self, seconds: float) -> None:
         """Block until `ready`. Raises SourceFailed, and SourceUnavailable when the time is over."""
         if self._positions is None and self._reader is not None:
-            self._positions = self._reader.wait_initial(seconds)
+            self._begin(self._reader.wait_initial(seconds))
+
+    def _begin(self, positions: Positions | None) -> None:
+        self._positions = positions
+        if positions is not None and self._reader is not None:
+            self._note_ended(self._reader, positions)
 
     def positions(self) -> SourcePositions:
         """Where to continue after everything that `take` has returned. Only when `ready`."""
         if self._positions is None:
             raise RuntimeError(f"source {self._operator.name}: positions were requested before they were known")
-        return self._positions.snapshot()
+        found = self._positions.snapshot()
+        if self.watermarks is None:
+            return found
+        column = self.watermarks.event_time.column or ""
+        return msgspec.structs.replace(found, watermarks=self.watermarks.snapshot(), event_time=column)
 
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these, too, from their first offset; `positions` has them at once. Only when `ready`, and unbounded."""
@@ -112,6 +131,8 @@ class KafkaSource:
             raise RuntimeError(f"source {self._operator.name}: partitions were added before the first positions")
         self._positions.add(partitions)
         self._partitions |= self._by_key(partitions)
+        if self.watermarks is not None:
+            self.watermarks.on_added(partitions)
         if self._reader is None:
             self._reader = self._make_reader((), SourcePositions(self._operator.name, ()))
             self._reader.start()
@@ -138,8 +159,8 @@ class KafkaSource:
         if isinstance(batch, WaitingForSchema):
             self._reader.put_back(pending)
             return None
-        if self._positions.bounded:
-            self._pause_finished(self._reader, self._positions)
+        self._note_ended(self._reader, self._positions)
+        self._note_caught_up(self._reader, self._positions, pending)
         return batch
 
     def close(self) -> None:
@@ -163,15 +184,31 @@ class KafkaSource:
             decoded = _decode_each(self._decoder, messages)
             if isinstance(decoded, WaitingForSchema):
                 return decoded
-            frame = _with_provenance(decoded, messages)
+            frame, found = self._rows(decoded, messages, origins, last)
             failures = [
-                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one)
-                for one in decoded.failures
+                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one) for one in found
             ]
             batch = SourceBatch(frame, len(messages), size_bytes, failures)
         positions.move(behind)
         positions.move(pending.ends)
         return batch
+
+    def _rows(
+        self, decoded: Decoded, messages: KafkaMessages, origins: Sequence[Hashable], keys: Iterable[Hashable]
+    ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
+        """The good rows with the engine's columns, and the bad records; watermarks of the `keys` move with the rows."""
+        good = _good_rows(decoded, len(messages))
+        if self._times is None:
+            return _with_provenance(decoded.frame, messages, good), decoded.failures
+        decoded, good, times = self._times.read(decoded, messages, good)
+        frame = _with_provenance(decoded.frame, messages, good)
+        if self.watermarks is not None:
+            seen = {key: self._partitions[key] for key in keys}
+            marks = {key: self.watermarks.marks[part] for key, part in seen.items()}
+            behind = measure_behind(times, choose(origins, good), marks, self._delay_ms)
+            frame = frame.hstack([times, behind])
+            self.watermarks.on_records({part: marks[key] for key, part in seen.items()})
+        return frame, decoded.failures
 
     def _wait_for_schema(self, waiting: WaitingForSchema | None) -> None:
         """Raises SourceUnavailable when the decoder has waited for too long."""
@@ -194,11 +231,35 @@ class KafkaSource:
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
-    def _pause_finished(self, reader: Reader, positions: Positions) -> None:
-        reached = positions.ended - self._paused
+    def _note_ended(self, reader: Reader, positions: Positions) -> None:
+        reached = positions.ended - self._paused if positions.bounded else None
         if reached:
             self._paused |= reached
             reader.pause(sorted(reached))
+            if self.watermarks is not None:
+                self.watermarks.on_end(sorted(reached))
+
+    def _note_caught_up(self, reader: Reader, positions: Positions, pending: Pending) -> None:
+        """Records that came after an answer, or after an end was seen, have moved the position past it."""
+        if self.watermarks is None or not self.watermarks.watches:
+            return
+        for part, offset in pending.caught_up.items():
+            if positions.next_offsets[part] == offset:
+                self.watermarks.on_caught_up(part)
+        reader.watch({part: at for part, at in pending.ends.items() if positions.next_offsets[part] == at})
+
+
+def _watermarks_by(column: str, restored: SourcePositions) -> dict[TopicPartition, int]:
+    """What was stored, unless the event time is read from something else now."""
+    if restored.watermarks and restored.event_time != column:
+        _LOG.warning(
+            "source %s: its event time is now %s and was %s: watermarks begin again",
+            restored.source,
+            column or "the Kafka timestamp",
+            restored.event_time or "the Kafka timestamp",
+        )
+        return {}
+    return dict(restored.watermarks)
 
 
 def _decode_each(decoder: Decoder, messages: KafkaMessages) -> Decoded | WaitingForSchema:
@@ -224,13 +285,16 @@ def _no_rows(decoder: Decoder, messages: KafkaMessages) -> pl.DataFrame:
     return decoded.frame
 
 
-def _with_provenance(decoded: Decoded, messages: KafkaMessages) -> pl.DataFrame:
+def _good_rows(decoded: Decoded, messages: int) -> Rows:
+    if not decoded.failures:
+        return None
+    bad = {failure.row for failure in decoded.failures}
+    return [row for row in range(messages) if row not in bad]
+
+
+def _with_provenance(frame: pl.DataFrame, messages: KafkaMessages, good: Rows) -> pl.DataFrame:
     """Add `__partition` and `__offset` of the good records."""
-    partitions, offsets = messages.partitions, messages.offsets
-    if decoded.failures:
-        bad = {failure.row for failure in decoded.failures}
-        partitions = [value for row, value in enumerate(partitions) if row not in bad]
-        offsets = [value for row, value in enumerate(offsets) if row not in bad]
-    return decoded.frame.hstack(
+    partitions, offsets = choose(messages.partitions, good), choose(messages.offsets, good)
+    return frame.hstack(
         [pl.Series("__partition", partitions, dtype=pl.Int32), pl.Series("__offset", offsets, dtype=pl.Int64)]
     )

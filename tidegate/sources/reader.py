@@ -20,6 +20,7 @@ from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.sources.caught_up import CaughtUp
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
@@ -41,6 +42,8 @@ _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
 _OUTAGE_REPORT_SECONDS = 4.0
 _LOOK_SECONDS = 1.0
+_STABLE_SECONDS = 1.0
+"""For the question whether a partition is still caught up: it is asked again."""
 _NEW_TOPIC_SECONDS = 5.0
 
 ENGINE_DEFAULTS: Mapping[str, str] = {
@@ -86,21 +89,27 @@ def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
 
 
 class Pending(msgspec.Struct):
-    """What gathered since the loop last looked: records in arrival order, and ends of partitions seen after them."""
+    """What gathered since the loop last looked: records in arrival order, and what was seen of partitions after."""
 
     messages: list[ck.Message]
     ends: dict[TopicPartition, int]
     size_bytes: int = 0
+    caught_up: dict[TopicPartition, int] = {}
+    """Partitions whose last stable offset is still this one, a while after it was reached: see `Reader.watch`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.messages or self.ends or self.caught_up)
 
     def split(self, rows: int, bytes_max: int = BYTES_MAX) -> tuple[Pending, Pending]:
-        """At most so many records and bytes, but one at least, and what comes after; ends belong to the very last."""
+        """At most so many records and bytes, but one at least, and what comes after, all that is no record included."""
         if self.size_bytes > bytes_max:
             rows = max(1, min(rows, bisect_right(list(accumulate(map(len, self.messages))), bytes_max)))
         if len(self.messages) <= rows:
             return self, Pending([], {})
         first = self.messages[:rows]
         size_bytes = sum(map(len, first))
-        return Pending(first, {}, size_bytes), Pending(self.messages[rows:], self.ends, self.size_bytes - size_bytes)
+        rest = Pending(self.messages[rows:], self.ends, self.size_bytes - size_bytes, self.caught_up)
+        return Pending(first, {}, size_bytes), rest
 
 
 class Reader:
@@ -133,6 +142,7 @@ class Reader:
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
         self._outage = _Outage(operator.name, tools.clock)
+        self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
     def start(self) -> None:
@@ -164,7 +174,7 @@ class Reader:
         Raises what made the reader end, after the records before it.
         """
         with self._changed:
-            if not self._pending.messages and not self._pending.ends:
+            if not self._pending:
                 self._raise_failure()
                 return None
             taken, self._pending = self._pending.split(rows_max, bytes_max)
@@ -178,6 +188,7 @@ class Reader:
                 pending.messages + self._pending.messages,
                 {**pending.ends, **self._pending.ends},
                 pending.size_bytes + self._pending.size_bytes,
+                {**pending.caught_up, **self._pending.caught_up},
             )
 
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
@@ -189,6 +200,16 @@ class Reader:
         """Read these, too, from their first offset, as soon as the brokers know them."""
         with self._changed:
             self._added.extend(partitions)
+
+    def watch(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Everything before these ends has been emitted: report each of them once it is known that it stays there.
+
+        That is when, a while later, the broker says that its last stable offset is still this one: a slow slot, or one
+        that the broker does not answer, never makes a partition caught up.
+        """
+        if ends:
+            with self._changed:
+                self._caught_up.watch(ends, self._clock.monotonic())
 
     def close(self, seconds: float) -> None:
         """End the thread; what is pending is dropped (its positions were never reported)."""
@@ -267,6 +288,7 @@ class Reader:
         if self._added:
             self._assign_added(consumer)
         room = self._wait_for_room(consumer)
+        self._look_for_caught_up(consumer)
         if room == 0:
             return
         messages = consumer.consume(1, _IDLE_SECONDS)
@@ -282,6 +304,26 @@ class Reader:
             ends = self._take_events(consumer, messages)
             records = [message for message in messages if message.error() is None]
         self._hand_over(records, ends)
+
+    def _look_for_caught_up(self, consumer: Consumer) -> None:
+        """Few requests a round: records of other partitions wait meanwhile."""
+        with self._changed:
+            due = self._caught_up.due(self._clock.monotonic())
+        for part, at in due:
+            stable: int | None = None
+            try:
+                wanted = ck.TopicPartition(part.topic, part.partition)
+                stable = consumer.get_watermark_offsets(wanted, timeout=_STABLE_SECONDS, cached=False)[1]
+            except ck.KafkaException as error:
+                self._outage.on_error(error.args[0])
+            with self._changed:
+                found = self._caught_up.answer(part, at, stable, self._clock.monotonic())
+                if found:
+                    self._pending.caught_up[part] = at
+            if found:
+                self._wake()
+            if stable is None:
+                return
 
     def _look_for_brokers(self, consumer: Consumer) -> None:
         """After an error and without records only a request shows whether the brokers are back."""
@@ -344,7 +386,7 @@ class Reader:
             self._mean_bytes = max(16.0, size_bytes / len(records))
         with self._changed:
             pending = self._pending
-            was_empty = not pending.messages and not pending.ends
+            was_empty = not pending
             pending.messages += records
             pending.ends.update(ends)
             pending.size_bytes += size_bytes

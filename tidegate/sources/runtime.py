@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out, Runtime
-from tidegate.sources.kafka import KafkaSource
+from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 
 if TYPE_CHECKING:
     import polars as pl
+
+CLOCK_INTERVAL_MS: Final = 1000
+"""How often the watermark of a silent source follows the clock, where it does."""
 
 BadRecord = Callable[[OperatorName, BadRecordPolicy, str, RecordFailure], None]
 """(operator, policy, where, failure)."""
@@ -37,6 +40,7 @@ class SourceRuntime(KafkaSource, Runtime):
         self.operator = operator
         self.records = 0
         self.bytes = 0
+        self._clock_at_ms = 0
         self._bad_record = bad_record
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # the contract's signature
@@ -45,7 +49,42 @@ class SourceRuntime(KafkaSource, Runtime):
 
     def poll(self, rows_max: int, out: Out) -> bool:
         """See OperatorRuntime. Raises when a record is unreadable and the policy is to fail."""
+        if self.watermarks is None:
+            return self._emit(self.take(rows_max), out)
         batch = self.take(rows_max)
+        moved = self.watermarks.waiting
+        self.watermarks.send_before(out)
+        moved |= self._emit(batch, out)
+        self.watermarks.send_after(out)
+        return moved
+
+    def on_time(self, now_ms: int, out: Out) -> bool:
+        """See OperatorRuntime: where all partitions are idle and the file asks for it, event time follows the clock."""
+        self._clock_at_ms = now_ms + CLOCK_INTERVAL_MS
+        if self.watermarks is None:
+            return False
+        self.watermarks.on_clock(now_ms)
+        moved = self.watermarks.waiting
+        self.watermarks.send_after(out)
+        return moved
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """See OperatorRuntime."""
+        advancing = self.watermarks is not None and self.watermarks.advancing
+        return self._clock_at_ms if advancing else None
+
+    @property
+    def finished(self) -> bool:
+        """See ports.Source. The end of event time is sent before that is reported, so in front of the last barrier."""
+        return super().finished and (self.watermarks is None or not self.watermarks.waiting)
+
+    @property
+    def held_back_by(self) -> TopicPartition | None:
+        """See ports.Source."""
+        return None if self.watermarks is None else self.watermarks.held_back_by
+
+    def _emit(self, batch: SourceBatch | None, out: Out) -> bool:
         if batch is None:
             return False
         self.records += batch.records

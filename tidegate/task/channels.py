@@ -5,8 +5,8 @@ receiver it is reported to the subtask when it arrives, while its place in the q
 
 The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants again what it has consumed, so it always
 has room for what is on its way. A sender with credit may send one whole frame, whatever its size; control elements cost
-nothing, since their number is bounded by the checkpoints in flight. A blocked channel keeps receiving up to its credit
-(C35), the others go on.
+nothing, since their number is bounded: by the checkpoints in flight, and of watermarks and statuses at most three wait
+between two batches (`Coalescing`). A blocked channel keeps receiving up to its credit (C35), the others go on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from typing import Final, Protocol
 
 from tidegate.ids import CheckpointId
 from tidegate.operators.runtime import ROWS_MAX
-from tidegate.task.elements import BYTES_MAX, Barrier, Batch, Element
+from tidegate.task.elements import (
+    BYTES_MAX,
+    Barrier,
+    Batch,
+    CheckpointControl,
+    Element,
+    StreamStatus,
+    TimeControl,
+    Watermark,
+)
 from tidegate.task.wire import EncodedBatch, Kind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
@@ -25,10 +34,36 @@ QUEUE_BYTES_MAX: Final = 1 << 20
 """A sender with more than this waiting takes no new input (backpressure)."""
 
 
+class Coalescing:
+    """What watermarks and statuses do to the end of a queue: what nothing comes between has the effect of the last.
+
+    A watermark takes the place of the one that it follows, and is left out while idle: it would not count (W08).
+    A status that follows its opposite cancels it.
+    """
+
+    __slots__ = ("_idle",)
+
+    def __init__(self) -> None:
+        self._idle = False
+
+    def join(self, last: Element | None, control: TimeControl) -> tuple[bool, bool]:
+        """Whether the last element of the queue leaves it for this one, and whether this one is appended."""
+        if isinstance(control, Watermark):
+            if self._idle or not isinstance(last, Watermark):
+                return False, not self._idle
+            higher = control.time_ms > last.time_ms
+            return higher, higher
+        if control.idle == self._idle:
+            return False, False
+        self._idle = control.idle
+        cancels = isinstance(last, StreamStatus)
+        return cancels, not cancels
+
+
 class InputChannel:
     """The receiving end of edge `edge`: elements in the order in which they were sent."""
 
-    __slots__ = ("_consumed", "_elements", "_on_arrival", "credit_bytes", "edge", "queued_bytes")
+    __slots__ = ("_coalescing", "_consumed", "_elements", "_on_arrival", "credit_bytes", "edge", "queued_bytes")
 
     def __init__(self, edge: int = 0, credit_bytes: int = CREDIT_BYTES) -> None:
         self.edge = edge
@@ -36,27 +71,38 @@ class InputChannel:
         self.queued_bytes = 0
         self._elements: deque[Element] = deque()
         self._consumed = 0
-        self._on_arrival: Callable[[Element], None] | None = None
+        self._coalescing = Coalescing()
+        self._on_arrival: Callable[[Batch | CheckpointControl], None] | None = None
 
     def __len__(self) -> int:
         return len(self._elements)
 
     @property
-    def next_is_batch(self) -> bool:
-        """Whether the oldest element is data; the queue must not be empty."""
-        return isinstance(self._elements[0], Batch)
+    def head(self) -> Element:
+        """The oldest element; the queue must not be empty."""
+        return self._elements[0]
 
-    def watch(self, on_arrival: Callable[[Element], None]) -> None:
-        """Have every element reported when it has been appended (B47)."""
+    def watch(self, on_arrival: Callable[[Batch | CheckpointControl], None]) -> None:
+        """Have every batch, barrier and cancellation marker reported when it has been appended (B47)."""
         self._on_arrival = on_arrival
 
     def push(self, element: Element) -> None:
         """Append what arrived."""
-        self._elements.append(element)
         if isinstance(element, Batch):
             self.queued_bytes += element.size_bytes
+        elif isinstance(element, Watermark | StreamStatus):
+            self._push_time(element)
+            return
+        self._elements.append(element)
         if self._on_arrival is not None:
             self._on_arrival(element)
+
+    def _push_time(self, control: TimeControl) -> None:
+        replaces, stays = self._coalescing.join(self._elements[-1] if self._elements else None, control)
+        if replaces:
+            self._elements.pop()
+        if stays:
+            self._elements.append(control)
 
     def batches_ahead_of(self, checkpoint: CheckpointId) -> list[Batch]:
         """The queued batches in front of the checkpoint's barrier, all of them if it is not here."""
@@ -149,10 +195,11 @@ class _Waiting:
     A barrier that is `placed` keeps its place: rows are on the one or the other side of it for good.
     """
 
-    __slots__ = ("barrier", "body", "kind", "placed", "rows", "since_ms")
+    __slots__ = ("barrier", "body", "kind", "placed", "rows", "since_ms", "time")
 
     def __init__(self, element: Element) -> None:
         self.kind, self.body = encode_element(element)
+        self.time = element if isinstance(element, Watermark | StreamStatus) else None
         self.rows = element.frame.height if isinstance(element, Batch) else 0
         self.barrier = element if isinstance(element, Barrier) else None
         self.placed = self.barrier is not None and self.barrier.unaligned_after_ms is None
@@ -181,17 +228,27 @@ class RemoteOutput:
         self._credit = credit_bytes
         self._queue_bytes_max = queue_bytes_max
         self._sequence = 0
+        self._coalescing = Coalescing()
         self._limited = 0
         self._overtaken: dict[CheckpointId, list[EncodedBatch]] = {}
 
     def emit(self, element: Element) -> None:
         """Encode and queue; an unaligned barrier goes in front of the batches."""
+        if isinstance(element, Watermark | StreamStatus) and not self._joins(element):
+            return
         waiting = _Waiting(element)
         self._queue.append(waiting)
         self.queued_bytes += len(waiting.body)
         self._limited += waiting.limit_ms is not None
         if waiting.barrier is not None and waiting.barrier.is_unaligned:
             self._overtake(waiting.barrier.checkpoint)
+
+    def _joins(self, control: TimeControl) -> bool:
+        """Whether it is to be queued, see Coalescing."""
+        replaces, stays = self._coalescing.join(self._queue[-1].time if self._queue else None, control)
+        if replaces:
+            self.queued_bytes -= len(self._queue.pop().body)
+        return stays
 
     @property
     def writable(self) -> bool:

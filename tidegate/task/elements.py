@@ -1,7 +1,7 @@
 """The elements of a channel. Control elements keep their place between batches (F05).
 
-Watermarks, idleness and the end of input join them with event time; until then a channel carries batches, barriers and
-cancellation markers, and a source that has nothing more to send ends by its final barrier.
+Barriers and cancellation markers are about checkpoints (`task/barriers`), watermarks and statuses about event time
+(`task/valve.py`). A source that has nothing more to send ends by its final barrier, after the end of event time.
 """
 
 from __future__ import annotations
@@ -76,5 +76,22 @@ class CancelMarker(msgspec.Struct, frozen=True, tag="cancel"):
     checkpoint: CheckpointId
 
 
-Element = Batch | Barrier | CancelMarker
-Control = Barrier | CancelMarker
+class Watermark(msgspec.Struct, frozen=True, tag="watermark"):
+    """No row with an event time up to `time_ms`, ms since 1970, follows that is not late.
+
+    END_OF_TIME (operators/runtime.py): no row follows at all (W01).
+    """
+
+    time_ms: int
+
+
+class StreamStatus(msgspec.Struct, frozen=True, tag="status"):
+    """Idle: for a while neither rows nor watermarks follow, so nobody waits for this channel. Channels begin active."""
+
+    idle: bool
+
+
+CheckpointControl = Barrier | CancelMarker
+TimeControl = Watermark | StreamStatus
+Control = CheckpointControl | TimeControl
+Element = Batch | Control

@@ -106,13 +106,14 @@ class InflightCapture(msgspec.Struct, frozen=True):
 
 
 def derive_edge_names(plan: Plan) -> dict[int, str]:
-    """Every edge by its index: the operator whose rows it carries and the vertex that it leads to."""
-    return {
-        index: f"{node.operator.name} -> {plan.edges[index].downstream}"
-        for vertex in plan.vertices
-        for node in vertex.nodes
-        for index in node.edges
-    }
+    """Every edge by its index: the operator whose rows it carries, or its side output, and where it leads to."""
+    names: dict[int, str] = {}
+    for node in (node for vertex in plan.vertices for node in vertex.nodes):
+        outputs = {str(node.operator.name): node.edges}
+        outputs |= {f"{node.operator.name}.{side}": way.edges for side, way in node.sides.items()}
+        for output, edges in outputs.items():
+            names |= {index: f"{output} -> {plan.edges[index].downstream}" for index in edges}
+    return names
 
 
 def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:

@@ -238,7 +238,7 @@ class SlotLoop:
     def _report_finished(self) -> None:
         for task in self.tasks:
             name = task.vertex.nodes[0].operator.name
-            if task.source is not None and name not in self._finished and task.source.finished:
+            if name not in self._finished and task.finished:
                 self._finished.add(name)
                 self._send(SourceFinished(name))
 
@@ -339,6 +339,8 @@ class SlotLoop:
 
 def _place_of(frame: pl.DataFrame, row: int) -> str:
     if "__partition" not in frame.columns or "__offset" not in frame.columns:
+        if "window_end" in frame.columns:
+            return f"a result of several records: the window that ends at {frame['window_end'][row]}"
         return (
             "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
             "in which no step after it could fail)"

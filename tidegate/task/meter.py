@@ -45,6 +45,12 @@ class Meter:
         """So many rows of the batch that it looks at could not be processed."""
         self.counts[node].failed += rows
 
+    def reached(self, node: int, time_ms: int) -> None:
+        """It has come so far in event time."""
+        counts = self.counts[node]
+        counts.watermarks += 1
+        counts.watermark_ms = time_ms
+
     def took(self, node: int, rows: int) -> float:
         """It is done with a batch. Returns the clock."""
         counts, rest = self.counts[node], self._rests[node]

@@ -44,7 +44,11 @@ class Source(OperatorRuntime, Protocol):
 
     @property
     def finished(self) -> bool:
-        """A bounded read has emitted everything."""
+        """A bounded read has emitted everything, the end of event time included."""
+
+    @property
+    def held_back_by(self) -> TopicPartition | None:
+        """The partition whose watermark the others wait for; None without event time, and while all are idle."""
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from tidegate.ids import OperatorName
 
 
 class OperatorCounts(msgspec.Struct, kw_only=True):
-    """What one operator of a slot has done in this attempt: counters, except for `watermark_ms`.
+    """What one operator of a slot has done in this attempt: counters, and gauges of event time.
 
     The loop adds to it, a batch at a time; reports hold copies.
     """
@@ -26,10 +26,20 @@ class OperatorCounts(msgspec.Struct, kw_only=True):
     """Rows that a filter has dropped by its predicate."""
     failed: int = 0
     """Rows left out because they could not be read, computed or written."""
+    late: int = 0
+    """Rows left out because what they belong to was closed already."""
     busy_ms: float = 0.0
     """Its own share of the loop's time, that of its outputs included, that of the operators after it not."""
+    watermarks: int = 0
+    """Watermarks that it has passed on (W25)."""
     watermark_ms: int | None = None
-    """Gauge: event time that it has reached, ms since 1970. No operator has one yet."""
+    """Gauge: the last of them, ms since 1970; END_OF_TIME after a bounded input, None before the first."""
+    idle: bool = False
+    """Gauge: nobody waits for its watermark."""
+    held_back_by: str = ""
+    """Gauge, of a source: the partition that its watermark waits for."""
+    gauges: dict[str, int] = {}
+    """What it holds now, see OperatorRuntime."""
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,10 @@
 """One subtask of one vertex: input channels, barrier handler, a tree of operators, outputs.
 
 Rows in flight of the restored checkpoint are processed before anything comes out of a channel (B50). A batch enters at
-the head and goes through the tree by direct calls. A barrier does three things in one step that no record can
-enter (C33): barrier to all outputs, synchronous snapshot of every operator, `prepare` of every sink. Whoever drives the
-subtask supplies the time and carries the messages (see loop.py).
+the head and goes through the tree by direct calls; so does event time, when the valves of the inputs let it through. A
+barrier does three things in one step that no record can enter (C33): barrier to all outputs, synchronous snapshot of
+every operator, `prepare` of every sink. Whoever drives the subtask supplies the time and carries the messages (see
+loop.py).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate.formats.failures import RecordFailure
 from tidegate.ids import CheckpointId, StateId, SubtaskId, TransactionalId
-from tidegate.operators.runtime import ROWS_MAX, BatchTooLarge, OperatorRuntime
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, BatchTooLarge, OperatorRuntime, Runtime
 from tidegate.operators.spec import Operator as PlanOperator
-from tidegate.plan.graph import Node, Vertex, Way
+from tidegate.plan.graph import Vertex
 from tidegate.plan.growth import BatchLimits
 from tidegate.task.barriers.handler import (
     Abort,
@@ -29,12 +30,24 @@ from tidegate.task.barriers.handler import (
     start_delay_ms,
 )
 from tidegate.task.channels import InputChannel
-from tidegate.task.elements import BYTES_MAX, Barrier, Batch, CancelMarker, Control, Element
+from tidegate.task.elements import (
+    BYTES_MAX,
+    Barrier,
+    Batch,
+    CancelMarker,
+    CheckpointControl,
+    Element,
+    StreamStatus,
+    TimeControl,
+    Watermark,
+)
 from tidegate.task.inflight import Recording
 from tidegate.task.meter import Meter
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.pace import Pace
 from tidegate.task.ports import OperatorState, Sink, Source, StateCapture
+from tidegate.task.tree import Tree
+from tidegate.task.valve import Inputs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -115,6 +128,8 @@ class VertexTask:
             for name, state in operator.states.items()
         }
         self.source_stopped = False
+        self._final: Barrier | None = None
+        """Waits, at a source, until what was read has left the operators after it."""
         self._host = host
         self.meter = Meter([node.operator.REST for node in vertex.nodes], host.elapsed_ms)
         self.handler = handler
@@ -123,9 +138,13 @@ class VertexTask:
         self._limits = limits
         self._pace = Pace()
         self._ports = {} if ports is None else ports
+        self._event_time = Inputs([self._ports.get(channel.edge, 0) for channel in inputs]) if inputs else None
         heads = {} if source is None else {0: source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **operators, **sinks}
-        self._outs = [_NodeOut(self, host, index, node) for index, node in enumerate(vertex.nodes)]
+        self._timed = self._runtimes
+        self._tree = Tree(vertex, self._runtimes, outputs, self.meter, host.failed_records)
+        self._polled = [(index, one) for index, one in operators.items() if _polls(one)]
+        self._after = {index: self._downstream(index) for index in self._runtimes}
         self._recordings: dict[CheckpointId, Recording] = {}
         if handler is not None and handler.watches_arrivals:
             for index, channel in enumerate(inputs):
@@ -148,7 +167,7 @@ class VertexTask:
 
         A barrier that may still overtake on its way out has a recording that waits for it.
         """
-        deadlines = [runtime.next_deadline_ms for runtime in self._runtimes.values()]
+        deadlines = [runtime.next_deadline_ms for runtime in self._timed.values()]
         if self._recordings:
             deadlines += [output.next_deadline_ms for output in self.outputs.values()]
         if self.handler is not None:
@@ -164,9 +183,11 @@ class VertexTask:
         """Process one batch or one control element; False when there is nothing to do or no room for it."""
         moved = self._look_at_time()
         self._settle()
+        moved |= self._poll_operators()
+        if self._final is not None and self._settled:
+            self._inject(self._final)
         if self.source is not None:
             return self._poll_source(self.source) or moved
-        moved |= self._poll_operators()
         if self._replay:
             return self._replay_next() or moved
         assert self.handler is not None
@@ -176,21 +197,59 @@ class VertexTask:
             channel = self.inputs[index]
             if not len(channel) or self.handler.is_blocked(index):
                 continue
-            rows = self.room if channel.next_is_batch else ROWS_MAX
+            rows = self._room_for(channel.head)
             if not rows:
                 continue
             self._turn_of = (index + 1) % count
             element = channel.pop(rows, self._limits.size_bytes)
             if isinstance(element, Batch):
                 self._process(channel.edge, element)
+            elif isinstance(element, Watermark | StreamStatus):
+                self._on_event_time(index, element)
             else:
                 self._on_control(index, element)
             return True
         return moved
 
+    @property
+    def finished(self) -> bool:
+        """A bounded source has emitted everything, and so has what is chained to it."""
+        return self.source is not None and self.source.finished and self._source_ended and self._settled
+
+    @property
+    def _source_ended(self) -> bool:
+        """The end of event time was sent (W02), by whose rows have one or not: what it makes due is waited for."""
+        return self.meter.counts[0].watermark_ms == END_OF_TIME
+
+    @property
+    def _settled(self) -> bool:
+        return all(runtime.settled for runtime in self._runtimes.values())
+
+    def _room_for(self, element: Element) -> int:
+        """How much of what is next may be taken: of a watermark as of rows, since it makes operators emit.
+
+        Barriers and cancellations need no room, but a final barrier waits for what is due already: a pipeline that is
+        started again, maybe with another definition, has new rows in mind, not the rest of the old ones.
+        """
+        if isinstance(element, Batch):
+            return self.room
+        if isinstance(element, Barrier | CancelMarker):
+            final = isinstance(element, Barrier) and element.final
+            return 0 if final and not self._settled else ROWS_MAX
+        return self.room
+
     def trigger(self, barrier: Barrier) -> None:
         """Inject a barrier at a source (F05); after a final one no rows follow, but a repeated final one may."""
         self.source_stopped = self.source_stopped or barrier.final
+        if self.source_stopped:  # it emits nothing more when its time comes, either
+            self._timed = {**self.operators, **self.sinks}
+        if barrier.final and not self._settled:
+            self._final = barrier
+            return
+        self._inject(barrier)
+
+    def _inject(self, barrier: Barrier) -> None:
+        self._final = None
         self._checkpoint(Notify(barrier, 0, start_delay_ms(barrier, self._host.now_ms())))
 
     def stored(self, state: StateId, checkpoint: CheckpointId, files: Sequence[StateHandle]) -> None:
@@ -206,6 +265,8 @@ class VertexTask:
 
     def abandon(self, checkpoint: CheckpointId) -> None:
         """The coordinator gave the checkpoint up."""
+        if self._final is not None and self._final.checkpoint == checkpoint:
+            self._final = None
         self._forget(checkpoint)
         for state in self.states.values():
             state.abandoned(checkpoint)
@@ -219,21 +280,37 @@ class VertexTask:
         if not rows:
             return False
         started, before = self.meter.begin(), self.meter.counts[0].rows_out
-        moved = source.poll(rows, self._outs[0])
+        moved = source.poll(rows, self._tree.outs[0])
         if moved:
             emitted = self.meter.counts[0].rows_out - before
             self._pace.observe(max(1, emitted), self.meter.spent(0) - started)
+        elif source.finished and not self._source_ended:
+            self._tree.outs[0].watermark(END_OF_TIME)
+            return True
         return moved
 
     def _poll_operators(self) -> bool:
         """What has come to operators from outside, and what they have still to do."""
-        moved, rows = False, self.room
-        self.meter.begin()
-        for index, runtime in self.operators.items():
-            if rows and runtime.poll(rows, self._outs[index]):
+        moved = False
+        if self._polled:
+            self.meter.begin()
+        for index, runtime in self._polled:
+            rows = self._room_after(index)
+            if rows and runtime.poll(rows, self._tree.outs[index]):
                 self.meter.spent(index)
-                moved, rows = True, self.room
+                moved = True
         return moved
+
+    def _downstream(self, index: int) -> Sequence[OperatorRuntime]:
+        """Those of this vertex that get what a node emits."""
+        children = self.vertex.nodes[index].all_children
+        return [one for child in children for one in (self._runtimes[child], *self._downstream(child))]
+
+    def _room_after(self, index: int) -> int:
+        """How much an operator may emit by itself: one that is full itself has to, or it would be full for ever."""
+        if not all(output.writable for output in self.outputs.values()):
+            return 0
+        return min(self._limits.rows, self._pace.rows, *(runtime.room for runtime in self._after[index]))
 
     def _replay_next(self) -> bool:
         """Nothing else is consumed meanwhile: whatever is in the channels is newer."""
@@ -253,7 +330,7 @@ class VertexTask:
         started, port = self.meter.begin(), self._ports.get(edge, 0)
         while True:
             try:
-                self._runtimes[0].process(port, batch.frame, self._outs[0])
+                self._runtimes[0].process(port, batch.frame, self._tree.outs[0])
             except BatchTooLarge:
                 batch, rest = batch.split(batch.frame.height // 2)
                 self._replay.appendleft((edge, rest))
@@ -261,16 +338,7 @@ class VertexTask:
                 self._pace.observe(batch.frame.height, self.meter.took(0, batch.frame.height) - started)
                 return
 
-    def deliver(self, node: int, way: Way, batch: pl.DataFrame) -> None:
-        """Depth first through the tree: the order of rows is the order of arrival on every way out."""
-        self.meter.gave(node, batch.height)
-        for child in way.children:
-            self._runtimes[child].process(0, batch, self._outs[child])
-            self.meter.took(child, batch.height)
-        for edge in way.edges:
-            self.outputs[edge].emit(batch)
-
-    def _on_control(self, channel: int, control: Control) -> None:
+    def _on_control(self, channel: int, control: CheckpointControl) -> None:
         """B02: barriers are passed on with their snapshot, cancellations sent again."""
         assert self.handler is not None
         now_ms = self._host.now_ms()
@@ -280,7 +348,14 @@ class VertexTask:
             actions = self.handler.on_cancel(channel, control.checkpoint)
         self._carry_out(actions)
 
-    def _on_arrival(self, channel: int, element: Element) -> None:
+    def _on_event_time(self, channel: int, control: TimeControl) -> None:
+        """To the head, when the inputs have come further, or have fallen idle, all together (W19)."""
+        assert self._event_time is not None
+        for each in self._event_time.on_control(channel, control):
+            self.meter.begin()
+            self._tree.hand(0, each)
+
+    def _on_arrival(self, channel: int, element: Batch | CheckpointControl) -> None:
         """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""
         assert self.handler is not None
         if isinstance(element, Batch):
@@ -302,11 +377,11 @@ class VertexTask:
         for output in self.outputs.values():
             output.on_time(now_ms)
         more = False
-        for index, runtime in self._runtimes.items():
+        for index, runtime in self._timed.items():
             due_ms = runtime.next_deadline_ms
-            if due_ms is not None and due_ms <= now_ms and self.room:
+            if due_ms is not None and due_ms <= now_ms and self._room_after(index):
                 self.meter.begin()
-                more |= runtime.on_time(now_ms, self._outs[index])
+                more |= runtime.on_time(now_ms, self._tree.outs[index])
                 self.meter.spent(index)
         return more
 
@@ -340,6 +415,8 @@ class VertexTask:
         checkpoint = notify.barrier.checkpoint
         for output in self.outputs.values():
             output.broadcast(notify.barrier)
+        for runtime in self.operators.values():
+            runtime.before_snapshot()
         full = notify.barrier.savepoint
         captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
         for sink in self.sinks.values():
@@ -384,26 +461,7 @@ class VertexTask:
                 self._host.end_recording(self, checkpoint, recording)
 
 
-class _NodeOut:
-    """See Out. Where the results of one node go."""
-
-    def __init__(self, task: VertexTask, host: Host, index: int, node: Node) -> None:
-        self._task = task
-        self._host = host
-        self._index = index
-        self._operator = node.operator
-        self._main = Way(node.children, node.edges)
-        self._sides = node.sides
-
-    def emit(self, batch: pl.DataFrame) -> None:
-        if batch.height:
-            self._task.deliver(self._index, self._main, batch)
-
-    def side(self, name: str, batch: pl.DataFrame) -> None:
-        way = self._sides.get(name)
-        if way is not None and batch.height:
-            self._task.deliver(self._index, way, batch)
-
-    def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        self._task.meter.failed(self._index, len(failures))
-        self._host.failed_records(self._operator, batch, failures)
+def _polls(runtime: OperatorRuntime) -> bool:
+    """Whether anything comes out of its `poll`, ever: the others are not asked each turn."""
+    own: object = type(runtime).poll
+    return own is not Runtime.poll

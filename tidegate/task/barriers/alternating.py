@@ -27,7 +27,7 @@ from tidegate.task.barriers.handler import (
     StreamCorrupt,
 )
 from tidegate.task.barriers.unaligner import Unaligner
-from tidegate.task.elements import Barrier, CancelMarker, Control
+from tidegate.task.elements import Barrier, CancelMarker, CheckpointControl
 
 
 class _Waiting:
@@ -74,7 +74,7 @@ class Alternating:
             dues.append(waiting.due_ms)
         return min(dues, default=None)
 
-    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
+    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
         """See the module's rules."""
         if isinstance(control, Barrier):
             return self._on_barrier_arrived(channel, control, now_ms)

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
-from tidegate.task.elements import Barrier, Control
+from tidegate.task.elements import Barrier, CheckpointControl
 
 CHECKPOINTS_TRACKED_MAX: Final = 50
 """More ids than this are not remembered, the oldest goes first (B20; Flink's value)."""
@@ -109,7 +109,7 @@ class BarrierHandler(Protocol):
     def watches_arrivals(self) -> bool:
         """Whether arrivals must be reported; otherwise they need not be."""
 
-    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
+    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
         """A control element has arrived. Raises StreamCorrupt on a repeat."""
 
     def on_barrier(self, channel: ChannelIndex, barrier: Barrier, now_ms: int) -> list[Action]:
@@ -147,7 +147,7 @@ class ConsumingHandler:
     watches_arrivals: bool = False
     next_deadline_ms: int | None = None
 
-    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
+    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
         """See BarrierHandler."""
         return []
 

@@ -26,7 +26,7 @@ from tidegate.task.barriers.handler import (
     StreamCorrupt,
     start_delay_ms,
 )
-from tidegate.task.elements import Barrier, Control
+from tidegate.task.elements import Barrier, CheckpointControl
 
 
 class _Tracked:
@@ -52,7 +52,7 @@ class Unaligner:
         """Whether it was notified and some of its barriers are not consumed yet."""
         return checkpoint in self._tracked
 
-    def on_arrival(self, channel: ChannelIndex, control: Control, now_ms: int) -> list[Action]:
+    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
         """A control element of a checkpoint that has begun arrives; a cancellation is obeyed wherever it stands in its
         channel, unless all barriers are here. Raises StreamCorrupt on a repeated barrier.
         """

@@ -1,0 +1,219 @@
+"""A source whose Kafka client is played by the test: records, ends of partitions, last stable offsets, outages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self, cast
+
+import confluent_kafka as ck
+import polars as pl
+
+from tests.operators.driven import Collected
+from tests.waiting import wait_until
+from tidegate.clock import SystemClock
+from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import BIGINT, TIMESTAMP
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.runtime import ROWS_MAX
+from tidegate.sources.runtime import SourceRuntime
+from tidegate.sources.tools import Consumer, SourceTools
+from tidegate.task.elements import StreamStatus, Watermark
+
+NAME = OperatorName("orders")
+P0, P1 = (TopicPartition("orders", number) for number in range(2))
+COLUMNS = (("id", BIGINT), ("at", BIGINT))
+_END = ck.KafkaError._PARTITION_EOF
+_AWAY = ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT, "away"))
+
+
+class ScriptedClient:
+    """What the reader asks of a consumer."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked: list[TopicPartition] = []
+        self.rounds = 0
+        """Calls of `consume` that came back with nothing."""
+        self.stable: dict[TopicPartition, int] = {}
+        self._queue: list[ck.Message] = []
+        self._next: dict[TopicPartition, int] = {}
+        self._changed = threading.Condition()
+
+    def put(self, part: TopicPartition, *values: bytes | tuple[bytes, int | None]) -> None:
+        """Records, each with its timestamp; without one it is 1000 ms."""
+        with self._changed:
+            for value in values:
+                body, at_ms = value if isinstance(value, tuple) else (value, 1000)
+                offset = self._next.get(part, 0)
+                stamp = (ck.TIMESTAMP_NOT_AVAILABLE, -1) if at_ms is None else (ck.TIMESTAMP_CREATE_TIME, at_ms)
+                message = ck.Message(
+                    topic=part.topic, partition=part.partition, offset=offset, value=body, timestamp=stamp, error=None
+                )
+                self._queue.append(message)
+                self._next[part] = self.stable[part] = offset + 1
+            self._changed.notify_all()
+
+    def end(self, part: TopicPartition) -> None:
+        """The end of a partition, where its records end."""
+        offset = self._next.setdefault(part, 0)
+        self.stable.setdefault(part, offset)
+        with self._changed:
+            error = ck.KafkaError(_END)
+            self._queue.append(ck.Message(error=error, topic=part.topic, partition=part.partition, offset=offset))
+            self._changed.notify_all()
+
+    # -- what the reader calls -----------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        for one in partitions:
+            self._next.setdefault(TopicPartition(one.topic, one.partition), one.offset)
+
+    def pause(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        with self._changed:
+            if not self._queue:
+                self._changed.wait(min(timeout, 0.01))
+            taken, self._queue = self._queue[:num_messages], self._queue[num_messages:]
+            self.rounds += not taken
+            return taken
+
+    def get_watermark_offsets(self, partition: ck.TopicPartition, **_: object) -> tuple[int, int]:
+        part = TopicPartition(partition.topic, partition.partition)
+        self.asked.append(part)
+        if self.away:
+            raise _AWAY
+        return 0, self.stable[part]
+
+    def list_topics(self, *_: object, **__: object) -> None:
+        if self.away:
+            raise _AWAY
+
+
+class SetClock(SystemClock):
+    """Moves when the test moves it."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class ScriptedTools(SourceTools):
+    """Gives one client."""
+
+    def __init__(self, client: ScriptedClient) -> None:
+        self.client = client
+        self.clock = self.set_clock = SetClock()
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
+        return cast("Consumer", self.client)
+
+
+def operator_of(event_time: EventTime | None, **changes: Any) -> SourceOperator:
+    """Reads `id` and `at` of JSON records; keyword arguments replace fields."""
+    fields: dict[str, Any] = {
+        "name": NAME,
+        "topics": ("orders",),
+        "format": "json",
+        "schema": COLUMNS,
+        "output": COLUMNS,
+        "start": "earliest",
+        "until": "never",
+        "bad_records": BadRecordPolicy.SKIP,
+        "kafka": {},
+        "event_time": event_time,
+    }
+    return SourceOperator(**{**fields, **changes})
+
+
+class Scripted:
+    """A source of two partitions as the loop drives it. Use as a context."""
+
+    def __init__(
+        self,
+        event_time: EventTime | None,
+        restored: SourcePositions | None = None,
+        *,
+        partitions: Sequence[TopicPartition] = (P0, P1),
+        **changes: Any,
+    ) -> None:
+        self.client = ScriptedClient()
+        self.tools = ScriptedTools(self.client)
+        self.bad: list[tuple[str, RecordFailure]] = []
+        begin = SourcePositions(NAME, tuple((part, 0) for part in partitions))
+        self.source = SourceRuntime(
+            operator_of(event_time, **changes),
+            partitions,
+            begin if restored is None else restored,
+            "tests",
+            lambda: None,
+            lambda _, __, where, failure: self.bad.append((where, failure)),
+            self.tools,
+        )
+        self.source.wait_ready(30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
+
+    def gather(self) -> None:
+        """Until the reader has taken all that the test has put."""
+        rounds = self.client.rounds
+        wait_until(lambda: self.client.rounds > rounds + 1, "the reader has looked twice and found nothing more")
+
+    def poll(self, rows_max: int = ROWS_MAX) -> list[Any]:
+        """What one call of `poll` sends: ids of rows, watermarks, statuses."""
+        out = Collected()
+        self.source.poll(rows_max, out)
+        return list(map(_short, out.order))
+
+    def read(
+        self, *values: tuple[TopicPartition, bytes | tuple[bytes, int | None]], rows_max: int = ROWS_MAX
+    ) -> pl.DataFrame:
+        """The rows of these records."""
+        for part, value in values:
+            self.client.put(part, value)
+        self.gather()
+        out = Collected()
+        while self.source.poll(rows_max, out):
+            pass
+        return pl.concat(out.batches)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end is reported."""
+        return self.source.finished
+
+    @property
+    def deadlines(self) -> list[int]:
+        """When `on_time` is due."""
+        at_ms = self.source.next_deadline_ms
+        return [] if at_ms is None else [at_ms]
+
+    def stay(self, seconds: float = 1.0) -> None:
+        """So much time passes, and the reader looks."""
+        self.tools.set_clock.now += seconds
+        self.gather()
+
+
+def _short(element: pl.DataFrame | Watermark | StreamStatus) -> Any:
+    if isinstance(element, pl.DataFrame):
+        return element["id"].to_list()
+    return element
+
+
+def order(number: int, at: object) -> bytes:
+    return b'{"id":%d,"at":%s}' % (number, str(at).encode())
+
+
+TIMESTAMPS = (("id", BIGINT), ("at", TIMESTAMP))

@@ -1,0 +1,242 @@
+"""When a partition is idle: it is known to be caught up. Neither a slow slot nor a silent broker makes it so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.operators.driven import Collected
+from tests.sources.scripted import NAME, P0, P1, Scripted, order
+from tests.waiting import wait_until
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import TopicPartition
+from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.settings.event_time import Idle
+from tidegate.sources.caught_up import AGAIN_SECONDS, ASKED_MAX, STAYS_SECONDS, CaughtUp
+from tidegate.task.elements import StreamStatus, Watermark
+
+AT = EventTime("at", 0, carried=True)
+ACTIVE, IDLE = StreamStatus(idle=False), StreamStatus(idle=True)
+
+
+# -- the decision ----------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_asked_about_a_while_after_its_end_and_idle_when_it_still_ends_there() -> None:
+    one = CaughtUp()
+    one.watch({P0: 7}, 10.0)
+    assert one.due(10.0 + STAYS_SECONDS - 0.01) == []
+    assert one.due(10.0 + STAYS_SECONDS) == [(P0, 7)]
+    assert one.answer(P0, 7, 7, 11.0)
+    assert one.due(99.0) == [], "once is enough"
+
+
+def test_a_partition_with_more_to_read_is_not_caught_up_until_its_next_end() -> None:
+    one = CaughtUp()
+    one.watch({P0: 7}, 10.0)
+    assert not one.answer(P0, 7, 8, 11.0)
+    assert one.due(99.0) == []
+
+
+@pytest.mark.parametrize("stable", [None, 6])
+def test_without_an_answer_nothing_is_known_and_the_question_is_repeated(stable: int | None) -> None:
+    one = CaughtUp()
+    one.watch({P0: 7}, 10.0)
+    assert not one.answer(P0, 7, stable, 11.0)
+    assert one.due(11.0 + AGAIN_SECONDS - 0.01) == []
+    assert one.due(11.0 + AGAIN_SECONDS) == [(P0, 7)]
+
+
+def test_when_nobody_answers_the_others_are_not_asked_about_at_once() -> None:
+    one = CaughtUp()
+    one.watch({P0: 7, P1: 9}, 10.0)
+    assert one.due(11.0) == [(P0, 7), (P1, 9)]
+    one.answer(P0, 7, None, 11.0)
+    assert one.due(11.0 + AGAIN_SECONDS - 0.01) == []
+    assert one.due(11.0 + AGAIN_SECONDS) == [(P0, 7), (P1, 9)]
+
+
+def test_an_answer_about_an_end_that_has_moved_on_says_nothing() -> None:
+    one = CaughtUp()
+    one.watch({P0: 7}, 10.0)
+    one.watch({P0: 9}, 10.5)
+    assert not one.answer(P0, 7, 7, 11.0)
+    assert not one.answer(P1, 7, 7, 11.0)
+    assert one.due(11.5) == [(P0, 9)]
+
+
+def test_few_are_asked_about_at_a_time_the_longest_waiting_first() -> None:
+    one = CaughtUp()
+    for number in range(3 * ASKED_MAX):
+        one.watch({TopicPartition("orders", number): 0}, 10.0 - number)
+    first = one.due(99.0)
+    assert [part.partition for part, _ in first] == list(reversed(range(2 * ASKED_MAX, 3 * ASKED_MAX)))
+
+
+# -- with the thread that reads --------------------------------------------------------------------------------------
+
+
+def at_the_end(one: Scripted, *parts: TopicPartition) -> list[Any]:
+    """The ends of partitions are seen by the loop."""
+    for part in parts:
+        one.client.end(part)
+    one.gather()
+    return one.poll()
+
+
+def test_an_idle_partition_does_not_hold_the_watermark_back_and_is_active_in_front_of_its_next_rows() -> None:
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.client.put(P1, order(2, 50))
+        one.gather()
+        assert one.poll() == [[1, 2], Watermark(49)]
+        assert one.source.held_back_by == P1
+        assert at_the_end(one, P1) == []
+        one.stay(STAYS_SECONDS - 0.1)
+        assert one.client.asked == []
+        one.stay(0.1)
+        wait_until(lambda: one.client.asked == [P1], "the reader asks")
+        one.gather()
+        assert one.poll() == [Watermark(99)]
+        assert one.source.held_back_by == P0
+        assert at_the_end(one, P0) == []
+        one.stay()
+        assert one.poll() == [IDLE]
+        one.client.put(P1, order(3, 60))
+        one.gather()
+        assert one.poll() == [ACTIVE, [3]]
+
+
+def test_a_partition_without_any_record_does_not_hold_the_watermark_back_for_ever() -> None:
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        assert one.poll() == [[1]]
+        at_the_end(one, P1)
+        one.stay()
+        assert one.poll() == [Watermark(99)]
+
+
+def test_an_outage_makes_no_partition_idle_however_long_it_lasts() -> None:
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        at_the_end(one, P1)
+        one.client.away = True
+        for asked in range(1, 5):
+            one.stay(AGAIN_SECONDS)
+            wait_until(lambda: len(one.client.asked) >= asked, "the reader asks")  # noqa: B023  # called at once
+            one.gather()
+            assert one.poll() == []
+        assert one.source.held_back_by == P1
+        one.client.away = False
+        one.stay(AGAIN_SECONDS)
+        assert one.poll() == [Watermark(99)]
+
+
+def test_a_slow_slot_makes_no_partition_idle_that_has_records_at_the_broker() -> None:
+    """The end was seen long ago; that the partition has gone on since, only the broker can say."""
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        at_the_end(one, P1)
+        one.client.stable[P1] += 1
+        one.stay(3600)
+        assert one.client.asked == [P1]
+        assert one.poll() == []
+        assert one.source.held_back_by == P1
+
+
+def test_an_end_that_the_loop_has_not_come_to_makes_nothing_idle() -> None:
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.client.put(P1, *(order(number, 50) for number in range(5)))
+        one.client.end(P1)
+        one.gather()
+        one.stay(3600)
+        assert one.poll(rows_max=4) == [[1, 0, 1, 2], Watermark(49)]
+        one.stay(3600)
+        assert one.client.asked == []
+
+
+def test_records_that_come_after_the_answer_count_more_than_the_answer() -> None:
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        at_the_end(one, P1)
+        one.stay()
+        assert one.client.asked == [P1]
+        one.client.put(P1, order(2, 50))
+        one.gather()
+        assert one.poll() == [[2], Watermark(49)]
+        assert one.source.held_back_by == P1
+
+
+def test_a_partition_is_waited_for_where_the_file_says_never() -> None:
+    with Scripted(EventTime("at", 0, Idle.NEVER, carried=True)) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        at_the_end(one, P1)
+        one.stay(3600)
+        assert one.client.asked == []
+        assert one.source.held_back_by == P1
+
+
+def test_nobody_is_asked_where_no_step_needs_event_time() -> None:
+    with Scripted(EventTime("at", 0)) as one:
+        at_the_end(one, P0, P1)
+        one.stay(3600)
+        assert one.client.asked == []
+        assert one.source.held_back_by is None
+
+
+# -- the clock, and the end ------------------------------------------------------------------------------------------
+
+
+def test_a_silent_topic_follows_the_clock_once_a_second_where_the_file_says_so() -> None:
+    with Scripted(EventTime("at", 50, Idle.WALL_CLOCK, carried=True)) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        assert one.deadlines == []
+        at_the_end(one, P0, P1)
+        one.stay()
+        assert one.poll() == [Watermark(49)]
+        assert one.deadlines == [0], "at once"
+        out = Collected()
+        assert one.source.on_time(10_000, out), "what it sends is to be taken on at once"
+        assert out.order == [Watermark(9949)]
+        assert one.deadlines == [11_000]
+        assert one.source.positions().watermarks == ((P0, 9949), (P1, 9949))
+        frame = one.read((P1, order(2, 9000)))
+        assert frame.select("__time", "__behind").rows() == [(9000, 950)]
+        assert one.deadlines == []
+
+
+def test_W02_a_bounded_source_is_finished_when_the_end_of_time_is_sent() -> None:
+    ends = SourcePositions(NAME, ((P0, 0), (P1, 0)), ((P0, 2), (P1, 0)))
+    with Scripted(AT, ends, until="latest") as one:
+        one.client.put(P0, order(1, 100), order(2, 200), order(3, 300))
+        one.gather()
+        assert one.poll(rows_max=1) == [[1], Watermark(99)]
+        assert [one.finished] == [False]
+        assert one.poll() == [[2], Watermark(END_OF_TIME)]
+        assert one.finished
+        assert one.source.positions() == SourcePositions(
+            NAME, ((P0, 2), (P1, 0)), ((P0, 2), (P1, 0)), ((P0, 199),), "at"
+        )
+
+
+def test_W02_a_bounded_source_that_was_restored_at_its_end_is_finished_once_it_has_sent_the_end_of_time() -> None:
+    ends = SourcePositions(NAME, ((P0, 2),), ((P0, 2),), ((P0, 199),), "at")
+    with Scripted(AT, ends, partitions=(P0,), until="latest") as one:
+        assert [one.finished] == [False]
+        assert one.poll() == [Watermark(199), Watermark(END_OF_TIME)]
+        assert one.finished
+        assert one.source.positions() == ends

@@ -1,0 +1,110 @@
+"""Event time against a real broker: what it says of ends and of last stable offsets, and what a restart keeps."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Self
+
+import confluent_kafka as ck
+import polars as pl
+import pytest
+
+from tests.conftest import SessionBroker, TopicMaker
+from tests.operators.driven import Collected
+from tests.sources.kafka_topics import begin, orders, produce, source_operator
+from tests.waiting import wait_until
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import TopicPartition
+from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
+from tidegate.sources.runtime import SourceRuntime
+from tidegate.task.elements import Watermark
+
+pytestmark = pytest.mark.slow
+
+
+class Subtask:
+    """A source that is polled until something is seen. Use as a context."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, restored: SourcePositions | None = None, **changes: Any
+    ) -> None:
+        operator = source_operator(bootstrap, topic, event_time=EventTime(carried=True), **changes)
+        self.parts = [TopicPartition(topic, number) for number in range(partitions)]
+        positions = begin(operator, self.parts) if restored is None else restored
+        self.out = Collected()
+        self.source = SourceRuntime(operator, self.parts, positions, "tests", lambda: None, lambda *_: None)
+
+    def __enter__(self) -> Self:
+        self.source.wait_ready(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.close()
+
+    def seen(self, element: object) -> bool:
+        self.source.poll(ROWS_MAX, self.out)
+        return element in [one for one in self.out.order if not isinstance(one, pl.DataFrame)]
+
+    def until_watermark(self, time_ms: int) -> None:
+        wait_until(lambda: self.seen(Watermark(time_ms)), f"the watermark {time_ms}")
+
+    def until_rows(self, count: int) -> list[tuple[int, int, int, int]]:
+        """Id, partition, time, `__behind`."""
+
+        def enough() -> bool:
+            self.source.poll(ROWS_MAX, self.out)
+            return sum(batch.height for batch in self.out.batches) >= count
+
+        wait_until(enough, f"{count} rows")
+        return pl.concat(self.out.batches).select("id", "__partition", "__time", "__behind").rows()
+
+    @property
+    def watermarks(self) -> dict[int, int]:
+        return {part.partition: at_ms for part, at_ms in self.source.positions().watermarks}
+
+
+def test_empty_partitions_and_open_transactions_hold_nothing_back_and_a_restart_keeps_watermarks(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics("orders", 3)
+    produce(broker.bootstrap, topic, orders([1]), 0, timestamp=100_000)
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for value in orders([2]):
+        producer.produce(topic, value=value, partition=2, timestamp=70_000)
+    producer.flush(60)
+    with Subtask(broker.bootstrap, topic, 3, until="never") as one:
+        one.until_watermark(99_999)
+        assert one.watermarks == {0: 99_999}
+        producer.commit_transaction(60)
+        assert one.until_rows(2) == [(1, 0, 100_000, 0), (2, 2, 70_000, 0)]
+        assert one.watermarks == {0: 99_999, 2: 69_999}
+        positions = one.source.positions()
+    produce(broker.bootstrap, topic, orders([3]), 0, timestamp=90_000)
+    with Subtask(broker.bootstrap, topic, 3, positions, until="never") as again:
+        assert again.until_rows(1) == [(3, 0, 90_000, 10_000)]
+        again.until_watermark(99_999)
+        assert again.watermarks == {0: 99_999, 2: 69_999}
+
+
+def test_W02_a_bounded_read_ends_event_time_and_one_that_starts_again_continues_where_it_was(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics("orders", 2)
+    produce(broker.bootstrap, topic, orders([1]), 0, timestamp=100_000)
+    with Subtask(broker.bootstrap, topic, 2) as one:
+        one.until_watermark(END_OF_TIME)
+        assert one.source.finished
+        assert one.watermarks == {0: 99_999}
+        positions = one.source.positions()
+    produce(broker.bootstrap, topic, orders([2]), 0, timestamp=60_000)
+    ends = tuple((part, 2 if part.partition == 0 else 0) for part in one.parts)
+    restored = SourcePositions(
+        positions.source, positions.next_offsets, ends, positions.watermarks, positions.event_time
+    )
+    with Subtask(broker.bootstrap, topic, 2, restored) as again:
+        assert again.until_rows(1) == [(2, 0, 60_000, 40_000)]
+        again.until_watermark(END_OF_TIME)
+        assert again.watermarks == {0: 99_999}

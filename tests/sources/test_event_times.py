@@ -1,0 +1,188 @@
+"""`__time` and `__behind` of rows, and records whose event time cannot be used."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
+from tidegate.coordinator.types import SourcePositions
+from tidegate.datatypes import BIGINT, BINARY, INT
+from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.runtime import LOWEST
+from tidegate.sources.event_times import FIRST_MS, LAST_MS, measure_behind
+
+AT = EventTime("at", 0, carried=True)
+
+
+def stamps(frame: pl.DataFrame) -> list[tuple[int, int]]:
+    return list(frame.select("__time", "__behind").iter_rows())
+
+
+def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[int, int]]:
+    """One row at a time: everything before this much after its time had been passed."""
+    marks: dict[int, int] = {}
+    behind = []
+    for place, time_ms in rows:
+        mark = marks.get(place)
+        behind.append(0 if mark is None else max(0, mark + 1 - time_ms))
+        reached = time_ms - delay_ms - 1
+        marks[place] = reached if mark is None else max(mark, reached)
+    return behind, marks
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
+    st.integers(0, 30) | st.just(366 * 86_400_000),
+    st.lists(st.integers(1, 20), min_size=1, max_size=5),
+)
+def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
+    rows: list[tuple[int, int]], delay_ms: int, sizes: list[int]
+) -> None:
+    found: list[int] = []
+    marks = dict.fromkeys(range(4), LOWEST)
+    at = 0
+    while at < len(rows):
+        batch = rows[at : at + sizes[at % len(sizes)]]
+        at += len(batch)
+        own = {place: marks[place] for place, _ in batch}
+        times = pl.Series("__time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
+        found += measure_behind(times, [place for place, _ in batch], own, delay_ms).to_list()  # type: ignore[arg-type]  # ints are hashable
+        marks.update(own)
+    expected, expected_marks = naive(rows, delay_ms)
+    assert found == expected
+    assert {place: mark for place, mark in marks.items() if mark != LOWEST} == expected_marks
+
+
+def test_rows_carry_their_time_and_how_late_they_came() -> None:
+    with Scripted(EventTime("at", 10, carried=True)) as one:
+        frame = one.read((P0, order(1, 100)), (P0, order(2, 95)), (P0, order(3, 88)), (P1, order(4, 50)))
+        assert stamps(frame) == [(100, 0), (95, 0), (88, 2), (50, 0)]
+        assert frame.columns == ["id", "at", "__partition", "__offset", "__time", "__behind"]
+        assert one.source.positions().watermarks == ((P0, 89), (P1, 39))
+
+
+def test_how_late_rows_came_continues_after_a_restart_as_before() -> None:
+    with Scripted(AT) as one:
+        one.read((P0, order(1, 100)), (P1, order(2, 500)))
+        positions = one.source.positions()
+    assert positions == SourcePositions(NAME, ((P0, 1), (P1, 1)), (), ((P0, 99), (P1, 499)), "at")
+    with Scripted(AT, positions) as again:
+        frame = again.read((P0, order(3, 90)), (P0, order(4, 100)), (P1, order(5, 490)))
+        assert stamps(frame) == [(90, 10), (100, 0), (490, 10)]
+
+
+def test_watermarks_begin_again_where_the_event_time_is_read_from_something_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    restored = SourcePositions(NAME, ((P0, 1), (P1, 1)), (), ((P0, 9_000_000), (P1, 9_000_000)))
+    with Scripted(AT, restored) as one:
+        assert one.source.positions() == SourcePositions(NAME, ((P0, 1), (P1, 1)), event_time="at")
+        assert stamps(one.read((P0, order(3, 90)))) == [(90, 0)]
+    assert "its event time is now at and was the Kafka timestamp: watermarks begin again" in caplog.text
+
+
+def test_batches_of_one_row_give_the_same_as_one_batch() -> None:
+    values = [
+        (part, order(n, at)) for n, (part, at) in enumerate([(P0, 9), (P1, 5), (P0, 7), (P1, 8), (P0, 3), (P1, 2)])
+    ]
+    with Scripted(AT) as whole, Scripted(AT) as single:
+        assert stamps(whole.read(*values)) == stamps(single.read(*values, rows_max=1))
+        assert whole.source.positions() == single.source.positions()
+
+
+def test_two_topics_keep_their_event_times_apart() -> None:
+    other = type(P0)("other", 0)
+    with Scripted(AT, partitions=(P0, other), topics=("orders", "other")) as one:
+        frame = one.read((P0, order(1, 100)), (other, order(2, 5)), (other, order(3, 1)), (P0, order(4, 99)))
+        assert stamps(frame) == [(100, 0), (5, 0), (1, 4), (99, 1)]
+        assert one.source.positions().watermarks == ((P0, 99), (other, 4))
+
+
+def test_a_timestamp_column_is_rounded_down_to_the_millisecond() -> None:
+    with Scripted(AT, schema=TIMESTAMPS, output=TIMESTAMPS) as one:
+        texts = ('"1970-01-01T00:00:01.234999Z"', '"1969-12-31T23:59:59.999999Z"')
+        frame = one.read(*((P0, order(number, text)) for number, text in enumerate(texts)))
+        assert [time_ms for time_ms, _ in stamps(frame)] == [1234, -1]
+
+
+def test_the_kafka_timestamp_is_the_event_time_where_no_column_is_named() -> None:
+    with Scripted(EventTime(carried=True)) as one:
+        frame = one.read((P0, (order(1, 7), 5000)), (P0, (order(2, 7), 4000)))
+        assert stamps(frame) == [(5000, 0), (4000, 1000)]
+
+
+def test_a_column_that_nobody_reads_further_down_is_read_for_its_time_and_goes_no_further() -> None:
+    with Scripted(AT, output=(("id", BIGINT),)) as one:
+        frame = one.read((P0, order(1, 100)))
+        assert frame.columns == ["id", "__partition", "__offset", "__time", "__behind"]
+
+
+def test_a_raw_source_has_its_columns_and_the_time_of_one_of_them() -> None:
+    schema = (("value", BINARY), ("partition", INT), ("offset", BIGINT))
+    with Scripted(EventTime("offset", carried=True), format="raw", schema=schema, output=schema[:1]) as one:
+        frame = one.read((P1, b"x"), (P1, b"y"))
+        assert frame.drop("__partition").rows() == [(b"x", 0, 0, 0), (b"y", 1, 1, 0)]
+
+
+# -- records without a usable event time -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_record_without_a_usable_event_time_is_bad_whether_anybody_needs_the_time_or_not(carried: bool) -> None:
+    with Scripted(EventTime("at", carried=carried), output=(("id", BIGINT),)) as one:
+        values = [order(1, 1), order(2, "null"), b"{", order(3, LAST_MS + 1), order(4, FIRST_MS - 1), order(5, LAST_MS)]
+        frame = one.read(*((P0, value) for value in values))
+        assert frame["id"].to_list() == [1, 5]
+        assert frame["__offset"].to_list() == [0, 5]
+        assert ("__time" in frame.columns) == carried
+        assert [where for where, _ in one.bad] == [f"source orders: orders[0] offset {at}" for at in (1, 2, 3, 4)]
+        outside = "the event time, `at`, is before the year 1 or after 9999: "
+        assert [str(failure) for _, failure in one.bad if "JSON" not in failure.kind] == [
+            "NO_EVENT_TIME: the event time, `at`, is NULL",
+            f"EVENT_TIME_OUT_OF_RANGE: {outside}253402300800000 ms since 1970",
+            f"EVENT_TIME_OUT_OF_RANGE: {outside}-62135596800001 ms since 1970",
+        ]
+        assert one.source.records == 6
+
+
+def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time() -> None:
+    with Scripted(EventTime(carried=True)) as one:
+        frame = one.read((P0, (order(1, 7), None)), (P0, (order(2, 7), 2**62)), (P0, (order(3, 7), 10)))
+        assert frame["id"].to_list() == [3]
+        assert [failure.kind for _, failure in one.bad] == ["NO_EVENT_TIME", "EVENT_TIME_OUT_OF_RANGE"]
+        assert "no Kafka timestamp" in one.bad[0][1].message
+
+
+def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time() -> None:
+    with Scripted(None) as one:
+        frame = one.read((P0, (order(1, 7), None)))
+        assert frame.columns == ["id", "at", "__partition", "__offset"]
+        assert one.bad == []
+        assert one.source.positions().watermarks == ()
+
+
+def test_a_bad_record_does_not_move_the_watermark() -> None:
+    with Scripted(AT) as one:
+        one.read((P0, order(1, 100)), (P0, order(2, LAST_MS + 1)), (P0, b'{"id": "x", "at": 900}'), (P1, order(3, 1)))
+        assert one.source.positions().watermarks == ((P0, 99), (P1, 0))
+
+
+def test_bad_records_between_good_ones_of_several_partitions_shift_no_time() -> None:
+    with Scripted(AT) as one:
+        frame = one.read(
+            (P0, order(1, 100)),
+            (P1, order(2, "null")),
+            (P1, order(3, 7)),
+            (P0, b"{"),
+            (P0, order(4, 98)),
+            (P1, order(5, 8)),
+        )
+        assert frame.select("id", "__partition", "__time", "__behind").rows() == [
+            (1, 0, 100, 0),
+            (3, 1, 7, 0),
+            (4, 0, 98, 2),
+            (5, 1, 8, 0),
+        ]

@@ -1,0 +1,365 @@
+"""The valve: event time of several channels as one (contract W01, W07-W19), rule by rule and against a naive model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.valve import Combined, Inputs, Valve
+
+ACTIVE = StreamStatus(idle=False)
+IDLE = StreamStatus(idle=True)
+
+Event = tuple[int, int | bool]
+"""A channel, and what it delivers: a watermark, or whether it is idle."""
+
+
+def feed(valve: Valve | Combined, events: Iterable[Event]) -> list[TimeControl]:
+    """All that comes out of these."""
+    out: list[TimeControl] = []
+    for channel, what in events:
+        if isinstance(what, bool):
+            out += valve.on_status(channel, what)
+        else:
+            out += valve.on_watermark(channel, what)
+    return out
+
+
+def fed(channels: int, *events: Event) -> Valve:
+    valve = Valve(channels)
+    feed(valve, events)
+    return valve
+
+
+# -- rule by rule ------------------------------------------------------------------------------------------------------
+
+
+def test_W01_end_of_time_comes_out_when_every_channel_is_there_and_is_the_highest_of_all() -> None:
+    valve = fed(2, (0, 5), (0, END_OF_TIME))
+    assert valve.on_watermark(1, END_OF_TIME - 1) == [Watermark(END_OF_TIME - 1)]
+    assert valve.on_watermark(1, END_OF_TIME) == [Watermark(2**63 - 1)]
+    assert valve.on_watermark(1, END_OF_TIME) == []
+
+
+def test_W01_an_input_that_has_ended_does_not_end_one_that_is_idle() -> None:
+    valve = fed(2, (0, 5), (1, 7), (1, True))
+    assert valve.on_watermark(0, END_OF_TIME) == [Watermark(7), IDLE]
+    assert feed(valve, [(1, False), (1, 9), (1, END_OF_TIME)]) == [ACTIVE, Watermark(9), Watermark(END_OF_TIME)]
+
+
+def test_W01_an_input_that_has_ended_does_not_end_one_that_is_late() -> None:
+    valve = fed(3, (0, 5), (1, 9), (2, 9), (0, True), (0, False))
+    assert feed(valve, [(1, END_OF_TIME), (2, END_OF_TIME), (0, 8)]) == []
+    assert feed(valve, [(0, 10)]) == [Watermark(10)]
+
+
+def test_W07_a_valve_starts_active_and_lowest_with_every_channel_aligned() -> None:
+    valve = Valve(2)
+    assert (valve.watermark_ms, valve.idle) == (LOWEST, False)
+    assert valve.on_watermark(0, 5) == []
+    assert valve.held_back_by() == 1
+    assert valve.on_watermark(1, 3) == [Watermark(3)]
+
+
+def test_W07_no_channels_are_refused() -> None:
+    for build in (Valve, Combined):
+        with pytest.raises(ValueError, match="at least one"):
+            build(0)
+    with pytest.raises(ValueError, match="at least one"):
+        Inputs([])
+    with pytest.raises(ValueError, match="at least one"):
+        Inputs([1, 1])
+
+
+def test_W08_a_watermark_of_an_idle_channel_is_ignored() -> None:
+    valve = fed(2, (0, 1), (1, 1), (0, True))
+    assert valve.on_watermark(0, 9) == []
+    assert feed(valve, [(0, False), (1, 5)]) == []
+    assert feed(valve, [(0, 6), (1, 9)]) == [Watermark(5), Watermark(6)]
+
+
+def test_W08_a_watermark_is_ignored_while_the_valve_is_idle() -> None:
+    valve = fed(1, (0, 1), (0, True))
+    assert valve.on_watermark(0, 9) == []
+    assert valve.watermark_ms == 1
+
+
+def test_W09_a_watermark_that_is_not_above_the_last_of_its_channel_is_ignored() -> None:
+    valve = fed(2, (0, 5), (1, 9))
+    assert feed(valve, [(0, 5), (0, 4), (1, 6)]) == []
+    assert valve.held_back_by() == 0
+    assert valve.on_watermark(0, 20) == [Watermark(9)]
+
+
+def test_W10_a_late_channel_counts_again_from_where_it_has_caught_up() -> None:
+    valve = fed(2, (0, 5), (1, 5), (0, True), (1, 8), (0, False))
+    assert valve.on_watermark(0, 7) == []
+    assert valve.held_back_by() == 1
+    assert valve.on_watermark(0, 8) == []
+    assert valve.held_back_by() == 0
+    assert valve.on_watermark(1, 20) == []
+    assert valve.on_watermark(0, 11) == [Watermark(11)]
+
+
+def test_W11_the_lowest_of_the_aligned_channels_comes_out_when_it_has_grown() -> None:
+    valve = Valve(3)
+    assert feed(valve, [(0, 4), (1, 6), (2, 5)]) == [Watermark(4)]
+    assert feed(valve, [(1, 7), (0, 5)]) == [Watermark(5)]
+    assert feed(valve, [(0, 9), (2, 8)]) == [Watermark(7)]
+
+
+def test_W11_nothing_comes_out_without_an_aligned_channel() -> None:
+    valve = fed(2, (0, 5), (1, 9), (0, True), (0, False), (1, True))
+    assert valve.watermark_ms == 9
+    assert valve.held_back_by() is None
+    assert valve.on_watermark(0, 8) == []
+
+
+def test_W12_a_status_that_changes_nothing_does_nothing() -> None:
+    valve = fed(2, (0, 4), (1, 6))
+    assert valve.on_status(0, idle=False) == []
+    assert valve.on_status(0, idle=True) == [Watermark(6)]
+    assert valve.on_status(0, idle=True) == []
+    assert valve.on_status(1, idle=True) == [IDLE]
+    assert valve.on_status(1, idle=True) == []
+    assert valve.on_status(1, idle=False) == [ACTIVE]
+    assert valve.on_status(1, idle=False) == []
+
+
+def test_W13_an_idle_channel_is_not_waited_for() -> None:
+    valve = fed(2, (0, 4), (1, 6), (0, True))
+    assert valve.held_back_by() == 1
+    assert valve.on_watermark(1, 20) == [Watermark(20)]
+
+
+def test_W14_the_last_to_fall_idle_lets_the_highest_out_if_it_held_the_others_back() -> None:
+    valve = fed(3, (0, 4), (1, 9), (2, 6), (1, True), (2, True))
+    assert valve.watermark_ms == 4
+    assert valve.on_status(0, idle=True) == [Watermark(9), IDLE]
+    assert valve.idle
+
+
+def test_W15_the_last_to_fall_idle_lets_nothing_out_if_it_was_late() -> None:
+    valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (2, True), (1, True))
+    assert valve.watermark_ms == 9
+    assert valve.on_status(0, idle=True) == [IDLE]
+
+
+def test_W16_the_minimum_is_looked_for_again_when_its_channel_falls_idle() -> None:
+    valve = fed(3, (0, 4), (1, 9), (2, 6))
+    assert valve.on_status(1, idle=True) == []
+    assert valve.on_status(0, idle=True) == [Watermark(6)]
+
+
+def test_W17_a_channel_that_is_active_again_counts_at_once_if_it_is_not_late() -> None:
+    valve = fed(2, (0, 9), (1, 4), (0, True), (1, 9), (0, False))
+    assert valve.on_watermark(1, 12) == []
+    assert valve.held_back_by() == 0
+
+
+def test_W17_the_first_channel_that_is_active_again_makes_the_valve_active() -> None:
+    valve = fed(2, (0, 9), (1, 4), (0, True), (1, True))
+    assert valve.on_status(1, idle=False) == [ACTIVE]
+    assert valve.on_status(0, idle=False) == []
+
+
+def test_W18_a_late_channel_does_not_hold_the_valve_back() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert valve.on_watermark(1, 12) == [Watermark(12)]
+    assert valve.on_watermark(0, 5) == []
+    assert valve.on_watermark(1, 13) == [Watermark(13)]
+
+
+def test_a_channel_that_is_added_holds_the_others_back_until_it_has_caught_up() -> None:
+    valve = fed(1, (0, 9))
+    assert valve.add_channel() == 1
+    assert valve.held_back_by() == 1
+    assert feed(valve, [(0, 20), (1, 4)]) == []
+    assert valve.on_watermark(1, 12) == [Watermark(12)]
+
+
+def test_a_channel_that_is_added_and_turns_idle_holds_nobody_back_any_more() -> None:
+    valve = fed(1, (0, 9))
+    valve.add_channel()
+    assert valve.on_watermark(0, 20) == []
+    assert valve.on_status(1, idle=True) == [Watermark(20)]
+    assert valve.on_watermark(0, 21) == [Watermark(21)]
+
+
+def test_a_channel_that_is_added_and_turns_idle_after_all_others_lets_the_highest_out() -> None:
+    valve = fed(1, (0, 9))
+    valve.add_channel()
+    assert feed(valve, [(0, 20), (0, True)]) == []
+    assert valve.on_status(1, idle=True) == [Watermark(20), IDLE]
+
+
+def test_a_channel_that_is_added_to_an_idle_valve_is_idle() -> None:
+    valve = fed(1, (0, 9), (0, True))
+    valve.add_channel()
+    assert valve.on_status(0, idle=False) == [ACTIVE]
+    assert valve.on_watermark(0, 20) == [Watermark(20)]
+
+
+# -- several inputs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_W19_the_lowest_of_all_inputs_is_handed_on_when_it_grows_and_no_input_is_special(order: Sequence[int]) -> None:
+    first, second, third = order
+    combined = Combined(3)
+    assert feed(combined, [(first, 7), (second, 5)]) == []
+    assert combined.on_watermark(third, 6) == [Watermark(5)]
+    assert feed(combined, [(third, 9), (first, 8)]) == []
+    assert combined.on_watermark(second, 8) == [Watermark(8)]
+    assert combined.watermark_ms == 8
+
+
+def test_W19_an_idle_input_is_not_waited_for_and_all_idle_ones_are_idle() -> None:
+    combined = Combined(2)
+    feed(combined, [(0, 7), (1, 5)])
+    assert combined.on_status(1, idle=True) == [Watermark(7)]
+    assert combined.on_status(0, idle=True) == [IDLE]
+    assert combined.on_status(1, idle=False) == [ACTIVE]
+    assert feed(combined, [(1, 6)]) == []
+    assert feed(combined, [(1, 11)]) == [Watermark(11)]
+
+
+def test_W19_an_input_that_has_ended_does_not_end_one_that_is_idle() -> None:
+    combined = Combined(2)
+    feed(combined, [(0, 7), (1, 5), (1, True)])
+    assert combined.on_watermark(0, END_OF_TIME) == [IDLE]
+    assert feed(combined, [(1, False), (1, 9), (1, END_OF_TIME)]) == [ACTIVE, Watermark(9), Watermark(END_OF_TIME)]
+
+
+def test_W19_every_input_has_a_valve_of_its_own() -> None:
+    inputs = Inputs([0, 1, 0])
+    assert [inputs.on_control(channel, Watermark(time)) for channel, time in ((0, 5), (1, 7))] == [[], []]
+    assert inputs.on_control(2, Watermark(6)) == [Watermark(5)]
+    assert inputs.on_control(0, IDLE) == [Watermark(6)]
+    assert inputs.on_control(2, IDLE) == [Watermark(7)]
+    assert inputs.on_control(1, IDLE) == [IDLE]
+    assert inputs.on_control(2, ACTIVE) == [ACTIVE]
+
+
+# -- against a naive model ---------------------------------------------------------------------------------------------
+
+
+class NaiveValve:
+    """The rules as they are written down, channel by channel, with everything computed from the start each time."""
+
+    def __init__(self, channels: int) -> None:
+        self.marks = [LOWEST] * channels
+        self.idle = [False] * channels
+        self.late: set[int] = set()
+        self.out = LOWEST
+        self.all_idle = False
+
+    def going_on(self) -> list[int]:
+        return [c for c, mark in enumerate(self.marks) if mark != END_OF_TIME]
+
+    def push(self, channel: int, what: int | bool) -> list[TimeControl]:
+        if isinstance(what, bool):
+            if self.marks[channel] == END_OF_TIME or self.idle[channel] == what:
+                return []
+            self.idle[channel] = what
+            self.late.discard(channel)
+            if not what and self.marks[channel] < self.out:
+                self.late.add(channel)
+            held = what and self.marks[channel] == self.out
+        else:
+            if self.all_idle or self.idle[channel] or what <= self.marks[channel]:
+                return []
+            held = self.marks[channel] == self.out
+            self.marks[channel] = what
+            if what >= self.out:
+                self.late.discard(channel)
+        return self.derive(held=held, status=isinstance(what, bool))
+
+    def derive(self, *, held: bool, status: bool) -> list[TimeControl]:
+        active = [c for c in self.going_on() if not self.idle[c]]
+        wanted: int | None = None
+        if not self.going_on():
+            wanted = END_OF_TIME
+        elif active:
+            aligned = [self.marks[c] for c in active if c not in self.late]
+            if aligned and (held or not status):
+                wanted = min(aligned)
+        elif held:
+            wanted = max(self.marks[c] for c in self.going_on())
+        changed: list[TimeControl] = []
+        if self.all_idle and active:
+            self.all_idle = False
+            changed.append(ACTIVE)
+        if wanted is not None and wanted > self.out:
+            self.out = wanted
+            changed.append(Watermark(wanted))
+        if not self.all_idle and not active and self.going_on():
+            self.all_idle = True
+            changed.append(IDLE)
+        return changed
+
+
+TIMES = st.one_of(st.integers(-3, 12), st.just(END_OF_TIME))
+EVENTS = st.lists(st.tuples(st.integers(0, 3), st.one_of(TIMES, st.booleans())), max_size=40)
+
+
+def within(channels: int, events: Sequence[Event]) -> list[Event]:
+    return [(channel % channels, what) for channel, what in events]
+
+
+@given(st.integers(1, 4), EVENTS)
+def test_W08_to_W18_a_valve_does_what_the_rules_say(channels: int, events: list[Event]) -> None:
+    valve, model = Valve(channels), NaiveValve(channels)
+    for event in within(channels, events):
+        assert feed(valve, [event]) == model.push(*event)
+        assert (valve.watermark_ms, valve.idle) == (model.out, model.all_idle)
+
+
+@given(st.integers(1, 4), EVENTS)
+def test_W11_W12_watermarks_only_grow_statuses_alternate_and_no_watermark_comes_while_idle(
+    channels: int, events: list[Event]
+) -> None:
+    for each in (Valve(channels), Combined(channels)):
+        idle, last_ms = False, LOWEST
+        for control in feed(each, within(channels, events)):
+            if isinstance(control, Watermark):
+                assert not idle
+                assert control.time_ms > last_ms
+                last_ms = control.time_ms
+            else:
+                assert isinstance(control, StreamStatus)
+                assert control.idle != idle
+                idle = control.idle
+
+
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 3), TIMES), max_size=40))
+def test_W11_without_idleness_what_comes_out_is_the_lowest_of_the_highest(channels: int, events: list[Event]) -> None:
+    events = within(channels, events)
+    highest = [max([LOWEST, *(what for other, what in events if other == channel)]) for channel in range(channels)]
+    for each in (Valve(channels), Combined(channels)):
+        feed(each, events)
+        assert each.watermark_ms == min(highest)
+
+
+@given(st.integers(1, 4), EVENTS)
+def test_W13_W18_no_active_channel_that_has_kept_up_is_overtaken(channels: int, events: list[Event]) -> None:
+    valve, model = Valve(channels), NaiveValve(channels)
+    for event in within(channels, events):
+        feed(valve, [event])
+        model.push(*event)
+        kept_up = [c for c in model.going_on() if not model.idle[c] and c not in model.late]
+        assert all(valve.watermark_ms <= model.marks[c] for c in kept_up)
+        held_by = valve.held_back_by()
+        assert held_by == min(kept_up, key=lambda c: model.marks[c], default=None)
+
+
+@given(st.integers(1, 4), EVENTS, st.permutations(range(4)))
+def test_W19_inputs_are_interchangeable(ports: int, events: list[Event], order: list[int]) -> None:
+    places = [place for place in order if place < ports]
+    events = within(ports, events)
+    assert feed(Combined(ports), events) == feed(Combined(ports), [(places[port], what) for port, what in events])

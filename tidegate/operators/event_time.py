@@ -1,0 +1,121 @@
+"""What an operator has to know about its watermark over restarts. Pure.
+
+The watermark that arrives begins at the lowest in every attempt, and sources send theirs before the rows in flight are
+processed again. So whoever decides what is late, or fires timers, keeps its own watermark in the checkpoint, as it was
+at the barrier: what was closed then stays closed, for the key groups that the subtask had (W10 to W18 are about the
+watermark that arrives, `task/valve.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.datatypes import BIGINT
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.state.declaration import StateField, StateForm, declare_list
+from tidegate.state.operator_list import OperatorList
+
+if TYPE_CHECKING:
+    import polars as pl
+
+TIME: Final = "__time"
+"""The column of a row's event time, ms since 1970, never NULL."""
+BEHIND: Final = "__behind"
+"""By how many ms the watermark of the row's own partition had passed its event time when it was read; 0 for none."""
+WATERMARK: Final = declare_list(
+    "watermark",
+    tuple(StateField(name, BIGINT, nullable=False) for name in ("first_group", "end_group", "watermark_ms")),
+    StateForm.UNION,
+)
+"""Of each range of key groups: where it begins, where the next one does, and its watermark at the barrier."""
+
+
+class EventClock:
+    """The watermark of one subtask of an operator, by key group as long as a restored one is ahead."""
+
+    def __init__(self, operator: str, key_groups: range) -> None:
+        """`key_groups`: those of the subtask."""
+        self.state = OperatorList[Any](operator, WATERMARK)
+        """One of the operator's states; restored before anything is asked."""
+        self.watermark_ms = LOWEST
+        """What has arrived: timers up to here are due."""
+        self._groups = key_groups
+        self._data_ms = LOWEST
+        """The last watermark that was no end of time."""
+        self._fired_ms = LOWEST
+        self._restored: dict[int, int] | None = None
+        """By key group; empty once the watermark has passed all of them. None: not looked at yet."""
+        self._restored_max = LOWEST
+
+    def advance(self, watermark_ms: int) -> None:
+        """A watermark has arrived. One that is not higher changes nothing."""
+        if watermark_ms <= self.watermark_ms:
+            return
+        self.watermark_ms = watermark_ms
+        if watermark_ms != END_OF_TIME:
+            self._data_ms = watermark_ms
+            self._forget_passed()
+
+    def fired(self, time_ms: int) -> None:
+        """A timer of this time has fired. After an end of time that is what a later start has to know."""
+        self._fired_ms = max(self._fired_ms, time_ms)
+
+    def ended(self, lateness_ms: int) -> None:
+        """An end of time has made everything due, and what records that are late could still correct is gone.
+
+        A later start takes none for what was closed, however late it allows them to be.
+        """
+        reached_ms = max(self._data_ms, self._fired_ms)
+        if reached_ms != LOWEST:
+            self._fired_ms = reached_ms + lateness_ms
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all key groups have the watermark that has arrived; else some have a higher one, from a restore."""
+        return not self._ahead() or self.watermark_ms >= self._restored_max
+
+    def watermark_of(self, groups: Iterable[int]) -> list[int]:
+        """The watermark of each of these key groups: a time up to it is closed for the keys of the group."""
+        ahead = self._ahead()
+        return [max(self.watermark_ms, ahead.get(group, LOWEST)) for group in groups]
+
+    def closed(self, times: pl.Series, groups: Callable[[], Sequence[int]]) -> pl.Series:
+        """Which of these times, ms since 1970, the watermark of their key group has passed.
+
+        `groups` gives the key group of each; it is asked only while a restored watermark is ahead and it matters.
+        """
+        passed = times <= self.watermark_ms
+        if self.uniform or not (~passed & (times <= self._restored_max)).any():
+            return passed
+        return times <= type(times)("watermark", self.watermark_of(groups()), dtype=times.dtype)
+
+    def before_snapshot(self) -> None:
+        """Put the watermarks of the subtask's key groups into the state."""
+        values = tuple(self._ranges())
+        if values != self.state.values:
+            self.state.replace(values)
+
+    def _ranges(self) -> Iterable[tuple[int, int, int]]:
+        ahead, own = self._ahead(), max(self._data_ms, self._fired_ms)
+        for watermark_ms, part in groupby(self._groups, lambda group: max(own, ahead.get(group, LOWEST))):
+            groups = list(part)
+            if watermark_ms != LOWEST:
+                yield groups[0], groups[-1] + 1, watermark_ms
+
+    def _ahead(self) -> dict[int, int]:
+        """What was restored for own key groups and may be higher than the watermark."""
+        if self._restored is None:
+            self._restored = {}
+            for first, end, watermark_ms in self.state.values:
+                for group in range(max(first, self._groups.start), min(end, self._groups.stop)):
+                    self._restored[group] = max(watermark_ms, self._restored.get(group, LOWEST))
+            self._restored_max = max(self._restored.values(), default=LOWEST)
+            self._forget_passed()
+        return self._restored
+
+    def _forget_passed(self) -> None:
+        """An end of time says nothing about what was restored: it is kept for the next checkpoint."""
+        if self._restored and self._data_ms >= self._restored_max:
+            self._restored = {}
