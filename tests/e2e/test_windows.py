@@ -1,0 +1,160 @@
+"""Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka as ck
+import msgspec
+import pytest
+
+from tests.conftest import SessionBroker, TopicMaker
+from tests.support.daemon_process import DaemonProcess
+from tidegate.dev.demo.verify import read_topic
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SEED: Final = 17
+PARTITIONS, COUNT = 3, 4000
+DELAY_MS: Final = 2_000
+START_MS: Final = 1_767_225_600_000
+TUMBLING_MS, SLIDING_MS, EVERY_MS = 10_000, 30_000, 10_000
+SLOW_SINK: Final = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
+"""About 2,000 records a second and subtask, so that the kill finds work to do."""
+
+Record = dict[str, Any]
+Windows = dict[tuple[str, int], tuple[int, float]]
+"""(key, window's end in ms) -> count and sum."""
+
+
+def test_windows_are_exact_after_a_kill_with_open_windows_and_with_another_number_of_slots(
+    broker: SessionBroker, topics: TopicMaker, tmp_path: Path
+) -> None:
+    """Lateness is a property of the input, so a plain loop over each partition says what must come out."""
+    print(f"seed {SEED}")
+    source, tumbling, sliding, passed = (topics(name, PARTITIONS) for name in ("read", "tumbling", "sliding", "passed"))
+    records = make_records()
+    produce(broker.bootstrap, source, records)
+    targets = {"tumbling": tumbling, "sliding": sliding, "passed": passed}
+    name = f"windows-{os.getpid()}-{source}"
+    first = run(tmp_path, "first", write(tmp_path, broker.bootstrap, name, source, targets, parallelism=2))
+    try:
+        first.wait_committed()
+        first.assert_alive()
+        first.kill()
+    finally:
+        first.destroy()
+    second = run(tmp_path, "second", write(tmp_path, broker.bootstrap, name, source, targets, parallelism=3))
+    try:
+        assert second.wait() == 0, second.text()[-3000:]
+        assert "state of per_sku restored from" in second.text(), "no window was open"
+    finally:
+        second.destroy()
+    expected = expect(records, TUMBLING_MS, TUMBLING_MS)
+    assert sum(count for count, _ in expected.values()) < PARTITIONS * COUNT, "no record was late"
+    assert read_windows(broker.bootstrap, tumbling) == expected
+    assert read_windows(broker.bootstrap, sliding) == expect(records, SLIDING_MS, EVERY_MS)
+    assert sum(map(len, read_topic(broker.bootstrap, passed))) == PARTITIONS * COUNT
+
+
+def make_records() -> list[list[Record]]:
+    """For each partition its records: within the delay out of order, and now and then far too old."""
+    drawn = random.Random(SEED)
+    made = []
+    for _ in range(PARTITIONS):
+        rows = []
+        for number in range(COUNT):
+            at_ms = START_MS + number * 40 - drawn.randrange(DELAY_MS)
+            if drawn.random() < 0.02:
+                at_ms -= drawn.randrange(60_000)
+            rows.append({"sku": f"s{drawn.randrange(20)}", "at": at_ms, "price": round(drawn.uniform(0, 100), 2)})
+        made.append(rows)
+    return made
+
+
+def expect(records: list[list[Record]], size_ms: int, every_ms: int) -> Windows:
+    """Without what is late for each window: its partition's watermark had passed the end when it was read."""
+    values = defaultdict(list)
+    for rows in records:
+        highest_ms = -(2**62)
+        for row in rows:
+            watermark_ms = highest_ms - DELAY_MS - 1
+            end_ms = row["at"] - row["at"] % every_ms + every_ms
+            for window_ms in range(end_ms, end_ms + size_ms, every_ms):
+                if window_ms - 1 > watermark_ms:
+                    values[row["sku"], window_ms].append(row["price"])
+            highest_ms = max(highest_ms, row["at"])
+    return {key: (len(found), math.fsum(found)) for key, found in values.items()}
+
+
+def read_windows(bootstrap: str, topic: str) -> Windows:
+    """What has come out; each window once, and those of a key in their order."""
+    found: Windows = {}
+    for rows in read_topic(bootstrap, topic):
+        last: dict[str, int] = {}
+        for _, value in rows:
+            row = msgspec.json.decode(value)
+            key = (row["sku"], row["end"])
+            assert key not in found, f"{key} came twice"
+            assert last.get(row["sku"], 0) < row["end"], f"{key} is out of order"
+            last[row["sku"]] = row["end"]
+            found[key] = (row["orders"], row["net"])
+    return found
+
+
+def run(directory: Path, name: str, path: Path) -> DaemonProcess:
+    return DaemonProcess(path, directory / f"{name}.log", {"TMPDIR": str(directory)}).start()
+
+
+def produce(bootstrap: str, topic: str, records: list[list[Record]]) -> None:
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for partition, rows in enumerate(records):
+        for row in rows:
+            producer.produce(topic, json.dumps(row), partition=partition)
+    assert producer.flush(60) == 0
+
+
+def write(
+    directory: Path, bootstrap: str, name: str, source: str, targets: dict[str, str], *, parallelism: int
+) -> Path:
+    """The pipeline file: JSON is YAML."""
+    totals = {"orders": "count(*)", "net": "sum(price)"}
+    shown = {"sku": "sku", "end": "unix_millis(window_end)", "orders": "orders", "net": "net"}
+    sliding = {"sliding": f"{SLIDING_MS}ms", "every": f"{EVERY_MS}ms"}
+    document = {
+        "version": 1,
+        "name": name,
+        "kafka": {"bootstrap.servers": bootstrap},
+        "parallelism": parallelism,
+        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms", "unaligned": "always"},
+        "http": {"port": 0},
+        "sources": {
+            "orders": {
+                "topic": source,
+                "schema": {"sku": "string", "at": "bigint", "price": "double"},
+                "event_time": "at",
+                "watermark": {"delay": f"{DELAY_MS}ms"},
+                "until": "latest",
+            }
+        },
+        "steps": [
+            {"name": "per_sku", "from": "orders", "key": "sku", "window": {"tumbling": "10s"}, "aggregate": totals},
+            {"name": "hopping", "from": "orders", "key": "sku", "window": sliding, "aggregate": totals},
+            {"name": "tumbling_ends", "from": "per_sku", "select": shown},
+            {"name": "sliding_ends", "from": "hopping", "select": shown},
+        ],
+        "sinks": {
+            "tumbling": {"from": "tumbling_ends", "topic": targets["tumbling"], "key": "sku"},
+            "sliding": {"from": "sliding_ends", "topic": targets["sliding"], "key": "sku"},
+            "passed": {"from": "orders", "topic": targets["passed"], "key": "sku", "kafka": SLOW_SINK},
+        },
+    }
+    path = directory / f"pipeline-{parallelism}.yaml"
+    path.write_text(json.dumps(document))
+    return path

@@ -1,0 +1,188 @@
+"""Tumbling windows against a model that looks at one row at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import polars as pl
+import pytest
+
+from tests.operators.window.feeding import Record, Step, Subtasks, aggregate, make_partitions, make_steps, make_window
+from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
+from tidegate.formats.failures import FailureKind
+from tidegate.operators.kinds.window.settings import Windowing
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.task.elements import StreamStatus, Watermark
+
+Expected = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+def derive_expected(partitions: Sequence[Sequence[Record]], size: int, offset: int) -> tuple[Expected, int]:
+    """Windows by key, start and end; and how many rows are late."""
+    windows: defaultdict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    late = 0
+    for row in (row for part in partitions for row in part):
+        start = (row.time - offset) // size * size + offset
+        if start + size - 1 <= row.m:
+            late += 1
+        else:
+            windows[row.key, start, start + size].append(row)
+    return {key: aggregate(rows) for key, rows in windows.items()}, late
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
+    chance = random.Random(seed)
+    delay, size = chance.choice([0, 3, 10]), chance.choice([1, 5, 10, 37])
+    offset = chance.choice([0, size // 2])
+    spread, step_ms = chance.choice([0, 5, 30]), chance.choice([1, 4])
+    partitions = make_partitions(seed, chance.randrange(1, 4), 60, delay, spread, step_ms)
+    expected, late = derive_expected(partitions, size, offset)
+    outputs = []
+    for way in range(3):
+        step = Subtasks(make_window(Windowing(size, size, offset)), chance.choice([1, 2, 3]))
+        for one in make_steps(seed * 10 + way, partitions, delay):
+            step.feed(one)
+            if chance.random() < 0.3:
+                step.poll(3)
+            if chance.random() < 0.1:
+                step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
+        step.settle()
+        assert dict(zip([row[:3] for row in step.results], [row[3:] for row in step.results], strict=True)) == expected
+        assert len(step.results) == len(expected)
+        assert step.late == late
+        by_key = defaultdict(list)
+        for key, start, _, *_ in step.results:
+            by_key[key].append(start)
+        assert all(starts == sorted(starts) for starts in by_key.values())
+        outputs.append(sorted(step.results, key=repr))
+    assert outputs[0] == outputs[1] == outputs[2]
+
+
+def at(*rows: tuple[str, int], m: int = -1000) -> Step:
+    return Step(tuple(Record(key, 1, time, m) for key, time in rows))
+
+
+def watermark(time: int) -> Step:
+    return Step(watermark=time)
+
+
+def test_W20_results_come_before_the_watermark_that_makes_them_due() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    for one in (at(("a", 3), ("b", 12)), watermark(8), watermark(9)):
+        step.feed(one)
+    first, rows, second = step.order
+    assert first == Watermark(8)
+    assert isinstance(rows, pl.DataFrame)
+    assert rows["k"].to_list() == ["a"]
+    assert second == Watermark(9)
+
+
+def test_W21_windows_come_in_the_order_of_their_ends_each_with_its_own_key() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    step.feed(at(("b", 25), ("b", 3), ("a", 14), ("b", 11), ("a", 1)))
+    step.feed(watermark(29))
+    assert [row[:3] for row in step.results] == [
+        ("a", 0, 10),
+        ("b", 0, 10),
+        ("a", 10, 20),
+        ("b", 10, 20),
+        ("b", 20, 30),
+    ]
+
+
+def test_W22_a_window_is_a_user_of_timers_over_restarts_and_fires_once() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    step.feed(at(("a", 3)))
+    step.restart(2, "rocksdb")
+    step.feed(watermark(9))
+    step.restart(1, "memory")
+    step.feed(watermark(9))
+    step.feed(watermark(30))
+    assert step.results == [("a", 0, 10, 1, 1, 1)]
+
+
+def test_W20_more_results_than_fit_in_a_call_hold_the_watermark_and_the_status_back() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    for start in range(0, 10_000, 2000):
+        step.feed(at(*((f"k{number}", 5) for number in range(start, start + 2000))))
+    step.feed(watermark(9))
+    (runtime,) = step.runtimes
+    assert not runtime.settled
+    runtime.on_status(idle=True, out=step.out)
+    step.feed(at(("late", 7)))
+    step.feed(at(("next", 17)))
+    assert step.late == 1
+    step.restart(2, "memory")
+    assert not any(isinstance(one, Watermark | StreamStatus) for one in step.order)
+    step.feed(watermark(9))
+    step.settle()
+    assert len({row[0] for row in step.results}) == len(step.results) == 10_000
+    assert step.order[-1] == Watermark(9)
+
+
+def test_W05_idle_follows_the_watermark_that_was_held_back() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    step.feed(at(*((f"k{number}", 5) for number in range(10_000))))
+    (runtime,) = step.runtimes
+    step.feed(watermark(9))
+    runtime.on_status(idle=True, out=step.out)
+    step.settle()
+    assert step.order[-2:] == [Watermark(9), StreamStatus(idle=True)]
+
+
+def test_a_row_right_at_the_watermark_of_its_partition_is_late_for_a_window_that_ends_there() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    step.feed(at(("a", 9), m=8))
+    step.feed(at(("a", 9), m=9))
+    step.feed(watermark(END_OF_TIME))
+    assert step.results == [("a", 0, 10, 1, 1, 1)]
+    assert step.late == 1
+
+
+def test_what_was_closed_stays_closed_after_a_restart_whatever_the_valve_says() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    for one in (at(("a", 3)), watermark(15)):
+        step.feed(one)
+    step.restart(2, "memory")
+    step.feed(at(("a", 4), ("a", 16)))
+    step.feed(watermark(END_OF_TIME))
+    assert step.late == 1
+    assert [row[:4] for row in step.results] == [("a", 0, 10, 1), ("a", 10, 20, 1)]
+
+
+def test_a_pipeline_that_has_ended_takes_new_windows_a_week_later() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    for one in (at(("a", 3)), watermark(2), watermark(END_OF_TIME)):
+        step.feed(one)
+    step.restart(1, "memory")
+    step.feed(at(("a", 4), ("a", 26)))
+    step.feed(watermark(END_OF_TIME))
+    assert step.late == 1
+    assert [row[:4] for row in step.results] == [("a", 0, 10, 1), ("a", 20, 30, 1)]
+
+
+def test_late_rows_are_counted_and_go_out_as_they_came_with_the_reason() -> None:
+    late = (("x", BIGINT), ("_reason", STRING), ("_watermark", TIMESTAMP))
+    step = Subtasks(msgspec.structs.replace(make_window(Windowing(10, 10)), late=late))
+    step.feed(at(("a", 3), m=12))
+    step.feed(at(("a", 13), m=12))
+    (frame,) = step.out.sides["late"]
+    assert step.late == 1
+    moment = dt.datetime(1970, 1, 1, 0, 0, 0, 12_000, tzinfo=dt.UTC)
+    assert frame.rows() == [(1, "late: its windows were closed", moment, 3, 10)]
+    assert frame.columns == ["x", "_reason", "_watermark", "__time", "__behind"]
+
+
+def test_a_sum_that_overflows_fails_its_result_alone() -> None:
+    step = Subtasks(make_window(Windowing(10, 10)))
+    rows = [Record("a", 2**63 - 1, 1, -99), Record("a", 1, 2, -99), Record("b", 5, 3, -99)]
+    step.feed(Step(tuple(rows)))
+    step.feed(watermark(9))
+    assert step.results == [("b", 0, 10, 1, 5, 5)]
+    assert [one.kind for one in step.out.failures] == [FailureKind.ARITHMETIC_OVERFLOW]

@@ -1,0 +1,276 @@
+"""`key`, `aggregate` and `window`: results per key and window of event time.
+
+`settings.py` has the words of the file, `running/` what runs. ADR 35 says why; docs/windows.md is for users.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identity, sum_bounds
+from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName, StateName
+from tidegate.operators.aggregation.parts import derive_parts
+from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.kinds.aggregate import derive_inputs, digests_of, read_aggregates
+from tidegate.operators.kinds.select import make_projection
+from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
+from tidegate.operators.kinds.window.states import EXTRA, LAGGARDS, SESSIONS, SLICES, TIMERS
+from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, digest
+from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Path
+from tidegate.settings.emit import ON_CLOSE, EmitEvery
+from tidegate.settings.units import render_duration
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.keygroups import KEY_HASH
+from tidegate.state.time_ordered import declare_time_ordered
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+START: Final = "window_start"
+END: Final = "window_end"
+REASONS: Final[Columns] = (("_reason", STRING), ("_watermark", TIMESTAMP))
+"""What late rows have besides the columns that arrive: why they are late, and the watermark by which they are."""
+ADDED: Final[Columns] = ((START, TIMESTAMP), (END, TIMESTAMP))
+
+
+class WindowOperator(StepOperator, frozen=True, tag="window"):
+    """Aggregates per key and window. Arguments are plain columns: the kind puts a select before the exchange."""
+
+    keys: tuple[str, ...]
+    aggregates: tuple[tuple[str, AggregateCall], ...]
+    window: Windowing
+    allowed_lateness_ms: int
+    output: Columns
+    bad_records: BadRecordPolicy
+    late: Columns = ()
+    """What late rows have besides the columns of the engine; none where nobody reads them."""
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The columns that are aggregated."""
+        return tuple(sorted({name for _, call in self.aggregates for name in call.columns}))
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {*self.keys, *self.arguments, *(name for name, _ in self.late)} - dict(REASONS).keys()
+
+    def side_outputs(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (LATE,) if self.late else ()
+
+    def produces_at(self, output: str) -> Columns:
+        """See Operator."""
+        return self.late if output == LATE else self.output
+
+    def narrowed_at(self, output: str, needed: set[str]) -> WindowOperator:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
+
+    def needs_time(self) -> bool:
+        """See Operator."""
+        return True
+
+    @property
+    def plain(self) -> bool:
+        """Whether a result is one slice, and is given once."""
+        return self.window.single and not self.allowed_lateness_ms
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        """See Operator."""
+        parts = tuple(
+            StateField(f"{name}.{suffix}", kind, nullable)
+            for name, call in self.aggregates
+            for suffix, kind, nullable in derive_parts(call)
+        )
+        kinds = dict(self.output)
+        keys = tuple(StateField(key, kinds[key]) for key in self.keys)
+
+        def timed(name: StateName, values: tuple[StateField, ...]) -> StateDeclaration:
+            return declare_time_ordered(
+                StateDeclaration(name, StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism))
+            )
+
+        if self.window.session:
+            held = (StateField("sessions", _list_of("start", "end", parts)),)
+            sessions = StateDeclaration(SESSIONS, StateShape(keys, held, KEY_HASH, max_parallelism=max_parallelism))
+            waiting = (StateField("rows", _list_of("time", "count", parts)),)
+            return sessions, timed(TIMERS, ()), timed(LAGGARDS, waiting), WATERMARK
+        if self.plain:
+            return timed(SLICES, parts), WATERMARK
+        return timed(SLICES, parts), timed(EXTRA, parts), timed(TIMERS, ()), WATERMARK
+
+    def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes results
+        """See Operator."""
+        return (Branch(self.name, {name: digest("window", self.name, name) for name, _ in self.output}),)
+
+    def means(self, branches: Branches) -> Meaning:
+        """See Operator. Early results and a longer lateness change nothing of what the state holds."""
+        by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for branch in branches:
+            parts = by_origin[branch.origin]
+            conditions = digest("conditions", *sorted(branch.conditions))
+            parts["the choice of records"].append(conditions)
+            several = sum(other.origin == branch.origin for other in branches) > 1
+            ways = (conditions,) if several else ()
+            parts["the window"].append(digest("window", *self._window_words()))
+            for key in self.keys:
+                parts[f"key `{key}`"].append(digest("key", branch.columns[key], *ways))
+            for name, call in self.aggregates:
+                parts[f"`{name}`"].append(digest("aggregate", *digests_of(call, branch.columns), *ways))
+        return {
+            origin: {name: f"{VERSION}:{digest(*sorted(digests))}" for name, digests in parts.items()}
+            for origin, parts in by_origin.items()
+        }
+
+    def _window_words(self) -> tuple[str, ...]:
+        window = self.window
+        numbers = (window.size_ms, window.every_ms, window.offset_ms, window.early_ms)
+        return (*map(str, numbers), window.time_zone, "once" if self.plain else "kept")
+
+    def arrives(self) -> Bounds:
+        """See Operator. The arguments besides the keys."""
+        arguments = [one for _, call in self.aggregates for one in call.arguments if isinstance(one, Column)]
+        columns = (*self.output, *((one.name, one.type) for one in arguments), *self.late)
+        return {name: derive_identity(name, kind) for name, kind in columns}
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. Nothing is made of a row at once; a result is at most as large as an argument."""
+        results = {
+            name: columns[call.argument.name]
+            if isinstance(call.argument, Column) and call.type.kind in GROWING
+            else Bound({}, FIXED_BYTES)
+            for name, call in self.aggregates
+        }
+        fixed = {name: Bound({}, FIXED_BYTES) for name, _ in (*ADDED, *REASONS)}
+        late = {name: columns[name] for name, _ in self.late if name in columns}
+        outgoing = late | {key: columns[key] for key in self.keys} | fixed | results
+        return outgoing, sum_bounds(outgoing.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        calls = {name: call.text for name, call in self.aggregates}
+        return {
+            "key": list(self.keys),
+            "window": str(self.window),
+            "aggregate": calls,
+            "emit": f"every {render_duration(self.window.early_ms)}" if self.window.early_ms else "on close",
+            "allowed_lateness": render_duration(self.allowed_lateness_ms),
+            "output": texts_of(self.output),
+        }
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        told = self.explains()
+        lines = [f"{name} = {call}" for name, call in told["aggregate"].items()]
+        kept = f"; kept {told['allowed_lateness']} longer for late records" if self.allowed_lateness_ms else ""
+        return [*lines, f"window {told['window']} by {', '.join(self.keys)}; emit {told['emit']}{kept}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.window.running.sessions import SessionRuntime
+        from tidegate.operators.kinds.window.running.sliced import SlicedRuntime
+        from tidegate.operators.kinds.window.running.tumbling import TumblingRuntime
+
+        if self.window.session:
+            return SessionRuntime(self, slot)
+        return TumblingRuntime(self, slot) if self.plain else SlicedRuntime(self, slot)
+
+
+def _list_of(first: str, second: str, parts: tuple[StateField, ...]) -> DataType:
+    """Two moments or counts, and accumulators, several times."""
+    fields = ((first, BIGINT), (second, BIGINT), *((part.name, part.type) for part in parts))
+    return DataType("array", element=DataType("struct", fields=fields))
+
+
+class WindowKind(StepKind):
+    """See StepKind."""
+
+    word = "window"
+    needs: ClassVar[Mapping[str, str]] = {
+        "key": "add it: the column or columns to group by; for one result of all records select a constant, as "
+        "`all: 1`, and group by that: one slot does all the work then",
+        "aggregate": "add it: what is calculated, for instance {n: count(*)}",
+    }
+    settings = WindowStepSettings
+    extends = "aggregate"
+
+    def build(self, step: Any, context: StepContext) -> None:
+        """See StepKind."""
+        windowing = self._windowing(step, context)
+        read = read_aggregates(step, context, dict(ADDED), windowed=True)
+        if windowing is None or read is None:
+            return
+        keys, calls = step.key, read
+        types = {key: context.columns[key] for key in keys} | dict(ADDED)
+        types |= {column: call.type for column, call in calls.items()}
+        if step.ttl is not None:
+            context.problem(("ttl",), "a window ends by itself", "remove `ttl`", at_key=True)
+            return
+        late = {} if step.late is None else self._late_columns(context, sessions=windowing.session)
+        if late is None:
+            return
+        context.gives(types)
+        inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
+        context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
+        lateness_ms = step.allowed_lateness_ms or 0
+        if lateness_ms and windowing.session:
+            remedy = "remove it, or make `delay` of the source longer"
+            context.problem(("allowed_lateness",), "sessions have no `allowed_lateness` yet", remedy, at_key=True)
+            return
+        operator = WindowOperator(
+            context.name,
+            keys,
+            tuple(plain.items()),
+            windowing,
+            lateness_ms,
+            tuple(types.items()),
+            context.policy,
+            tuple(late.items()),
+        )
+        if late:
+            context.gives(late, LATE)
+        context.add(operator, keys)
+
+    def _late_columns(self, context: StepContext, *, sessions: bool) -> dict[str, DataType] | None:
+        """What arrives, and why it is late; None when that cannot be, which is reported."""
+        if sessions:
+            remedy = "remove it: late records are counted"
+            context.problem(("late",), "sessions have no `late` yet", remedy, at_key=True)
+            return None
+        taken = [name for name, _ in REASONS if name in context.columns]
+        if taken:
+            remedy = "rename it in a `select` before this step"
+            context.problem(("late",), f"`{taken[0]}` is a column of late records, and of these records", remedy)
+            return None
+        return {**context.columns, **dict(REASONS)}
+
+    def _windowing(self, step: Any, context: StepContext) -> Windowing | None:
+        emit = step.emit
+        early_ms = emit.every_ms if isinstance(emit, EmitEvery) else 0
+        if isinstance(emit, str) and emit != ON_CLOSE:
+            remedy = "write `on close`, or {every: 10s} for early results"
+            context.problem(("emit",), f"`{emit}` is for running totals", remedy)
+            return None
+        found = derive_windowing(step.window, early_ms)
+        if isinstance(found, Windowing):
+            return found
+        for key, message, remedy in found:
+            path: Path = ("emit",) if key == "emit" else ("window", key) if key else ("window",)
+            context.problem(path, message, remedy)
+        return None
+
+
+KIND = WindowKind()

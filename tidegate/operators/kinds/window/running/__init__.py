@@ -1,0 +1,1 @@
+"""What runs of a step with windows: imported only where rows are processed."""

@@ -1,0 +1,193 @@
+"""What all windows have in common: rows come in, late ones are set aside, and a watermark waits until all is emitted.
+
+Subclasses say where accepted rows go and what becomes due. A watermark makes results due; as many as fit in one call
+are emitted at once, the others by `poll`, and then the watermark goes on (W20). What is late is judged by the new
+watermark from the moment of its arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from tidegate.formats.columns import TIMESTAMP
+from tidegate.ids import StateName
+from tidegate.operators.event_time import EventClock
+from tidegate.operators.kinds.window.running.emission import ResultsOf
+from tidegate.operators.kinds.window.running.partial import Aggregates
+from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
+from tidegate.operators.spec import LATE
+from tidegate.state.base import KeyedState
+from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.time_ordered import TimeOrdered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.spec import Slot
+    from tidegate.state.order import Row
+
+FIRED_MAX: Final = 4_000
+"""So many results are made in one call."""
+FOLDED_MAX: Final = 4_000
+"""So many partial results are put into the state in one call, but for a snapshot."""
+FIRST_MS: Final = -62_135_596_800_000
+LAST_MS: Final = 253_402_300_799_999
+"""0001-01-01 and the end of 9999: no event time is outside."""
+
+
+class WindowRuntime(Runtime):
+    """See the module."""
+
+    def __init__(self, operator: WindowOperator, slot: Slot) -> None:
+        kinds = dict(operator.output)
+        self._keys = [(key, kinds[key]) for key in operator.keys]
+        self._names = [name for name, _ in operator.output]
+        self._aggregates = Aggregates(operator.aggregates)
+        self._lateness_ms = operator.allowed_lateness_ms
+        self._max_parallelism = slot.max_parallelism
+        self._late_columns = [name for name, _ in operator.late]
+        self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__time"]
+        self._states: dict[StateName, OperatorState] = {}
+        self._keyed: dict[StateName, KeyedState[Any]] = {}
+        self._timed: dict[StateName, TimeOrdered] = {}
+        key_types = [kind for _, kind in self._keys]
+
+        def groups_of(keys: list[Row]) -> Sequence[int]:
+            return key_groups_of_keys(keys, key_types, slot.max_parallelism)
+
+        for declaration in operator.states(slot.max_parallelism):
+            if declaration.keyed:
+                state = slot.open_state(operator.name, declaration, groups_of)
+                self._states[declaration.name] = self._keyed[declaration.name] = state
+                if declaration.shape.prefix:
+                    self._timed[declaration.name] = TimeOrdered(state)
+        self._clock = EventClock(operator.name, slot.own_groups)
+        self._states[self._clock.state.declaration.name] = self._clock.state
+        self._pending_ms: int | None = None
+        """The watermark that waits for its results."""
+        self._idle_after = False
+        """Idle as soon as the watermark has gone on."""
+        self.late_rows = 0
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return self._states
+
+    @property
+    def settled(self) -> bool:
+        """See OperatorRuntime."""
+        return self._pending_ms is None
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        closed = self._closed_by(batch)
+        if closed is None:
+            self._take(batch.select(self._columns))
+        else:
+            self._take_lagging(batch, closed, out)
+        self._relieve()
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime."""
+        self._clock.advance(watermark_ms)
+        self._pending_ms = watermark_ms
+        self._go_on(FIRED_MAX, out)
+
+    def on_status(self, idle: bool, out: Out) -> None:
+        """See OperatorRuntime. Nothing is emitted between idle and active (W05)."""
+        if self._pending_ms is None:
+            out.status(idle)
+        else:
+            self._idle_after = idle
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """See OperatorRuntime."""
+        if self._pending_ms is None:
+            return False
+        self._go_on(min(rows_max, FIRED_MAX), out)
+        return True
+
+    def _go_on(self, limit: int, out: Out) -> None:
+        watermark_ms = self._pending_ms
+        assert watermark_ms is not None
+        if self._fire(watermark_ms, limit, out):
+            return
+        self._pending_ms = None
+        if watermark_ms == END_OF_TIME and self._lateness_ms:
+            self._clock.ended(self._lateness_ms)
+        out.watermark(watermark_ms)
+        if self._idle_after:
+            self._idle_after = False
+            out.status(idle=True)
+
+    # -- lateness ------------------------------------------------------------------------------------------------------
+
+    def _closed_by(self, batch: pl.DataFrame) -> pl.Series | None:
+        """For each row, the instant before which all is over: where its partition was when it was read, or this clock.
+
+        None when no row is behind.
+        """
+        times, behind = batch["__time"], batch["__behind"]
+        over_ms = self._over(batch)
+        if over_ms is None:
+            return times + behind if behind.max() else None
+        return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
+
+    def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
+        """The same by the clock; None when no row of the batch is before that."""
+        if self._clock.uniform:
+            over_ms = after_ms(self._clock.watermark_ms)
+            if not batch.height or over_ms <= int(batch["__time"].min()):  # type: ignore[arg-type]  # Int64
+                return None
+            return pl.lit(over_ms, pl.Int64)
+        groups = key_group_of(batch, [name for name, _ in self._keys], self._max_parallelism)
+        watermarks = self._clock.watermark_of(groups.to_list())
+        return pl.Series([after_ms(watermark) for watermark in watermarks], dtype=pl.Int64)
+
+    def _put_aside(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        """Rows that no result takes any more."""
+        self.late_rows += late.height
+        if self._late_columns and late.height:
+            moment = (closed - 1).cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
+            columns = late.with_columns(pl.lit(REASON).alias("_reason"), moment)
+            out.side(LATE, columns.select(*self._late_columns, pl.col("^__.*$")))
+
+    def _results_of(self, parts: pl.DataFrame) -> ResultsOf:
+        """The results of partial results."""
+        return lambda start, end: self._aggregates.results_of(parts[start:end])
+
+    # -- what subclasses do --------------------------------------------------------------------------------------------
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        raise NotImplementedError
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        """Rows none of which is behind."""
+        raise NotImplementedError
+
+    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        """Rows some of which are behind; `closed` as `_closed_by`."""
+        raise NotImplementedError
+
+    def _relieve(self) -> None:
+        """Put into the state what is too much outside it."""
+        raise NotImplementedError
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        """Emit what a watermark makes due, about `limit` rows; True when there is more."""
+        raise NotImplementedError
+
+
+REASON: Final = "late: its windows were closed"
+
+
+def after_ms(watermark_ms: int) -> int:
+    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens."""
+    return max(FIRST_MS, min(LAST_MS, watermark_ms) + 1)

@@ -1,0 +1,174 @@
+"""Partial results: the aggregates of a step as one, and the rows that wait to be reduced to partial results.
+
+Rows are not aggregated batch by batch: reducing 50,000 rows at once costs little more than reducing 2,500. What they
+are reduced to waits as a frame until a window is due, a snapshot is taken, or there is too much of it; only then the
+state is touched, once for each key and slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import polars as pl
+
+from tidegate.expressions.expression import AggregateCall
+from tidegate.operators.aggregation.contract import (
+    MergeableAggregate,
+    Value,
+    derive_accumulators,
+    derive_part_columns,
+)
+from tidegate.operators.aggregation.reduction import reduce_parts, reduce_rows
+from tidegate.operators.aggregation.registry import make_mergeable
+
+AT: Final = "__at"
+"""The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
+ROWS_MAX: Final = 40_000
+"""So many rows wait at most before they are reduced."""
+BYTES_MAX: Final = 16 << 20
+PARTS_MAX: Final = 8_000
+"""So many partial results are held besides the state: a snapshot has to put them there in one call."""
+
+
+class Aggregates:
+    """All aggregates of a step. A value is the accumulators of all of them in a row, as the state has it."""
+
+    def __init__(self, calls: Sequence[tuple[str, AggregateCall]]) -> None:
+        self.each: list[tuple[str, MergeableAggregate]] = [(name, make_mergeable(name, call)) for name, call in calls]
+        self._spans: list[tuple[MergeableAggregate, int, int]] = []
+        start = 0
+        for _, one in self.each:
+            self._spans.append((one, start, start + len(one.parts)))
+            start += len(one.parts)
+        self._all = [one for _, one in self.each]
+
+    def reduce_rows(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+        """Rows to partial results, in no order."""
+        return reduce_rows(rows, by, self._all)
+
+    def reduce_parts(self, parts: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+        """Partial results to fewer, in no order."""
+        return reduce_parts(parts, by, self._all)
+
+    def merge(self, left: Value, right: Value) -> Value:
+        """The value of the rows of both."""
+        merged: list[Any] = []
+        for one, start, end in self._spans:
+            merged += one.merge(left[start:end], right[start:end])
+        return tuple(merged)
+
+    def values_of(self, parts: pl.DataFrame) -> list[Value]:
+        """The values of partial results."""
+        columns = [derive_accumulators(name, one.parts, parts) for name, one in self.each]
+        if len(columns) == 1:
+            return columns[0]
+        return [sum(row, ()) for row in zip(*columns, strict=True)]
+
+    def columns_of(self, values: Sequence[Value]) -> list[pl.Series]:
+        """The opposite: columns of partial results."""
+        columns: list[pl.Series] = []
+        for (name, _), (one, start, end) in zip(self.each, self._spans, strict=True):
+            columns += derive_part_columns(name, one.parts, [value[start:end] for value in values])
+        return columns
+
+    def results_of_values(self, values: Sequence[Value]) -> list[pl.Series]:
+        """The result columns of values. Raises as MergeableAggregate.results."""
+        if len(self._spans) == 1:
+            return [self._spans[0][0].results(values)]
+        return [one.results([value[start:end] for value in values]) for one, start, end in self._spans]
+
+    def results_of(self, parts: pl.DataFrame) -> list[pl.Series]:
+        """The result columns of partial results. Raises as MergeableAggregate.results."""
+        return [one.results(derive_accumulators(name, one.parts, parts)) for name, one in self.each]
+
+
+class Buffer:
+    """Rows and partial results by time and key that are not in the state yet."""
+
+    def __init__(
+        self,
+        aggregates: Aggregates,
+        keys: Sequence[str],
+        times_of: Callable[[pl.DataFrame], pl.Series],
+        first_of: Callable[[pl.DataFrame], int],
+    ) -> None:
+        """`times_of` gives the local time that each row belongs to, `first_of` the first one of a batch."""
+        self._aggregates = aggregates
+        self._by = [AT, *keys]
+        self._times_of = times_of
+        self._first_of = first_of
+        self._rows: list[pl.DataFrame] = []
+        self._height = 0
+        self._size = 0
+        self._parts: list[pl.DataFrame] = []
+        """Each of them is reduced: a time and key is in it once."""
+        self._first: int | None = None
+        """No time is earlier; None while it is empty."""
+
+    def __len__(self) -> int:
+        """Partial results, at most: those of rows that wait are not known."""
+        return sum(map(attrgetter("height"), self._parts))
+
+    @property
+    def first(self) -> int | None:
+        """The first time, or an earlier one; None while it is empty."""
+        return self._first
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Rows with the columns of the keys, the arguments and the engine; at least one."""
+        first = self._first_of(rows)
+        self._first = first if self._first is None else min(first, self._first)
+        self._rows.append(rows)
+        self._height += rows.height
+        self._size += int(rows.estimated_size())
+        if self._height > ROWS_MAX or self._size > BYTES_MAX:
+            self._reduce_rows()
+
+    def put_back(self, parts: pl.DataFrame) -> None:
+        """Partial results, reduced, that were taken and are not used up."""
+        if parts.height:
+            first = int(parts[AT].min())  # type: ignore[arg-type]  # Int64
+            self._first = first if self._first is None else min(first, self._first)
+            self._parts.append(parts)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether something has to go into the state."""
+        if len(self) > PARTS_MAX and len(self._parts) > 1:
+            self.put_back(self._empty())
+        return len(self) > PARTS_MAX
+
+    def take(self, limit: int | None = None) -> pl.DataFrame | None:
+        """Partial results, removed: all, or some."""
+        if self._first is None:
+            return None
+        whole = self._empty()
+        if limit is not None:
+            self.put_back(whole[limit:])
+            whole = whole[:limit]
+        return whole
+
+    def take_due(self, until: int) -> pl.DataFrame | None:
+        """Those whose time is not after `until`, removed."""
+        if self._first is None or self._first > until:
+            return None
+        whole = self._empty()
+        due = whole[AT] <= until
+        self.put_back(whole.filter(~due))
+        return whole.filter(due) if due.any() else None
+
+    def _empty(self) -> pl.DataFrame:
+        """All that is in it, reduced."""
+        self._reduce_rows()
+        parts, self._parts, self._first = self._parts, [], None
+        return parts[0] if len(parts) == 1 else self._aggregates.reduce_parts(pl.concat(parts), self._by)
+
+    def _reduce_rows(self) -> None:
+        if not self._rows:
+            return
+        rows = pl.concat(self._rows)
+        self._rows, self._height, self._size = [], 0, 0
+        rows = rows.with_columns(self._times_of(rows).alias(AT))
+        self._parts.append(self._aggregates.reduce_rows(rows, self._by))

@@ -1,0 +1,241 @@
+"""Results that are made of several slices, or more than once: sliding windows, early and corrected results.
+
+A row is in one slice, whatever many windows it is in. Each result that is to come has a *timer*, its due time and key;
+where slices are part of the next result, too, it sets the timer of that one. When it fires, its slices are looked up
+and merged. A slice goes when the last of its results can be given no more.
+
+Rows that are late for some results of their slice and not for all cannot be in the slice: they go into the state
+`extra`, once for each due time that still takes them. With `allowed_lateness` a row may be taken by results that were
+given already: those are given again at once, corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime, after_ms
+from tidegate.operators.kinds.window.running.emission import emit_results
+from tidegate.operators.kinds.window.running.partial import AT, Buffer
+from tidegate.operators.kinds.window.running.slicing import Slicing
+from tidegate.operators.kinds.window.running.store import Store, key_columns
+from tidegate.operators.kinds.window.states import EXTRA, SLICES, TIMERS
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.runtime import Out
+    from tidegate.operators.spec import Slot
+    from tidegate.state.order import Row
+
+LOOKED_UP_MAX: Final = 20_000
+"""So many slices are looked up in one call."""
+_ROW: Final = "__row"
+
+
+class SlicedRuntime(WindowRuntime):
+    """See the module."""
+
+    def __init__(self, operator: WindowOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._slicing = slicing = Slicing(operator.window)
+        self._every_ms = operator.window.every_ms
+        self._early = bool(operator.window.early_ms)
+        self._chained = not self._early
+        self._slices = Store(self._timed[SLICES], self._aggregates, self._keys)
+        self._extra = Store(self._timed[EXTRA], self._aggregates, self._keys)
+        self._timers = self._timed[TIMERS]
+        names = [name for name, _ in self._keys]
+        self._rows = Buffer(self._aggregates, names, slicing.row_ends, slicing.first_end)
+        self._more = Buffer(self._aggregates, names, _at_of, _first_at)
+        self._fired_until: int | None = None
+        """Local: results up to here have been due; None before the first watermark."""
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        return {"open_windows": len(self._timers), "timers": len(self._timers)}
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+            self._fold(buffer.take(), store)
+        self._clock.before_snapshot()
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        self._rows.add(rows)
+
+    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        slicing = self._slicing
+        ends = slicing.ends_of(batch["__time"])
+        first, last = slicing.first_due(ends), slicing.last_due(ends)
+        over = slicing.floors_of(closed - self._lateness_ms if self._lateness_ms else closed)
+        late = last <= over
+        if late.any():
+            self._put_aside(batch.filter(late), closed.filter(late), out)
+        # An early result is not corrected, so it takes no row that comes after it.
+        closed_to = slicing.floors_of(closed) if self._early else over
+        begin = slicing.first_due_after(closed_to)
+        begin = pl.select(pl.max_horizontal(first, pl.min_horizontal(begin, last))).to_series()
+        whole = ~late & (begin == first)
+        if whole.any():
+            self._take(batch.select(self._columns).filter(whole))
+        some = ~late & (begin > first)
+        if some.any():
+            self._take_some(batch.filter(some), begin.filter(some), last.filter(some))
+        if self._lateness_ms and self._fired_until is not None:
+            again = ~late & (begin <= self._fired_until)
+            if again.any():
+                self._correct(batch.filter(again), begin.filter(again), last.filter(again), out)
+
+    def _take_some(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series) -> None:
+        """Rows that only results from `begin` to `last` take."""
+        self._more.add(self._for_each_due(batch.select(self._columns), begin, last))
+        if self._early:  # the results between are given if something else makes them
+            for dues in (begin, last):
+                self._set_timers(self._slices.rows_of(batch.with_columns(dues.alias(AT))), dues, last)
+
+    def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> pl.DataFrame:
+        dues = pl.int_ranges(begin, last + 1, self._slicing.step_ms, eager=True).alias(AT)
+        return rows.with_columns(dues).explode(AT)
+
+    def _relieve(self) -> None:
+        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+            if buffer.crowded:
+                self._fold(buffer.take(FOLDED_MAX), store)
+
+    def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
+        """Partial results into the state, and timers for the results that they make due next."""
+        if parts is None:
+            return
+        rows = store.add(parts)
+        if store is self._slices:
+            first, last = self._slicing.first_due(parts[AT]), self._slicing.last_due(parts[AT])
+            self._set_timers(rows, self._unfired(first) if self._chained else first, last)
+            if self._early:
+                self._set_timers(rows, last, last)
+        elif self._chained:
+            self._set_timers(rows, parts[AT], parts[AT])
+
+    def _unfired(self, dues: pl.Series) -> pl.Series:
+        """The same, or the first result that was not given yet."""
+        if self._fired_until is None:
+            return dues
+        return dues.clip(lower_bound=self._slicing.first_due_after(pl.Series([self._fired_until]))[0])
+
+    def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series) -> None:
+        """Of the results that were not given yet and are not after the last ones."""
+        wanted = dues <= last
+        if self._fired_until is not None:
+            wanted &= dues > self._fired_until
+        timers = {(due, *row[1:]) for due, row, yes in zip(dues, rows, wanted, strict=True) if yes}
+        if timers:
+            self._timers.put_many(list(timers), [()] * len(timers))
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        until = self._slicing.floor_of(after_ms(watermark_ms))
+        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+            due = buffer.take_due(until)
+            if due is not None:
+                buffer.put_back(due[FOLDED_MAX:])
+                self._fold(due[:FOLDED_MAX], store)
+                if due.height > FOLDED_MAX:
+                    return True
+        if self._fire_timers(until, limit, out):
+            return True
+        self._fired_until = until if self._fired_until is None else max(until, self._fired_until)
+        return self._drop(watermark_ms)
+
+    def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
+        """Results in the order of their due times; True when there are more."""
+        left = min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
+        while left > 0:
+            first = self._timers.first_ms
+            if first is None or first > until:
+                return False
+            taken = self._timers.take_due(first, left)
+            left -= len(taken)
+            rows = [row for row, _ in taken]
+            self._emit(rows, out)
+            if self._chained:
+                self._set_next(rows)
+        return True
+
+    def _set_next(self, rows: Sequence[Row]) -> None:
+        """The timers of the results after these, where some of their slices are part of them."""
+        due = rows[0][0]
+        going_on = [end for end in self._slicing.slices_of(due) if end > due - self._slicing.size_ms + self._every_ms]
+        found = self._slices.state.get_many([(end, *row[1:]) for row in rows for end in going_on])
+        size = len(going_on)
+        following = [
+            (self._slicing.next_due(due), *row[1:])
+            for place, row in enumerate(rows)
+            if any(value is not None for value in found[place * size : (place + 1) * size])
+        ]
+        if following:
+            self._timers.put_many(following, [()] * len(following))
+
+    def _emit(self, rows: Sequence[Row], out: Out) -> None:
+        """The results of due times and keys, in this order of times."""
+        parts = self._gather(rows)
+        if parts is None:
+            return
+        parts = parts.sort([AT, *(name for name, _ in self._keys)])
+        slicing, dues = self._slicing, parts[AT]
+        starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
+        self._clock.fired(int(slicing.instants_of(dues)[-1]) - 1)
+        emit_results(parts, starts, ends, self._results_of(parts), self._names, out)
+
+    def _gather(self, rows: Sequence[Row]) -> pl.DataFrame | None:
+        """What the state has for each due time and key that it has something for."""
+        wanted = [(place, (end, *row[1:])) for place, row in enumerate(rows) for end in self._slicing.slices_of(row[0])]
+        found = self._slices.state.get_many([key for _, key in wanted])
+        values = [(place, value) for (place, _), value in zip(wanted, found, strict=True) if value is not None]
+        if len(self._extra):
+            more = self._extra.state.get_many(rows)
+            values += [(place, value) for place, value in enumerate(more) if value is not None]
+        if not values:
+            return None
+        columns = self._aggregates.columns_of([value for _, value in values])
+        frame = pl.DataFrame([pl.Series(_ROW, [place for place, _ in values], dtype=pl.Int64), *columns])
+        merged = self._aggregates.reduce_parts(frame, [_ROW]).sort(_ROW)
+        chosen = [rows[place] for place in merged[_ROW]]
+        return pl.DataFrame([*key_columns(chosen, self._keys), *merged.drop(_ROW).get_columns()])
+
+    def _correct(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series, out: Out) -> None:
+        """Results that were given and take these rows, too: once each, in the order of their ends."""
+        until = self._fired_until
+        assert until is not None
+        ends = last.clip(upper_bound=until)
+        if self._early:  # only the last result of a window is corrected
+            begin, chosen = last, last <= until
+            batch, begin, ends = batch.filter(chosen), begin.filter(chosen), ends.filter(chosen)
+        names = [name for name, _ in self._keys]
+        wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
+        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+            self._fold(buffer.take_due(until), store)
+        rows = self._slices.rows_of(wanted)
+        pending = self._timers.get_many(rows)
+        given = [row for row, timer in zip(rows, pending, strict=True) if timer is None]
+        if given:
+            self._emit(given, out)
+
+    def _drop(self, watermark_ms: int) -> bool:
+        """Forget what no result takes any more; True when there is more."""
+        over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
+        taken = self._slices.state.take_due(self._slicing.last_dropped(over), FOLDED_MAX)
+        more = self._extra.state.take_due(over, FOLDED_MAX) if len(self._extra) else []
+        return max(len(taken), len(more)) == FOLDED_MAX
+
+
+def _at_of(rows: pl.DataFrame) -> pl.Series:
+    return rows[AT]
+
+
+def _first_at(rows: pl.DataFrame) -> int:
+    return int(rows[AT].min())  # type: ignore[arg-type]  # Int64

@@ -1,0 +1,180 @@
+"""Which slices a row's time belongs to, which results a slice is part of, and when these are due.
+
+Times are cut into *slices* so that every window is a whole number of them. A tumbling window is one slice. The slices
+of sliding windows lie between the starts and ends of all windows: at most two for each `every`, whatever the sizes
+are. Early results cut a tumbling window where they are due.
+
+Everything is calculated in *local* milliseconds: UTC less the offset, or, with a time zone, the clock on its walls less
+the offset, so that a day has 24 hours however long it lasts. An *instant* is UTC. A *due time* is the local end of
+a result: the end of a window, or where an early result is due.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window.settings import Windowing
+
+_CHANGE_MS: Final = 26 * 3_600_000
+"""No clock has ever been moved by more."""
+
+
+class Slicing:
+    """Of tumbling and sliding windows."""
+
+    def __init__(self, window: Windowing) -> None:
+        self.size_ms = window.size_ms
+        self._period_ms = window.every_ms
+        self._early_ms = window.early_ms
+        self.step_ms = window.early_ms or window.every_ms
+        """From one due time to the next."""
+        self.single = self.step_ms == self.size_ms
+        """Whether every result is of one slice."""
+        self._cut_ms = 0 if window.early_ms else window.size_ms % window.every_ms
+        self._offset_ms = window.offset_ms
+        self._zone = window.time_zone
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def ends_of(self, times: pl.Series) -> pl.Series:
+        """The local end of the slice that each instant is in."""
+        if not self._zone:
+            return self._end(times - self._offset_ms if self._offset_ms else times)
+        ends = self._end(self._local(times))
+        # Where a clock was put back across a boundary, its second hour reads as if it were before the boundary.
+        missed = times >= self._instants(ends)
+        return pl.select(pl.when(missed).then(self._end(ends)).otherwise(ends)).to_series()
+
+    def row_ends(self, rows: pl.DataFrame) -> pl.Series:
+        """The same for the event times of rows."""
+        return self.ends_of(rows["__time"])
+
+    def first_end(self, rows: pl.DataFrame) -> int:
+        """The earliest of them."""
+        first_ms = int(rows["__time"].min())  # type: ignore[arg-type]  # Int64
+        if self._zone or self._cut_ms:
+            return int(self.ends_of(pl.Series([first_ms]))[0])
+        return self.floor_of(first_ms) + self.step_ms
+
+    def floors_of(self, instants: pl.Series) -> pl.Series:
+        """The local start of the slice that each instant is in: what is due up to there has ended by then."""
+        return self._start_of(self.ends_of(instants))
+
+    def floor_of(self, instant_ms: int) -> int:
+        """As `floors_of`, for one."""
+        if self._zone:
+            return int(self.floors_of(pl.Series([instant_ms]))[0])
+        local = instant_ms - self._offset_ms
+        base = local - local % (self.step_ms if not self._cut_ms else self._period_ms)
+        return base + self._cut_ms if self._cut_ms and local - base >= self._cut_ms else base
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def first_due(self, ends: pl.Series) -> pl.Series:
+        """The first result that the slices with these ends are part of."""
+        if self.single or self._early_ms:
+            return ends
+        late = (ends - self._cut_ms) % self._period_ms
+        return ends + (self._period_ms - late) % self._period_ms
+
+    def last_due(self, ends: pl.Series) -> pl.Series:
+        """The last one."""
+        if self.single:
+            return ends
+        starts = self._start_of(ends)
+        if self._early_ms:
+            return starts - starts % self.size_ms + self.size_ms
+        return starts - starts % self._period_ms + self.size_ms
+
+    def first_due_after(self, floors: pl.Series) -> pl.Series:
+        """The first due time after these."""
+        step = self.step_ms
+        ahead = 0 if self._early_ms else self.size_ms % step
+        return floors - (floors - ahead) % step + step
+
+    def window_start(self, dues: pl.Series) -> pl.Series:
+        """Local start of the window whose result is due."""
+        if self._early_ms:
+            return (dues - 1) - (dues - 1) % self.size_ms
+        return dues - self.size_ms
+
+    def window_end(self, dues: pl.Series) -> pl.Series:
+        """Local end of the window whose result is due: later than that of an early result."""
+        return self.window_start(dues) + self.size_ms
+
+    def slices_of(self, due: int) -> range | list[int]:
+        """The ends of the slices that a result is made of, in order."""
+        start = due - self.size_ms if not self._early_ms else (due - 1) - (due - 1) % self.size_ms
+        if not self._cut_ms:
+            return range(start + self.step_ms, due + 1, self.step_ms)
+        whole = range(start + self._period_ms, due + 1, self._period_ms)
+        return sorted([*whole, *range(start + self._cut_ms, due + 1, self._period_ms)])
+
+    def next_due(self, due: int) -> int:
+        """The result after one."""
+        return due + self.step_ms
+
+    def last_dropped(self, over: int) -> int:
+        """The end up to which the last result of each slice is at or before `over`; of uneven slices some are left."""
+        if self.single:
+            return over
+        if self._early_ms:
+            return over - over % self.size_ms
+        return over - self.size_ms + (0 if self._cut_ms else self.step_ms)
+
+    def instants_of(self, locals_ms: pl.Series) -> pl.Series:
+        """UTC of local times that are starts or ends."""
+        if not self._zone:
+            return locals_ms + self._offset_ms if self._offset_ms else locals_ms
+        return self._instants(locals_ms)
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------------
+
+    def _end(self, times: pl.Series) -> pl.Series:
+        if not self._cut_ms:
+            return times - times % self.step_ms + self.step_ms
+        inside = times % self._period_ms
+        base = times - inside
+        return (
+            base + pl.select(pl.when(inside < self._cut_ms).then(self._cut_ms).otherwise(self._period_ms)).to_series()
+        )
+
+    def _start_of(self, ends: pl.Series) -> pl.Series:
+        if not self._cut_ms:
+            return ends - self.step_ms
+        inside = ends % self._period_ms
+        first = pl.select(pl.when(inside == 0).then(self._period_ms - self._cut_ms).otherwise(self._cut_ms)).to_series()
+        return ends - first
+
+    def _local(self, times: pl.Series) -> pl.Series:
+        clock = times.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(self._zone).dt.replace_time_zone(None)
+        return clock.cast(pl.Int64) - self._offset_ms
+
+    def _instants(self, locals_ms: pl.Series) -> pl.Series:
+        clock = (locals_ms + self._offset_ms).cast(pl.Datetime("ms"))
+        zoned = clock.dt.replace_time_zone(self._zone, ambiguous="earliest", non_existent="null")
+        found = zoned.dt.convert_time_zone("UTC").cast(pl.Int64)
+        if found.null_count():
+            missing = (locals_ms + self._offset_ms).filter(found.is_null()).unique().to_list()
+            instants = [_first_instant(self._zone, local) for local in missing]
+            moved = (locals_ms + self._offset_ms).replace_strict(missing, instants, default=None, return_dtype=pl.Int64)
+            found = found.fill_null(moved)
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _first_instant(zone: str, local_ms: int) -> int:
+    """When a clock shows a time that it skips, or a later one, for the first time."""
+    low, high = local_ms - _CHANGE_MS, local_ms + _CHANGE_MS
+    while low < high:
+        middle = (low + high) // 2
+        clock = pl.Series([middle]).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone).dt.replace_time_zone(None)
+        if int(clock.cast(pl.Int64)[0]) >= local_ms:
+            high = middle
+        else:
+            low = middle + 1
+    return low

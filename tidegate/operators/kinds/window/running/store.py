@@ -1,0 +1,68 @@
+"""A keyed state of partial results by a local time and key, and the frames that these are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.operators.aggregation.contract import Value, make_column
+from tidegate.operators.kinds.window.running.partial import AT, Aggregates
+from tidegate.state.order import Row
+from tidegate.state.time_ordered import Timed, TimeOrdered
+
+
+class Store:
+    """Partial results in state. The first column of a frame of them is `AT`, then come the keys, then the parts."""
+
+    def __init__(self, state: TimeOrdered, aggregates: Aggregates, keys: Sequence[tuple[str, DataType]]) -> None:
+        self.state = state
+        self._aggregates = aggregates
+        self._keys = keys
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self.state)
+
+    def add(self, parts: pl.DataFrame) -> list[Row]:
+        """Merge partial results, one per time and key, into the state. Returns their times and keys."""
+        rows = self.rows_of(parts)
+        values = self._aggregates.values_of(parts)
+        merge = self._aggregates.merge
+        found = self.state.get_many(rows)
+        merged = [new if old is None else merge(old, new) for old, new in zip(found, values, strict=True)]
+        self.state.put_many(rows, merged)
+        return rows
+
+    def rows_of(self, frame: pl.DataFrame) -> list[Row]:
+        """Times and keys as the state has them."""
+        columns = [frame[AT].to_list(), *(plain_values(frame[name]) for name, _ in self._keys)]
+        return list(zip(*columns, strict=True))
+
+    def frame_of(self, rows: Sequence[Row], values: Sequence[Value]) -> pl.DataFrame:
+        """Entries as a frame."""
+        return pl.DataFrame([*key_columns(rows, self._keys), *self._aggregates.columns_of(values)])
+
+    def take_due(self, until: int, limit: int) -> pl.DataFrame | None:
+        """Entries whose time is not after `until`, deleted; in the order of their times."""
+        taken: list[Timed] = self.state.take_due(until, limit)
+        if not taken:
+            return None
+        rows, values = zip(*taken, strict=True)
+        return self.frame_of(rows, values)
+
+
+def key_columns(rows: Sequence[Row], keys: Sequence[tuple[str, DataType]]) -> list[pl.Series]:
+    """Times and keys as columns."""
+    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * (1 + len(keys))
+    times = pl.Series(AT, columns[0], dtype=pl.Int64)
+    named = zip(keys, columns[1:], strict=True)
+    return [times, *(make_column(name, kind, values) for (name, kind), values in named)]
+
+
+def plain_values(column: pl.Series) -> list[Any]:
+    """Values as the state has them: dates as days, timestamps as microseconds since 1970."""
+    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
+    return values

@@ -1,0 +1,99 @@
+"""Tumbling windows without corrections: a window is an entry of the state `slices`, and is taken from its front.
+
+Rows wait in a `Buffer`. What is due in it does not go through the state when there is little of it, so a window that
+opens and closes between two snapshots never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime, after_ms
+from tidegate.operators.kinds.window.running.emission import ResultsOf, emit_results
+from tidegate.operators.kinds.window.running.partial import AT, Buffer
+from tidegate.operators.kinds.window.running.slicing import Slicing
+from tidegate.operators.kinds.window.running.store import Store, key_columns
+from tidegate.operators.kinds.window.states import SLICES
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.runtime import Out
+    from tidegate.operators.spec import Slot
+
+
+class TumblingRuntime(WindowRuntime):
+    """See the module."""
+
+    def __init__(self, operator: WindowOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._slicing = Slicing(operator.window)
+        self._store = Store(self._timed[SLICES], self._aggregates, self._keys)
+        self._by = [AT, *(name for name, _ in self._keys)]
+        self._buffer = Buffer(self._aggregates, self._by[1:], self._slicing.row_ends, self._slicing.first_end)
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        windows = len(self._store) + len(self._buffer)
+        return {"open_windows": windows, "timers": windows}
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        parts = self._buffer.take()
+        if parts is not None:
+            self._store.add(parts)
+        self._clock.before_snapshot()
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        self._buffer.add(rows)
+
+    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        late = self._slicing.ends_of(batch["__time"]) <= self._slicing.floors_of(closed)
+        if late.any():
+            self._put_aside(batch.filter(late), closed.filter(late), out)
+            batch = batch.filter(~late)
+        if batch.height:
+            self._take(batch.select(self._columns))
+
+    def _relieve(self) -> None:
+        if self._buffer.crowded:
+            parts = self._buffer.take(FOLDED_MAX)
+            if parts is not None:
+                self._store.add(parts)
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        until = self._slicing.floor_of(after_ms(watermark_ms))
+        due = self._buffer.take_due(until)
+        waiting = 0 if due is None else due.height
+        if len(self._store) + waiting > limit:
+            if due is not None:
+                self._buffer.put_back(due[FOLDED_MAX:])
+                self._store.add(due[:FOLDED_MAX])
+                return True
+            return self._emit_held(until, limit, out)
+        taken = self._store.take_due(until, limit)
+        if taken is not None and due is not None:
+            taken = self._aggregates.reduce_parts(pl.concat([taken, due]), self._by)
+        parts = due if taken is None else taken
+        if parts is not None:
+            ordered = parts.sort(self._by)
+            self._emit(ordered, self._results_of(ordered), out)
+        return False
+
+    def _emit_held(self, until: int, limit: int, out: Out) -> bool:
+        """What the state has, in the order of its times, without the way through partial results."""
+        taken = self._store.state.take_due(until, limit)
+        if taken:
+            rows, values = zip(*taken, strict=True)
+            keyed = pl.DataFrame(key_columns(rows, self._keys))
+            self._emit(keyed, lambda start, end: self._aggregates.results_of_values(values[start:end]), out)
+        return len(taken) == limit
+
+    def _emit(self, keyed: pl.DataFrame, results_of: ResultsOf, out: Out) -> None:
+        slicing, dues = self._slicing, keyed[AT]
+        starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
+        self._clock.fired(int(ends[-1]) - 1)
+        emit_results(keyed, starts, ends, results_of, self._names, out)

@@ -1,0 +1,198 @@
+"""The keys of a step with windows, and what they say together. Pure, without Polars."""
+
+from __future__ import annotations
+
+import zoneinfo
+from functools import cache
+from math import gcd
+from typing import Annotated, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Check, StepName, duration, refusal, require_text
+from tidegate.settings.suggest import derive_suggestion
+from tidegate.settings.units import MILLISECONDS, render_duration
+
+DAY_MS: Final = MILLISECONDS["d"]
+SLICES_MAX: Final = 10_000
+"""Of one window: what it is merged of when it closes."""
+
+
+class Windowing(msgspec.Struct, frozen=True):
+    """Which windows a step has. Tumbling: `every_ms` is `size_ms`. Session: `size_ms` is the gap, `every_ms` 0."""
+
+    size_ms: int
+    every_ms: int
+    offset_ms: int = 0
+    time_zone: str = ""
+    early_ms: int = 0
+    """Early results of a tumbling window at each multiple of it; 0 for none."""
+
+    @property
+    def session(self) -> bool:
+        """Whether windows end when nothing comes."""
+        return not self.every_ms
+
+    @property
+    def single(self) -> bool:
+        """Whether a window is one slice."""
+        return self.every_ms == self.size_ms and not self.early_ms
+
+    def __str__(self) -> str:
+        if self.session:
+            return f"session {render_duration(self.size_ms)}"
+        parts = [f"tumbling {render_duration(self.size_ms)}"]
+        if self.every_ms != self.size_ms:
+            parts = [f"sliding {render_duration(self.size_ms)} every {render_duration(self.every_ms)}"]
+        if self.offset_ms:
+            parts.append(f"offset {render_duration(self.offset_ms)}")
+        if self.time_zone:
+            parts.append(self.time_zone)
+        return ", ".join(parts)
+
+
+def _zone(value: object) -> str:
+    text = require_text(value, "a time zone", "for instance Europe/Berlin")
+    zones = _zones()
+    if zones and text not in zones:
+        raise refusal(f"`{text[:60]}` is not a time zone", derive_suggestion(text, zones) or "as Europe/Berlin or UTC")
+    return text
+
+
+@cache
+def _zones() -> tuple[str, ...]:
+    """The names of the system's data base; none where it has no data base: then the slots find out."""
+    return tuple(sorted(zoneinfo.available_timezones()))
+
+
+class WindowSettings(Settings):
+    """Windows of event time: one of `tumbling`, `sliding` with `every`, and `session`."""
+
+    tumbling_ms: Annotated[
+        int | None,
+        duration("1ms", "366d"),
+        Field(alias="tumbling", description="One window after the other, each so long."),
+    ] = None
+    sliding_ms: Annotated[
+        int | None,
+        duration("1ms", "366d"),
+        Field(alias="sliding", description="Windows that overlap, each so long; needs `every`."),
+    ] = None
+    every_ms: Annotated[
+        int | None, duration("1ms", "366d"), Field(alias="every", description="How often a sliding window begins.")
+    ] = None
+    session_ms: Annotated[
+        int | None,
+        duration("1ms", "366d"),
+        Field(alias="session", description="A window per key that ends when the key has no record for so long."),
+    ] = None
+    offset_ms: Annotated[
+        int | None,
+        duration("1ms", "366d"),
+        Field(
+            alias="offset",
+            description="Windows begin so much later than at a multiple of their size since 1970-01-01T00:00, which "
+            "was a Thursday: weeks from Monday are `{tumbling: 7d, offset: 4d}`.",
+        ),
+    ] = None
+    time_zone: Annotated[
+        str | None,
+        Check(_zone, {"type": "string", "examples": ["Europe/Berlin"]}),
+        Field(
+            description="Windows of whole days begin at midnight of this zone (and `offset`): some last 23 or 25 hours."
+        ),
+    ] = None
+
+
+Problem = tuple[str, str, str]
+"""A key of `window` (or empty for the whole), what is wrong, and the remedy."""
+
+
+def derive_windowing(window: WindowSettings, early_ms: int) -> Windowing | list[Problem]:
+    """What the keys say, or what is wrong with them."""
+    given = {"tumbling": window.tumbling_ms, "sliding": window.sliding_ms, "session": window.session_ms}
+    chosen = [(word, size) for word, size in given.items() if size is not None]
+    if len(chosen) != 1:
+        message = (
+            "no kind of window is given" if not chosen else f"both `{chosen[0][0]}` and `{chosen[1][0]}` are given"
+        )
+        return [("" if not chosen else chosen[1][0], message, "write one of tumbling, sliding and session")]
+    [(word, size_ms)] = chosen
+    problems = [*_misplaced(window, word), *_sizes(window, word, size_ms)]
+    if early_ms:
+        problems += _early(word, size_ms, early_ms)
+    if problems:
+        return problems
+    every_ms = {"tumbling": size_ms, "sliding": window.every_ms or 0, "session": 0}[word]
+    return Windowing(size_ms, every_ms, window.offset_ms or 0, window.time_zone or "", early_ms)
+
+
+def _misplaced(window: WindowSettings, word: str) -> list[Problem]:
+    problems: list[Problem] = []
+    if word == "sliding" and window.every_ms is None:
+        problems.append(("", "`every` is missing", "add it: how often a window begins"))
+    if word != "sliding" and window.every_ms is not None:
+        problems.append(("every", f"a {word} window has no `every`", "remove it, or write sliding"))
+    if word == "session":
+        for key, value in (("offset", window.offset_ms), ("time_zone", window.time_zone)):
+            if value is not None:
+                problems.append((key, f"a session has no `{key}`: it begins with a record", "remove it"))
+    return problems
+
+
+def _sizes(window: WindowSettings, word: str, size_ms: int) -> list[Problem]:
+    problems: list[Problem] = []
+    every_ms = window.every_ms if word == "sliding" and window.every_ms is not None else size_ms
+    if every_ms > size_ms:
+        remedy = "make it at most the size: records between two windows would be in none"
+        problems.append(("every", f"is more than the size, {render_duration(size_ms)}", remedy))
+    elif size_ms // every_ms > SLICES_MAX:
+        remedy = f"make it at least {render_duration(-(-size_ms // SLICES_MAX))}"
+        problems.append(("every", f"a record would be in {size_ms // every_ms:,} windows", remedy))
+    if word != "session" and window.offset_ms is not None and window.offset_ms >= every_ms:
+        limit = f"less than {render_duration(every_ms)}"
+        problems.append(("offset", f"is not {limit}, after which the windows repeat", f"make it {limit}"))
+    if word != "session" and window.time_zone is not None and gcd(size_ms, every_ms) % DAY_MS:
+        key = word if size_ms % DAY_MS else "every"
+        remedy = "use whole days, as 1d, or remove `time_zone`"
+        problems.append((key, "a window in a time zone lasts whole days", remedy))
+    return problems
+
+
+def _early(word: str, size_ms: int, early_ms: int) -> list[Problem]:
+    if word != "tumbling":
+        remedy = "remove `emit`: a sliding window gives a result each `every`, and nobody knows when a session ends"
+        return [("emit", f"there are no early results of a {word} window", remedy)]
+    if early_ms >= size_ms or size_ms % early_ms:
+        remedy = f"make it a part of {render_duration(size_ms)}, as {render_duration(max(1, size_ms // 6))}"
+        return [("emit", f"the window is not a multiple of {render_duration(early_ms)}", remedy)]
+    if size_ms // early_ms > SLICES_MAX:
+        return [("emit", f"a window would give {size_ms // early_ms:,} results", "make it longer")]
+    return []
+
+
+class WindowStepSettings(Settings):
+    """The keys of a step with windows, besides those of an aggregate."""
+
+    window: Annotated[
+        WindowSettings | None,
+        Field(description="Aggregates per key and window of event time in place of running totals; see Windows below."),
+    ] = None
+    allowed_lateness_ms: Annotated[
+        int | None,
+        duration("0s", "366d"),
+        Field(
+            alias="allowed_lateness",
+            description="How long after its end a window is kept for late records; each of them gives a corrected "
+            "result.",
+        ),
+    ] = None
+    late: Annotated[
+        StepName | None,
+        Field(
+            description="A sink without `from` that gets the late records, with the columns `_reason` and "
+            "`_watermark`. Without it they are only counted."
+        ),
+    ] = None

@@ -1,0 +1,18 @@
+"""The names of the states of windows: checkpoints are found by them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.ids import StateName
+
+SLICES: Final = StateName("slices")
+"""Partial results by the local end of their slice and key."""
+EXTRA: Final = StateName("extra")
+"""By due time and key: of rows that count for this result and not for all of their slice."""
+TIMERS: Final = StateName("timers")
+"""By due time and key: results to come, where a result is not just an entry of `slices`; and the ends of sessions."""
+SESSIONS: Final = StateName("sessions")
+"""The open sessions of a key."""
+LAGGARDS: Final = StateName("laggards")
+"""Rows of sessions below the watermark of their partition, by that watermark and key."""
