@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from tidegate.datatypes import DataType
@@ -357,6 +357,9 @@ Topics = Annotated[tuple[str, ...], Check(_topics, _WORD_OR_LIST)]
 Host = Annotated[str, Check(_host, _WORDS)]
 Column = Annotated[str, Check(_column, _WORDS)]
 Keys = Annotated[tuple[str, ...], Check(_keys, _WORD_OR_LIST)]
+GroupKeys = Annotated[
+    Keys | None, Field(description="Column or columns that `aggregate` groups by, and `keep` keeps records by.")
+]
 ColumnType = Annotated[DataType, Check(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
 ExpressionText = Annotated[str, Check(_expression, _SCALAR)]
 Properties = Annotated[

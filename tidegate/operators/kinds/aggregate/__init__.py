@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identity, sum_bounds
-from tidegate.expressions.expression import AggregateCall, Column, Expression, columns_of, text_of
+from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.kinds.aggregate.running import Aggregate
@@ -22,8 +22,10 @@ from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, diges
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
+from tidegate.settings.emit import EACH, LATEST, EmitWord
 from tidegate.settings.fields import Column as ColumnName
-from tidegate.settings.fields import ExpressionText, Keys, choice
+from tidegate.settings.fields import ExpressionText, GroupKeys
+from tidegate.settings.ttl import Ttl, TtlWord
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 
@@ -36,16 +38,30 @@ TOTALS: Final = StateName("totals")
 class AggregateSettings(Settings):
     """The keys of an aggregate."""
 
-    key: Annotated[Keys | None, Field(description="Column or columns to group by; needs `aggregate`.")] = None
+    key: GroupKeys = None
     aggregate: Annotated[
         dict[ColumnName, ExpressionText] | None,
-        Field(min_length=1, description="Running totals per key: count, sum, min, max, avg, first, last."),
+        Field(
+            min_length=1,
+            description="Per key, with `window` per key and window: `count(*)`, `sum(x)` ... (docs/expressions.md).",
+        ),
     ] = None
     emit: Annotated[
-        str,
-        choice("each", "latest"),
-        Field(description="`each`: a total per input record; `latest`: the last one per key and batch."),
-    ] = "each"
+        EmitWord | None,
+        Field(
+            description="Of running totals, `each`: a total per input record (the default); `latest`: the last one per "
+            "key and batch. Of windows, `on close`: a result when the window has ended (the default); `{every: 10s}`: "
+            "early results, too, each 10 s of event time in which something has come."
+        ),
+    ] = None
+    ttl: Annotated[
+        TtlWord | None,
+        Field(
+            description="A key to which nothing is added for so long begins again, and its state is removed: `30d` or "
+            "`{event_time: 30d}` by the event time of its records, `{processing_time: 30d}` by the clock. It may be "
+            "added, changed and removed at any restart. Without it totals are kept for ever."
+        ),
+    ] = None
 
 
 class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
@@ -56,6 +72,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     emit: str  # "each" | "latest"
     output: Columns
     bad_records: BadRecordPolicy
+    ttl: Ttl | None = None
 
     def produces(self) -> Columns:
         """See Operator."""
@@ -63,7 +80,11 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
     def reads(self) -> set[str]:
         """See Operator."""
-        return {*self.keys, *(name for _, call in self.aggregates for name in columns_of(call.argument))}
+        return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
+
+    def needs_time(self) -> bool:
+        """See Operator."""
+        return self.ttl is not None and not self.ttl.processing
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The accumulators of each key."""
@@ -78,6 +99,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             ),
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
+            expires=self.ttl is not None,
         )
         return (StateDeclaration(TOTALS, shape),)
 
@@ -97,7 +119,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             for key in self.keys:
                 parts[f"key `{key}`"].append(digest("key", branch.columns[key], *ways))
             for name, call in self.aggregates:
-                parts[f"`{name}`"].append(digest("aggregate", *_digests_of(call, branch.columns), *ways))
+                parts[f"`{name}`"].append(digest("aggregate", *digests_of(call, branch.columns), *ways))
         return {
             origin: {name: f"{VERSION}:{digest(*sorted(digests))}" for name, digests in parts.items()}
             for origin, parts in by_origin.items()
@@ -122,19 +144,21 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
     def explains(self) -> dict[str, Any]:
         """See Operator."""
-        calls = {name: _text_of(call) for name, call in self.aggregates}
-        return {"key": list(self.keys), "aggregate": calls, "emit": self.emit, "output": texts_of(self.output)}
+        calls = {name: call.text for name, call in self.aggregates}
+        found = {"key": list(self.keys), "aggregate": calls, "emit": self.emit, "output": texts_of(self.output)}
+        return found if self.ttl is None else {**found, "ttl": str(self.ttl)}
 
     def describes(self) -> list[str]:
         """See Operator."""
-        lines = [f"{name} = {_text_of(call)}" for name, call in self.aggregates]
-        return [*lines, f"keyed state by {', '.join(self.keys)}; emit {self.emit}"]
+        lines = [f"{name} = {call.text}" for name, call in self.aggregates]
+        ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
+        return [*lines, f"keyed state by {', '.join(self.keys)}; emit {self.emit}{ttl}"]
 
     def open(self, slot: Slot) -> OperatorRuntime:
         """See StepOperator."""
         from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 
-        return AggregateRuntime(self, slot.max_parallelism, slot.open_state)
+        return AggregateRuntime(self, slot)
 
 
 class AggregateKind(StepKind):
@@ -150,57 +174,86 @@ class AggregateKind(StepKind):
 
     def build(self, step: AggregateSettings, context: StepContext) -> None:
         """See StepKind."""
-        keys, texts = step.key or (), step.aggregate or {}
-        usable = bool(keys)
-        for index, key in enumerate(keys):
-            usable = context.key(("key", index), key) and usable
-        calls: dict[str, AggregateCall] = {}
-        for column, text in texts.items():
-            path = ("aggregate", column)
-            if column in keys:
-                context.problem(path, f"`{column}` is a key already", "give the total another name", at_key=True)
-                continue
-            call = context.aggregate(path, text)
-            if call is not None:
-                calls[column] = call
-        if not usable or len(calls) < len(texts):
+        if step.emit not in (None, EACH, LATEST):
+            remedy = "write each or latest, or add `window`"
+            context.problem(("emit",), "this is for windows, not for running totals", remedy)
+            return
+        keys, calls = step.key or (), read_aggregates(step, context)
+        if calls is None:
             return
         types = {key: context.columns[key] for key in keys} | {column: call.type for column, call in calls.items()}
         context.gives(types)
-        inputs, plain = _derive_inputs(keys, calls, context.columns)
+        inputs, plain = derive_inputs(keys, calls, context.columns)
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         operator = AggregateOperator(
-            context.name, keys, tuple(plain.items()), step.emit, tuple(types.items()), context.policy
+            context.name, keys, tuple(plain.items()), step.emit or EACH, tuple(types.items()), context.policy, step.ttl
         )
         context.add(operator, keys)
 
 
-def _derive_inputs(
-    keys: tuple[str, ...], calls: Mapping[str, AggregateCall], columns: Mapping[str, DataType]
+def read_aggregates(
+    step: Any, context: StepContext, taken: Mapping[str, DataType] | None = None, *, windowed: bool = False
+) -> dict[str, AggregateCall] | None:
+    """The typed aggregates of a step with `key` and `aggregate`; None when something is wrong, which is reported.
+
+    `taken`: names of columns that the step adds by itself.
+    """
+    keys: tuple[str, ...] = step.key or ()
+    texts: Mapping[str, str] = step.aggregate or {}
+    own = taken or {}
+    usable = bool(keys)
+    for index, key in enumerate(keys):
+        usable = context.key(("key", index), key) and usable
+        if key in own:
+            context.problem(("key", index), f"`{key}` is a column of the result", "give it another name in a `select`")
+            usable = False
+    calls: dict[str, AggregateCall] = {}
+    for column, text in texts.items():
+        path = ("aggregate", column)
+        if column in keys or column in own:
+            what = "a key" if column in keys else "a column of every window"
+            context.problem(path, f"`{column}` is {what} already", "give the total another name", at_key=True)
+            continue
+        call = context.aggregate(path, text, windowed=windowed)
+        if call is not None:
+            calls[column] = call
+    return calls if usable and len(calls) == len(texts) else None
+
+
+def derive_inputs(
+    keys: tuple[str, ...],
+    calls: Mapping[str, AggregateCall],
+    columns: Mapping[str, DataType],
+    also: Iterable[str] = (),
 ) -> tuple[dict[str, Expression], dict[str, AggregateCall]]:
-    """What crosses the exchange, and the aggregates over plain columns of it. Equal arguments are sent once."""
-    inputs: dict[str, Expression] = {key: Column(key, columns[key]) for key in keys}
+    """What crosses the exchange, and the aggregates over plain columns of it. Equal arguments are sent once.
+
+    `also`: columns that cross it as they are.
+    """
+    inputs: dict[str, Expression] = {key: Column(key, columns[key]) for key in (*keys, *also)}
     plain: dict[str, AggregateCall] = {}
     for column, call in calls.items():
-        if call.argument is None:
-            plain[column] = call
-            continue
-        name = next((known for known, one in inputs.items() if one == call.argument), None)
-        if name is None:
-            name = call.argument.name if isinstance(call.argument, Column) else f"{column}.argument"
-            while name in inputs:
-                name += "_"
-            inputs[name] = call.argument
-        plain[column] = AggregateCall(call.function, Column(name, call.argument.type), call.type)
+        settled = call.others if call.function == "percentile_approx" else ()  # its share is no column
+        found = tuple(_input_of(column, one, inputs) for one in call.arguments if one not in settled)
+        argument = found[0] if found else None
+        plain[column] = AggregateCall(call.function, argument, call.type, found[1:] or settled)
     return inputs, plain
 
 
-def _digests_of(call: AggregateCall, columns: Mapping[str, str]) -> tuple[str, str]:
-    return call.function, "*" if call.argument is None else digest_expression(call.argument, columns)
+def _input_of(column: str, argument: Expression, inputs: dict[str, Expression]) -> Expression:
+    """The plain column that an argument becomes; a new one of `inputs` unless it is there."""
+    name = next((known for known, one in inputs.items() if one == argument), None)
+    if name is None:
+        name = argument.name if isinstance(argument, Column) else f"{column}.argument"
+        while name in inputs:
+            name += "_"
+        inputs[name] = argument
+    return Column(name, argument.type)
 
 
-def _text_of(call: AggregateCall) -> str:
-    return f"{call.function}({'*' if call.argument is None else text_of(call.argument)})"
+def digests_of(call: AggregateCall, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Of what an aggregate means."""
+    return call.function, *([digest_expression(one, columns) for one in call.arguments] or ["*"])
 
 
 KIND = AggregateKind()

@@ -137,7 +137,7 @@ def _parts_of(call: AggregateCall) -> tuple[list[tuple[str, DataType, bool]], li
             return [("sum", DOUBLE, True), ("count", BIGINT, False)], [None, 0]
         case "first":
             return [("first", call.type, True)], [UNSEEN]
-        case "sum" | "min" | "max" | "last":
+        case "sum" | "min" | "max" | "last" | "bool_and" | "bool_or":
             return [(call.function, call.type, True)], [None]
     raise ValueError(f"unknown aggregate function {call.function!r}")
 
@@ -146,4 +146,5 @@ def _run_of(call: AggregateCall) -> Run:
     if call.function == "count":
         return run_count_all if call.argument is None else run_count
     runs = {"sum": run_sum, "min": run_min, "max": run_max, "first": run_first, "last": run_last, "avg": run_sum}
+    runs |= {"bool_and": run_min, "bool_or": run_max}  # false is below true
     return runs[call.function]

@@ -18,20 +18,33 @@ from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import AggregateOperator
+from tidegate.operators.kinds.aggregate.expiry import Sweep, split_lives
 from tidegate.operators.kinds.aggregate.running import Aggregate
-from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
-from tidegate.state.backends import OpenState
+from tidegate.operators.rowwise import plain_values
+from tidegate.operators.runtime import (
+    END_OF_TIME,
+    LOWEST,
+    BatchTooLarge,
+    OperatorState,
+    Out,
+    Runtime,
+    system_columns,
+)
+from tidegate.operators.spec import Slot
+from tidegate.settings.ttl import Ttl
 from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.snapshot import Value
 
 OVERFLOW = "a running sum leaves the range of bigint"
 _PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 class AggregateRuntime(Runtime):
-    """`max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+    """See the module."""
 
-    def __init__(self, operator: AggregateOperator, max_parallelism: int, open_state: OpenState) -> None:
+    def __init__(self, operator: AggregateOperator, slot: Slot) -> None:
         kinds = dict(operator.output)
         self._keys = list(operator.keys)
         self._each = operator.emit == "each"
@@ -40,17 +53,36 @@ class AggregateRuntime(Runtime):
         self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
         self._parts = [itemgetter(part) for part in range(len(self._initial))]
         key_types = [kinds[key] for key in self._keys]
-        (declaration,) = operator.states(max_parallelism)
+        (declaration,) = operator.states(slot.max_parallelism)
 
         def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
-            return key_groups_of_keys(keys, key_types, max_parallelism)
+            return key_groups_of_keys(keys, key_types, slot.max_parallelism)
 
-        self._totals = open_state(operator.name, declaration, groups_of)
+        self._totals = slot.open_state(operator.name, declaration, groups_of)
+        self._ttl = operator.ttl
+        self._now_ms = slot.now_ms
+        self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl.time_ms)
+        self._watermark_ms = LOWEST
+        """The last one that was no end of time."""
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
         """See OperatorRuntime."""
         return {self._totals.declaration.name: self._totals}
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime. After an end of time nothing ends: another start may bring more."""
+        if watermark_ms != END_OF_TIME:
+            self._watermark_ms = watermark_ms
+        out.watermark(watermark_ms)
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        if self._ttl is None or self._sweep is None:
+            return
+        now_ms = self._now_ms() if self._ttl.processing else self._watermark_ms
+        if now_ms != LOWEST:
+            self._sweep.go_on(now_ms)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
@@ -71,11 +103,11 @@ class AggregateRuntime(Runtime):
         out.emit(output)
 
     def _key_values(self, frame: pl.DataFrame) -> list[Any]:
-        columns = [_plain(frame[key]) for key in self._keys]
+        columns = [plain_values(frame[key]) for key in self._keys]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
-        return None if aggregate.argument is None else _plain(frame[aggregate.argument])
+        return None if aggregate.argument is None else plain_values(frame[aggregate.argument])
 
     def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
         """Result columns and key numbers. The state moves at the very end, all or nothing: what raises has no effect.
@@ -83,9 +115,12 @@ class AggregateRuntime(Runtime):
         A large text of the state is in the results of many rows, each of which is a copy once they are columns.
         Raises OverflowError, BatchTooLarge.
         """
-        index, numbers = _numbered(self._key_values(frame))
+        index, keys = _numbered(self._key_values(frame))
         initial = self._initial
-        found = [initial if value is None else value for value in self._totals.get_many(index)]
+        stored = self._totals.get_many(index)
+        found = [initial if value is None else value for value in stored]
+        numbers, lasts, ends = self._lives(frame, keys, stored)
+        found += [initial] * (max(numbers, default=-1) + 1 - len(found))
         accumulators = [list(map(part, found)) for part in self._parts]
         results: list[tuple[Aggregate, list[Any]]] = []
         position, room = 0, BATCH_BYTES_MAX
@@ -99,8 +134,28 @@ class AggregateRuntime(Runtime):
         if room < 0:
             raise BatchTooLarge(f"results of {frame.height} rows have more than {BATCH_BYTES_MAX} bytes")
         columns = [_column(aggregate.name, aggregate.result, result) for aggregate, result in results]
-        self._totals.put_many(index, zip(*accumulators, strict=True))
-        return columns, numbers
+        if self._ttl is None:
+            self._totals.put_many(index, zip(*accumulators, strict=True))
+        else:
+            kept = [[part[last] for last in lasts] for part in accumulators]
+            self._totals.put_many(index, zip(*kept, ends, strict=True))
+        return columns, keys
+
+    def _lives(
+        self, frame: pl.DataFrame, keys: list[int], stored: list[Value | None]
+    ) -> tuple[list[int], list[int], list[int | None]]:
+        """As `split_lives`, with the ends; without a ttl a key has one life."""
+        if self._ttl is None:
+            return keys, [], []
+        ends = [None if value is None else value[-1] for value in stored]
+        return *split_lives(keys, *self._moments(frame, self._ttl), ends, self._ttl.time_ms), ends
+
+    def _moments(self, frame: pl.DataFrame, ttl: Ttl) -> tuple[list[int], list[int]]:
+        """The times of the rows, and when they are judged."""
+        if ttl.processing:
+            now = [self._now_ms()] * frame.height
+            return now, now
+        return frame[TIME].to_list(), (frame[TIME] + frame[BEHIND]).to_list()
 
     def _with_results(self, frame: pl.DataFrame, results: Sequence[pl.Series]) -> pl.DataFrame:
         by_name = {column.name: column for column in results}
@@ -129,12 +184,6 @@ def _last_rows(numbers: Sequence[int]) -> list[int]:
 def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
     left_out = set(rows)
     return frame[[row for row in range(frame.height) if row not in left_out]]
-
-
-def _plain(column: pl.Series) -> list[Any]:
-    """Values as they are kept in the state: dates as days, timestamps as microseconds since 1970."""
-    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
-    return values
 
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:

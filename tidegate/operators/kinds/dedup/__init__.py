@@ -1,0 +1,165 @@
+"""`dedup`: the first record of each key within a time, by event time.
+
+`runtime.py` has what runs, and says what exactly is a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.datatypes import BIGINT
+from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import StateName
+from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.meaning import VERSION, Branches, Meaning, digest
+from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Keys, duration
+from tidegate.settings.units import render_duration
+from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape
+from tidegate.state.keygroups import KEY_HASH
+from tidegate.state.time_ordered import declare_time_ordered
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+SEEN: Final = StateName("seen")
+
+
+class DedupSettings(Settings):
+    """What a duplicate is. Records that are late, that is, older than the watermark of their own partition, cannot be
+    judged any more: they are dropped, too, and counted.
+    """
+
+    key: Annotated[Keys, Field(description="Column or columns that duplicates have in common.")]
+    within_ms: Annotated[
+        int,
+        duration("1ms", "365d"),
+        Field(
+            alias="within",
+            description="A record is a duplicate when one with the same key has passed before it whose event time is "
+            "not further from its own, earlier or later. Keys are kept for this time and up to as long again.",
+        ),
+    ]
+
+
+class DedupStepSettings(Settings):
+    """The keys of a step without duplicates."""
+
+    dedup: Annotated[
+        DedupSettings | None, Field(description="Drops duplicates: of each key the first record within a time passes.")
+    ] = None
+
+
+class DedupOperator(StepOperator, frozen=True, tag="dedup"):
+    """Passes the first row per key within a time; drops duplicates and late rows."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    keys: Columns
+    within_ms: int
+    output: Columns
+    bad_records: BadRecordPolicy
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {name for name, _ in (*self.keys, *self.output)}
+
+    def narrowed(self, needed: set[str]) -> DedupOperator:
+        """See Operator."""
+        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def needs_time(self) -> bool:
+        """See Operator."""
+        return True
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        """See Operator. The event times that have passed, by a bucket of time and key: there is one at most in each.
+
+        The size of the buckets is part of the shape: entries of another size would not be found.
+        """
+        shape = StateShape(
+            keys=tuple(StateField(name, kind) for name, kind in self.keys),
+            values=(StateField("time_ms", BIGINT, nullable=False),),
+            key_hash=KEY_HASH,
+            max_parallelism=max_parallelism,
+            serializer=Serializer(parameters={"bucket": render_duration(self.within_ms)}),
+        )
+        return declare_time_ordered(StateDeclaration(SEEN, shape)), WATERMARK
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return tuple(
+            msgspec.structs.replace(branch, conditions=branch.conditions | {self._digest(branch.columns)})
+            for branch in branches
+        )
+
+    def means(self, branches: Branches) -> Meaning:
+        """See Operator."""
+        by_origin: defaultdict[str, list[str]] = defaultdict(list)
+        for branch in branches:
+            conditions = digest("conditions", *sorted(branch.conditions))
+            by_origin[branch.origin].append(digest(conditions, self._digest(branch.columns)))
+        return {
+            origin: {"what a duplicate is": f"{VERSION}:{digest(*sorted(digests))}"}
+            for origin, digests in by_origin.items()
+        }
+
+    def arrives(self) -> Bounds:
+        """See Operator. Keys that nobody reads further down arrive, too."""
+        return {name: derive_identity(name, kind) for name, kind in (*self.keys, *self.output)}
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator."""
+        kept = {name: columns[name] for name, _ in self.output}
+        return kept, sum_bounds(kept.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"key": [name for name, _ in self.keys], "within": render_duration(self.within_ms)}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        within, keys = render_duration(self.within_ms), ", ".join(name for name, _ in self.keys)
+        return [f"the first record per {keys} within {within} of event time", f"keyed state by {keys}, for that time"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.dedup.runtime import DedupRuntime
+
+        return DedupRuntime(self, slot)
+
+    def _digest(self, columns: Mapping[str, str]) -> str:
+        return digest("dedup", str(self.within_ms), *(columns[name] for name, _ in self.keys))
+
+
+class DedupKind(StepKind):
+    """See StepKind."""
+
+    word = "dedup"
+    settings = DedupStepSettings
+
+    def build(self, step: DedupStepSettings, context: StepContext) -> None:
+        """See StepKind."""
+        assert step.dedup is not None
+        context.gives(context.columns)
+        usable = [context.key(("dedup", "key", index), key) for index, key in enumerate(step.dedup.key)]
+        if all(usable):
+            keys = tuple((key, context.columns[key]) for key in step.dedup.key)
+            columns = tuple(context.columns.items())
+            operator = DedupOperator(context.name, keys, step.dedup.within_ms, columns, context.policy)
+            context.add(operator, step.dedup.key)
+
+
+KIND = DedupKind()

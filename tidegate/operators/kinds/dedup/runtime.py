@@ -1,0 +1,124 @@
+"""What a duplicate is, row by row, with one look into the state per batch.
+
+A row passes if no row with its key has passed before it, in the order of arrival, with an event time at most `within`
+from its own. So two rows of one key that have passed are further apart than that: of each bucket of time as long as
+`within` at most one has passed, and only three buckets have to be looked at.
+
+A row is late when the watermark is higher than its event time: what it would be compared with may be forgotten. That
+goes by the watermark of its own partition, as the row carries it, so it does not depend on batches and restarts; and by
+the operator's own, which is ahead of a partition's only when that one was idle, or its input had ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.kinds.dedup import DedupOperator
+from tidegate.operators.rowwise import plain_values
+from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.order import Row
+from tidegate.state.time_ordered import TimeOrdered
+
+FORGOTTEN_AT_ONCE: Final = 2000
+"""Entries whose time is over, in one turn."""
+
+
+class DedupRuntime(Runtime):
+    """See the module."""
+
+    def __init__(self, operator: DedupOperator, slot: Slot) -> None:
+        self._keys = [name for name, _ in operator.keys]
+        self._output = [name for name, _ in operator.output]
+        self._within = operator.within_ms
+        self._groups = slot.max_parallelism
+        kinds = [kind for _, kind in operator.keys]
+        declaration, _ = operator.states(slot.max_parallelism)
+        self._state = slot.open_state(
+            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
+        )
+        self._seen = TimeOrdered(self._state, slot.own_groups)
+        self._clock = EventClock(operator.name, slot.own_groups)
+        self.late_rows = 0
+        self._over: int | None = None
+        """The last bucket that is over, while it may have entries."""
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return {state.declaration.name: state for state in (self._state, self._clock.state)}
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._groups_of(batch))
+        if late.any():
+            self.late_rows += int(late.sum())
+            batch = batch.filter(~late)
+        if batch.height:
+            passing = self._passing(batch)
+            passed = batch if len(passing) == batch.height else batch[passing]
+            out.emit(passed[self._output + system_columns(batch)])
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime. After an end of time nothing is forgotten: another start may bring more."""
+        self._clock.advance(watermark_ms)
+        if watermark_ms != END_OF_TIME:
+            self._over = watermark_ms // self._within - 2
+        out.watermark(watermark_ms)
+
+    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # emits nothing
+        """See OperatorRuntime. Forgets what is over, in parts."""
+        if self._over is None:
+            return False
+        if self._seen.take_due(self._over, FORGOTTEN_AT_ONCE):
+            return True
+        self._over = None
+        return False
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        self._clock.before_snapshot()
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        return {"remembered": len(self._seen)}
+
+    def close(self) -> None:
+        """See OperatorRuntime."""
+        self._state.close()
+
+    def _passing(self, batch: pl.DataFrame) -> list[int]:
+        """Places of the rows that are no duplicates, which are noted."""
+        within, times = self._within, batch[TIME].to_list()
+        keys = [plain_values(batch[name]) for name in self._keys]
+        bucket = batch[TIME] // within
+        own, before, after = (list(zip((bucket + step).to_list(), *keys, strict=True)) for step in (0, -1, 1))
+        rows = list({*own, *before, *after})
+        found = zip(rows, self._seen.get_many(rows), strict=True)
+        near = {row: value[0] for row, value in found if value is not None}
+        near_at = near.get
+        new: dict[Row, tuple[int]] = {}
+        passing: list[int] = []
+        for place, time in enumerate(times):
+            row = own[place]
+            if row in near:
+                continue
+            earlier, later = near_at(before[place]), near_at(after[place])
+            if (earlier is None or time - earlier > within) and (later is None or later - time > within):
+                near[row] = time
+                new[row] = (time,)
+                passing.append(place)
+        if new:
+            self._seen.put_many(new, new.values())
+        return passing
+
+    def _groups_of(self, batch: pl.DataFrame) -> list[int]:
+        groups: list[int] = key_group_of(batch, self._keys, self._groups).to_list()
+        return groups

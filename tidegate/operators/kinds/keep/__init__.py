@@ -1,0 +1,157 @@
+"""`keep`: of each key the last record, or the best ones with their ranks.
+
+`settings.py` has the words of the file, `base.py` what both kinds have in common, `ranking.py` the order of records,
+`running/` what runs. ADR 37 says what is emitted and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tidegate.datatypes import BIGINT, DataType
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.ids import StateName
+from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.kinds.keep.base import KeepOperator
+from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
+from tidegate.operators.spec import Columns, Rest, Slot, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.state.declaration import StateDeclaration, StateField
+from tidegate.state.time_ordered import declare_time_ordered
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+RANK: Final = "rank"
+TIMES: Final = StateName("times")
+RANKINGS: Final = StateName("rankings")
+_WINDOW: Final = frozenset({"window_start", "window_end"})
+_NESTED: Final = frozenset({"array", "struct"})
+
+
+class LastOperator(KeepOperator, frozen=True, tag="last"):
+    """Passes a row unless one of its key with a later event time has passed."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        """See Operator. The event time of the last row of each key."""
+        shape = self.shape((StateField("time_ms", BIGINT, nullable=False),), max_parallelism)
+        return (StateDeclaration(TIMES, shape),)
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"key": list(self.keys), "keep": "last", "output": texts_of(self.columns)}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        keys = ", ".join(self.keys)
+        return [f"the last record per {keys} by event time, whenever it changes", f"keyed state by {keys}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.keep.running.last import LastRuntime
+
+        return LastRuntime(self, slot)
+
+
+class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
+    """The best rows per key, with their ranks."""
+
+    by: str
+    places: int
+    descending: bool
+    emit: str  # EACH | ON_CLOSE
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return (*self.columns, (RANK, BIGINT))
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
+        row = DataType("struct", fields=self.columns)
+        shape = self.shape((StateField("rows", DataType("array", element=row), nullable=False),), max_parallelism)
+        declaration = StateDeclaration(RANKINGS, shape)
+        return (declaration,) if self.emit == EACH else (declare_time_ordered(declaration), WATERMARK)
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. A row may move all others of its ranking."""
+        outgoing = {name: columns[name] for name, _ in self.columns} | {RANK: Bound({}, FIXED_BYTES)}
+        return outgoing, sum_bounds(outgoing.values()).times(self.places if self.emit == EACH else 1)
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {
+            "key": list(self.keys),
+            "by": self.by,
+            "order": "desc" if self.descending else "asc",
+            "n": self.places,
+            "emit": self.emit,
+            "output": texts_of(self.produces()),
+        }
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        found, keys = self.explains(), ", ".join(self.keys)
+        best = f"the first {self.places} per {keys} by {self.by} {found['order']}, with `{RANK}`"
+        return [best, f"keyed state by {keys}; emit {self.emit}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        if self.emit == EACH:
+            from tidegate.operators.kinds.keep.running.updating import UpdatingRuntime
+
+            return UpdatingRuntime(self, slot)
+        from tidegate.operators.kinds.keep.running.closing import ClosingRuntime
+
+        return ClosingRuntime(self, slot)
+
+    def ordered_by(self) -> tuple[str, ...]:
+        """See KeepOperator."""
+        return (self.by, *sorted(name for name, _ in self.columns))
+
+    def words(self) -> tuple[str, ...]:
+        """See KeepOperator."""
+        return self.kind, str(self.places), str(self.descending), self.emit
+
+
+class KeepKind(StepKind):
+    """See StepKind."""
+
+    word = "keep"
+    needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
+    settings = KeepSettings
+
+    def build(self, step: KeepSettings, context: StepContext) -> None:
+        """See StepKind."""
+        keys, keep = step.key or (), step.keep
+        assert keep is not None
+        usable = not [key for index, key in enumerate(keys) if not context.key(("key", index), key)]
+        columns = tuple(context.columns.items())
+        if not keep.places:
+            context.gives(context.columns)
+            if usable:
+                context.add(LastOperator(context.name, keys, columns, context.policy), keys)
+            return
+        usable = self._rankable(keep.by, context) and usable
+        context.gives({**context.columns, RANK: BIGINT})
+        if usable:
+            emit = keep.emit or (ON_CLOSE if _WINDOW & {*keys} else EACH)
+            ranked = (keep.by, keep.places, keep.descending, emit)
+            context.add(RankingOperator(context.name, keys, columns, context.policy, *ranked), keys)
+
+    def _rankable(self, by: str, context: StepContext) -> bool:
+        kind = context.column(("keep", "by"), by)
+        nested = [name for name, one in context.columns.items() if one.kind in _NESTED]
+        if nested:
+            remedy = "leave it out by a `select` before this step"
+            context.problem(("keep",), f"`{nested[0]}` is {context.columns[nested[0]]}: it cannot be ranked", remedy)
+        if RANK in context.columns:
+            context.problem(
+                ("keep",), f"there is a column `{RANK}` already", "rename it by a `select` before this step"
+            )
+        return kind is not None and not nested and RANK not in context.columns
+
+
+KIND = KeepKind()

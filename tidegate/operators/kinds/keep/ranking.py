@@ -1,0 +1,109 @@
+"""Which of two rows comes first: by a column, then by all columns, so that the order of arrival does not matter. Pure.
+
+Numbers, dates and texts by their values; NaN is greater than every number; NULL comes last, whatever the order. Rows
+are tuples of plain values.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import itemgetter
+from typing import Any
+
+from tidegate.state.order import Row
+
+Place = tuple[Any, ...]
+"""What compares as the values do."""
+
+_place_of = itemgetter(0)
+
+
+class Ranking:
+    """The best rows of one key, at most `places` of them. Most keys of a batch are only looked at: places come late."""
+
+    def __init__(self, order: Order, rows: tuple[Row, ...], places: int) -> None:
+        """`rows`: in their order."""
+        self._order = order
+        self._places = places
+        self._stored = rows
+        self._held: list[tuple[tuple[Place, Place], Row]] | None = None
+        """The rows after their places, once one has entered."""
+        self._last = order.first(rows[-1]) if len(rows) >= places else None
+        """The place of the last row by the column, when there is no room."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """In their order, rank 1 first."""
+        return self._stored if self._held is None else tuple(row for _, row in self._held)
+
+    def admits(self, first: Place) -> bool:
+        """Whether a row with this place by the column may have a rank."""
+        return self._last is None or first <= self._last
+
+    def enter(self, row: Row) -> int | None:
+        """Put a row into its place; how many are before it, None when it has no rank. The last one may lose its own."""
+        if self._held is None:
+            self._held = [(self._order.place(one), one) for one in self._stored]
+        held, place = self._held, self._order.place(row)
+        index = bisect_right(held, place, key=_place_of)
+        if index >= self._places:
+            return None
+        held.insert(index, (place, row))
+        del held[self._places :]
+        if len(held) == self._places:
+            self._last = held[-1][0][0]
+        return index
+
+
+class Order:
+    """The order of the rows of a step."""
+
+    def __init__(self, column: int, *, descending: bool) -> None:
+        """`column`: the index of what they are ordered by."""
+        self._column = column
+        self._by = _place_backwards if descending else place_value
+
+    def first(self, row: Row) -> Place:
+        """The place of a row by the column alone."""
+        return self._by(row[self._column])
+
+    def place(self, row: Row) -> tuple[Place, Place]:
+        """The place of a row."""
+        return self._by(row[self._column]), tuple(map(place_value, row))
+
+
+def place_value(value: Any) -> Place:
+    """From the smallest value to the greatest."""
+    if value is None:
+        return (2,)
+    return (1,) if value != value else (0, value)  # only NaN differs from itself
+
+
+def _place_backwards(value: Any) -> Place:
+    """From the greatest value to the smallest."""
+    if value is None:
+        return (2,)
+    if isinstance(value, str | bytes):
+        return (1, _Backwards(value))
+    return (0,) if value != value else (1, -value)  # see place_value
+
+
+class _Backwards:
+    """A text that comes before smaller ones."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+
+    def __lt__(self, other: _Backwards) -> bool:
+        return bool(other._text < self._text)
+
+    def __le__(self, other: _Backwards) -> bool:
+        return bool(other._text <= self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Backwards) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)

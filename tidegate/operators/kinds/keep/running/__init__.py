@@ -1,0 +1,1 @@
+"""What runs: `last.py`, `updating.py` and `closing.py`."""

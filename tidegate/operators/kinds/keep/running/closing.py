@@ -1,0 +1,139 @@
+"""The best rows of each key and event time, ranked once: when the watermark passes the time, nothing follows.
+
+It is made for the results of windows, which have the end of their window, less 1 ms, as their event time. What comes
+after the watermark is late: its ranking is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import polars as pl
+
+from tidegate.ids import StateName
+from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.kinds.keep import RankingOperator
+from tidegate.operators.kinds.keep.ranking import Order, Ranking
+from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
+from tidegate.operators.rowwise import plain_values
+from tidegate.operators.runtime import OperatorState, Out, Runtime
+from tidegate.operators.spec import Slot
+from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.order import Row
+from tidegate.state.time_ordered import TimeOrdered
+
+ROWS_AT_ONCE: Final = 5000
+"""About as many are emitted in one call."""
+
+
+class ClosingRuntime(Runtime):
+    """See the module."""
+
+    def __init__(self, operator: RankingOperator, slot: Slot) -> None:
+        self._columns = operator.columns
+        self._keys = list(operator.keys)
+        self._places = operator.places
+        self._groups = slot.max_parallelism
+        names = [name for name, _ in operator.columns]
+        types = dict(operator.columns)
+        kinds = [types[key] for key in self._keys]
+        self._order = Order(names.index(operator.by), descending=operator.descending)
+        declaration, _ = operator.states(slot.max_parallelism)
+        self._state = slot.open_state(
+            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
+        )
+        self._rankings = TimeOrdered(self._state, slot.own_groups)
+        self._clock = EventClock(operator.name, slot.own_groups)
+        self._waiting: int | None = None
+        """The watermark that goes on when all that it closes is emitted."""
+        self._idle: bool | None = None
+        """A status that is passed on when it has gone on."""
+        self.late_rows = 0
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return {state.declaration.name: state for state in (self._state, self._clock.state)}
+
+    @property
+    def settled(self) -> bool:
+        """See OperatorRuntime."""
+        return self._waiting is None
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        return {"open_rankings": len(self._rankings)}
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._groups_of(batch))
+        if late.any():
+            self.late_rows += int(late.sum())
+            batch = batch.filter(~late)
+        if not batch.height:
+            return
+        keys = list(zip(batch[TIME].to_list(), *(plain_values(batch[key]) for key in self._keys), strict=True))
+        known = dict.fromkeys(keys)
+        rankings = {
+            key: Ranking(self._order, () if value is None else value[0], self._places)
+            for key, value in zip(known, self._rankings.get_many(known), strict=True)
+        }
+        changed: dict[Row, None] = {}
+        for key, row in zip(keys, rows_of(batch, self._columns), strict=True):
+            ranking = rankings[key]
+            if ranking.admits(self._order.first(row)) and ranking.enter(row) is not None:
+                changed[key] = None
+        self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime. What it closes is emitted before it goes on (W20)."""
+        self._clock.advance(watermark_ms)
+        self._waiting = watermark_ms
+        self._close_some(out)
+
+    def on_status(self, idle: bool, out: Out) -> None:
+        """See OperatorRuntime. Nothing is emitted while idle (W05)."""
+        if self._waiting is None:
+            out.status(idle)
+        else:
+            self._idle = idle
+
+    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # about as many as are good at once
+        """See OperatorRuntime."""
+        if self._waiting is None:
+            return False
+        self._close_some(out)
+        return True
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        self._clock.before_snapshot()
+
+    def close(self) -> None:
+        """See OperatorRuntime."""
+        self._state.close()
+
+    def _close_some(self, out: Out) -> None:
+        watermark_ms = self._waiting
+        assert watermark_ms is not None
+        limit = max(1, ROWS_AT_ONCE // self._places)
+        taken = self._rankings.take_due(watermark_ms, limit)
+        if taken:
+            self._clock.fired(taken[-1][0][0])
+            rows = [row for _, value in taken for row in value[0]]
+            ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
+            times = [key[0] for key, value in taken for _ in value[0]]
+            frame = frame_of(rows, ranks, self._columns)
+            out.emit(frame.with_columns(pl.Series(TIME, times, pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
+        if len(taken) < limit:
+            self._waiting = None
+            out.watermark(watermark_ms)
+            if self._idle is not None:
+                idle, self._idle = self._idle, None
+                out.status(idle)
+
+    def _groups_of(self, batch: pl.DataFrame) -> list[int]:
+        groups: list[int] = key_group_of(batch, self._keys, self._groups).to_list()
+        return groups

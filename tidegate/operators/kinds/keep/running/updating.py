@@ -1,0 +1,80 @@
+"""The best rows of each key as an updating result: a row that gets a rank is emitted, with all that it moves down.
+
+The newest row of a key and rank is what has that rank. What is emitted for a row does not depend on batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from tidegate.ids import StateName
+from tidegate.operators.kinds.keep import RankingOperator
+from tidegate.operators.kinds.keep.ranking import Order, Ranking
+from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
+from tidegate.operators.rowwise import plain_values
+from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.order import Row
+
+EMITTED_AT_ONCE: Final = 5000
+
+
+class UpdatingRuntime(Runtime):
+    """See the module."""
+
+    def __init__(self, operator: RankingOperator, slot: Slot) -> None:
+        self._columns = operator.columns
+        self._keys = list(operator.keys)
+        self._places = operator.places
+        names = [name for name, _ in operator.columns]
+        types = dict(operator.columns)
+        kinds = [types[key] for key in self._keys]
+        self._order = Order(names.index(operator.by), descending=operator.descending)
+        (declaration,) = operator.states(slot.max_parallelism)
+        self._rankings = slot.open_state(
+            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
+        )
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return {self._rankings.declaration.name: self._rankings}
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        columns = [plain_values(batch[key]) for key in self._keys]
+        keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        known = dict.fromkeys(keys)
+        rankings = {
+            key: Ranking(self._order, () if value is None else value[0], self._places)
+            for key, value in zip(known, self._rankings.get_many(known), strict=True)
+        }
+        changed: dict[Any, None] = {}
+        places: list[int] = []
+        rows: list[Row] = []
+        ranks: list[int] = []
+        for place, (key, row) in enumerate(zip(keys, rows_of(batch, self._columns), strict=True)):
+            ranking = rankings[key]
+            if not ranking.admits(self._order.first(row)):
+                continue
+            entered = ranking.enter(row)
+            if entered is None:
+                continue
+            changed[key] = None
+            moved = ranking.rows[entered:]
+            rows += moved
+            ranks += range(entered + 1, entered + 1 + len(moved))
+            places += [place] * len(moved)
+        self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
+        for start in range(0, len(rows), EMITTED_AT_ONCE):
+            part = slice(start, start + EMITTED_AT_ONCE)
+            system = batch[system_columns(batch)][places[part]]
+            out.emit(pl.concat([frame_of(rows[part], ranks[part], self._columns), system], how="horizontal"))
+
+    def close(self) -> None:
+        """See OperatorRuntime."""
+        self._rankings.close()

@@ -1,0 +1,87 @@
+"""What a step with `keep` says. Pure, without Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Check, GroupKeys, choice, integer, refusal, require_text
+from tidegate.settings.suggest import derive_suggestion
+
+EACH: Final = "each"
+ON_CLOSE: Final = "on close"
+PLACES_MAX: Final = 1000
+_REMEDY: Final = "write last, or {by: column, n: 3}"
+_ORDER: Final = choice("desc", "asc")
+_EMIT: Final = choice(EACH, ON_CLOSE)
+_PLACES: Final = integer(1, PLACES_MAX)
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Which records of a key count. `places` 0: the last one."""
+
+    by: str = ""
+    places: int = 0
+    descending: bool = True
+    emit: str = ""
+    """EACH or ON_CLOSE; empty where the file does not say."""
+
+
+def _keep(value: object) -> Keep:
+    if not isinstance(value, Mapping):
+        text = require_text(value, "last or {by: column, n: 3}", _REMEDY)
+        if text != "last":
+            raise refusal(f"`{text[:60]}` is not one of the choices", _REMEDY)
+        return Keep()
+    known = ("by", "n", "order", "emit")
+    for key in value:
+        if key not in known:
+            raise refusal("unknown key", derive_suggestion(str(key), known), at=str(key))
+    for key in ("by", "n"):
+        if key not in value:
+            raise refusal(f"`{key}` is missing", f"add it, for instance {_REMEDY.partition(', or ')[2]}")
+    return Keep(
+        require_text(value["by"], "a column name"),
+        _PLACES.check(value["n"]),
+        _ORDER.check(value.get("order", "desc")) == "desc",
+        _EMIT.check(value["emit"]) if "emit" in value else "",
+    )
+
+
+_SCHEMA: Final[Mapping[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "enum": ["last"]},
+        {
+            "type": "object",
+            "properties": {
+                "by": {"type": "string"},
+                "n": dict(_PLACES.schema),
+                "order": dict(_ORDER.schema),
+                "emit": dict(_EMIT.schema),
+            },
+            "required": ["by", "n"],
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+class KeepSettings(Settings):
+    """The keys of a step that keeps the last or the best records of each key."""
+
+    key: GroupKeys = None
+    keep: Annotated[
+        Keep | None,
+        Check(_keep, _SCHEMA),
+        Field(
+            description="`last`: a record passes unless one of its key with a later event time has passed before. "
+            "`{by: column, order: desc, n: 3}`: the n best of each key, with their `rank`. With `emit: each` every "
+            "change emits the ranks that it changes: the newest record of a key and rank counts. With `emit: on close` "
+            "the records of a key that have one event time, as the results of a window have, are ranked once, when the "
+            "watermark passes it; that is the default where `key` has `window_start` or `window_end`."
+        ),
+    ] = None
