@@ -373,7 +373,7 @@ def play(world: Loopback, scene: Callable[[Loopback], Awaitable[None]]) -> None:
 def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> Plan:
     """From a pipeline file: `totals` counts the rows of each key across an exchange, `stateless` passes all on.
 
-    `parted` counts what two filters let through. Out come rows of `k` and `n`.
+    `ending` does so with a ttl, `parted` counts what two filters let through. Out come rows of `k` and `n`.
     """
     document = {
         "version": 1,
@@ -401,6 +401,15 @@ def plan_of(steps: str, parallelism: int = 2, *, exactly_once: bool = True) -> P
 
 STEPS: Final[dict[str, list[dict[str, Any]]]] = {
     "totals": [{"name": "totals", "from": "orders", "key": "k", "aggregate": {"n": "count(*)"}}],
+    "ending": [
+        {
+            "name": "totals",
+            "from": "orders",
+            "key": "k",
+            "aggregate": {"n": "count(*)"},
+            "ttl": {"processing_time": "365d"},
+        }
+    ],
     "parted": [
         {"name": "even", "from": "orders", "where": "n % 2 = 0"},
         {"name": "odd", "from": "orders", "where": "n % 2 = 1"},

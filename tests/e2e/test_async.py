@@ -1,0 +1,111 @@
+"""Asynchronous steps as users run them: a function beside the file, an HTTP server, Kafka, Spark, and a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import confluent_kafka as ck
+import msgspec
+import pytest
+
+from tests.conftest import SessionBroker, TopicMaker
+from tests.support.daemon_process import DaemonProcess
+from tests.support.lookup_server import lookup_server
+from tidegate.dev.demo.verify import read_topic
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+PARTITIONS, COUNT = 2, 3000
+MODULE = """
+from lookup.table import COUNTRIES
+
+class Resolve:
+    async def open(self):
+        self.countries = COUNTRIES
+
+    async def __call__(self, row):
+        return {"country": self.countries[row["n"] % len(self.countries)]}
+"""
+
+
+def test_answers_are_exact_and_in_order_after_a_kill_while_calls_are_under_way(
+    broker: SessionBroker, topics: TopicMaker, tmp_path: Path
+) -> None:
+    source, target = topics("asked", PARTITIONS), topics("answered", PARTITIONS)
+    produce(broker.bootstrap, source)
+    (tmp_path / "lookup").mkdir()
+    (tmp_path / "lookup" / "geo.py").write_text(MODULE)
+    (tmp_path / "lookup" / "table.py").write_text("COUNTRIES = ['de', 'fr', None]\n")
+    with lookup_server() as server:
+        server.set_mode(delay_s=0.2, fail=0.05)
+        path = write(tmp_path, broker.bootstrap, source, target, server.url)
+        first = DaemonProcess(path, tmp_path / "first.log", {"TMPDIR": str(tmp_path)}).start()
+        try:
+            first.wait_committed()
+            first.kill()
+            server.set_mode()
+            second = DaemonProcess(path, tmp_path / "second.log", {"TMPDIR": str(tmp_path)}).start()
+            try:
+                assert second.wait() == 0, second.text()[-3000:]
+                assert "state of priced restored from" in second.text(), "nothing was under way"
+            finally:
+                second.destroy()
+        finally:
+            first.destroy()
+    found = [[msgspec.json.decode(value) for _, value in rows] for rows in read_topic(broker.bootstrap, target)]
+    expected = [[answered(partition * COUNT + n) for n in range(COUNT)] for partition in range(PARTITIONS)]
+    assert sorted((row for rows in found for row in rows), key=lambda row: row["n"]) == [
+        row for rows in expected for row in rows
+    ]
+    for rows in found:
+        for partition in range(PARTITIONS):
+            numbers = [row["n"] for row in rows if row["n"] // COUNT == partition]
+            assert numbers == sorted(numbers)
+
+
+def answered(number: int) -> dict[str, object]:
+    return {"n": number, "country": ["de", "fr", None][number % 3], "price": float(len(str(number)))}
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    producer = ck.Producer({"bootstrap.servers": bootstrap})
+    for number in range(PARTITIONS * COUNT):
+        producer.produce(topic, json.dumps({"n": number}), partition=number // COUNT)
+    assert producer.flush(60) == 0
+
+
+def write(directory: Path, bootstrap: str, source: str, target: str, url: str) -> Path:
+    """The pipeline file: JSON is YAML."""
+    path = directory / "pipeline.yaml"
+    document = {
+        "version": 1,
+        "name": f"async-{os.getpid()}-{source}",
+        "kafka": {"bootstrap.servers": bootstrap},
+        "parallelism": PARTITIONS,
+        "checkpoints": {"directory": f"file://{directory}/checkpoints", "interval": "200ms"},
+        "http": {"port": 0},
+        "sources": {"asked": {"topic": source, "schema": {"n": "bigint"}, "until": "latest"}},
+        "steps": [
+            {
+                "name": "located",
+                "from": "asked",
+                "async": "lookup.geo:Resolve",
+                "output": {"country": "string"},
+                "capacity": 50,
+            },
+            {
+                "name": "priced",
+                "from": "located",
+                "http": {"url": url + "/price/{n}"},
+                "output": {"price": "double"},
+                "retries": 20,
+                "backoff": "5ms",
+                "capacity": 50,
+            },
+        ],
+        "sinks": {"answered": {"from": "priced", "topic": target, "key": "n"}},
+    }
+    path.write_text(json.dumps(document))
+    return path

@@ -1,0 +1,123 @@
+"""Asynchronous steps without threads: a test answers the calls, in whatever order it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import polars as pl
+
+from tests.operators.driven import Collected
+from tidegate.datatypes import BIGINT, STRING
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
+from tidegate.ids import OperatorName
+from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import Asked, Target
+from tidegate.operators.calls.runtime import CallRuntime
+from tidegate.operators.kinds.async_calls import AsyncOperator
+from tidegate.operators.spec import Columns, Slot
+from tidegate.state.backends import choose_backend
+from tidegate.task.elements import StreamStatus, Watermark
+
+POLICY = CallPolicy(timeout_ms=1000, retries=0, backoff_ms=10, budget_ms=1000)
+INPUT: Columns = (("k", BIGINT), ("n", BIGINT))
+
+
+async def resolve(row: dict[str, Any]) -> dict[str, Any] | None:
+    """What the steps of these tests call; a manual caller never does."""
+    return {"text": f"of {row['n']}"}
+
+
+class ManualCaller:
+    """Keeps what is asked until the test answers."""
+
+    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:
+        self.asked: dict[int, Call] = {}
+        """By the row's `n`, in the order in which they were asked."""
+        self.order: list[int] = []
+        self.closed = False
+        self._done: list[Call] = []
+        self._wake = wake
+
+    def submit(self, asked: Asked) -> None:
+        for call, request in asked:
+            assert isinstance(request, dict)
+            number = request["n"]
+            assert number not in self.asked, "a row is asked for once"
+            self.asked[number] = call
+            self.order.append(number)
+
+    def take(self) -> list[Call]:
+        taken, self._done = self._done, []
+        return taken
+
+    def close(self) -> None:
+        self.closed = True
+
+    def answer(self, *numbers: int, answer: Callable[[int], object] = lambda number: {"text": f"of {number}"}) -> None:
+        for number in numbers:
+            call = self.asked.pop(number)
+            call.answer = answer(number)
+            self._done.append(call)
+        self._wake()
+
+    def fail(self, number: int, kind: FailureKind = FailureKind.CALL_FAILED) -> None:
+        call = self.asked.pop(number)
+        call.failure = CallFailure(kind, "it is down")
+        self._done.append(call)
+
+
+def spec_of(*, ordered: bool = True, capacity: int = 100, output: Columns | None = None) -> AsyncOperator:
+    """Calls `resolve` with `k` and `n`."""
+    answers: Columns = (("text", STRING),)
+    return AsyncOperator(
+        name=OperatorName("look"),
+        answers=answers,
+        output=(*INPUT, *answers) if output is None else output,
+        ordered=ordered,
+        capacity=capacity,
+        policy=POLICY,
+        bad_records=BadRecordPolicy.SKIP,
+        function="tests.operators.calls.manual:resolve",
+        input=INPUT,
+    )
+
+
+class ManualStep:
+    """One subtask of such a step, and all that came out of it."""
+
+    def __init__(
+        self, *, ordered: bool = True, capacity: int = 100, subtask: int = 0, parallelism: int = 1, **more: Any
+    ) -> None:
+        slot = Slot(128, choose_backend("memory", 1), subtask=subtask, parallelism=parallelism, open_caller=self._open)
+        self.out = Collected()
+        runtime = spec_of(ordered=ordered, capacity=capacity, **more).open(slot)
+        assert isinstance(runtime, CallRuntime)
+        self.runtime = runtime
+
+    def _open(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> ManualCaller:
+        self.caller = ManualCaller(name, target, policy, wake)
+        return self.caller
+
+    def process(self, *numbers: int) -> None:
+        """Rows of key 0 with these numbers; the offset is the number, too."""
+        self.runtime.process(0, rows_of(numbers), self.out)
+
+    def poll(self, rows_max: int = 1000) -> bool:
+        return self.runtime.poll(rows_max, self.out)
+
+    @property
+    def left(self) -> list[object]:
+        """Numbers of rows, watermarks and statuses, as they came out."""
+        found: list[object] = []
+        for one in self.out.order:
+            found += [one] if isinstance(one, Watermark | StreamStatus) else one["n"].to_list()
+        return found
+
+
+def rows_of(numbers: Sequence[int]) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"k": [0] * len(numbers), "n": list(numbers), "__partition": [0] * len(numbers), "__offset": list(numbers)},
+        schema={"k": pl.Int64, "n": pl.Int64, "__partition": pl.Int32, "__offset": pl.Int64},
+    )

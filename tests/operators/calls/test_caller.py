@@ -1,0 +1,146 @@
+"""Calls on their own thread: handed over, fetched, and closed in bounded time, whatever hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.waiting import wait_until
+from tidegate.formats.failures import FailureKind
+from tidegate.operators.async_queue import Call
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import JOIN_TIMEOUT_S, CallsFailed, Target, ThreadCaller
+
+POLICY = CallPolicy(timeout_ms=60_000, retries=0, backoff_ms=1, budget_ms=60_000)
+PATIENCE_S = 30.0
+
+
+class Echo:
+    """Answers with what it is asked; a number is waited for that many times."""
+
+    def __init__(self) -> None:
+        self.life: list[str] = []
+        self.open_error: BaseException | None = None
+
+    async def open(self) -> None:
+        self.life.append("open")
+        if self.open_error is not None:
+            raise self.open_error
+
+    async def _ask(self, request: object) -> object:
+        self.life.append("ask")
+        if request == "hang":
+            await asyncio.Event().wait()
+        if request == "stubborn":
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    continue
+        if request == "fail":
+            raise ValueError("as asked")
+        return request
+
+    def ask(self, request: object) -> Awaitable[object]:
+        return self._ask(request)
+
+    async def close(self) -> None:
+        self.life.append("close")
+
+
+class Slot:
+    """What a slot does with a caller."""
+
+    def __init__(self, target: Target) -> None:
+        self.woken = threading.Event()
+        self.caller = ThreadCaller("look[0]", target, POLICY, self.woken.set)
+
+    def ask(self, *requests: object) -> list[Call]:
+        calls = [Call(None, row) for row in range(len(requests))]
+        self.caller.submit(list(zip(calls, requests, strict=True)))
+        return calls
+
+    def wait_for(self, count: int) -> list[Call]:
+        taken: list[Call] = []
+        while len(taken) < count:
+            assert self.woken.wait(PATIENCE_S), "nobody wakes the slot"
+            self.woken.clear()
+            taken += self.caller.take()
+        return taken
+
+
+@contextmanager
+def slot_of(target: Target) -> Iterator[Slot]:
+    slot = Slot(target)
+    try:
+        yield slot
+    finally:
+        slot.caller.close()
+
+
+def test_answers_come_back_and_the_slot_is_woken() -> None:
+    with slot_of(Echo()) as slot:
+        calls = slot.ask(1, 2, 3)
+        assert slot.wait_for(3) == calls
+        assert [call.answer for call in calls] == [1, 2, 3]
+
+
+def test_a_target_is_opened_before_the_first_call_and_closed_after_the_last() -> None:
+    echo = Echo()
+    with slot_of(echo) as slot:
+        slot.ask(1)
+        slot.wait_for(1)
+    assert echo.life == ["open", "ask", "close"]
+
+
+def test_a_failure_comes_back_as_one() -> None:
+    with slot_of(Echo()) as slot:
+        (call,) = slot.ask("fail")
+        slot.wait_for(1)
+        assert call.failure is not None
+        assert (call.failure.kind, call.failure.message) == (
+            FailureKind.CALL_FAILED,
+            "ValueError: as asked (1 attempt)",
+        )
+
+
+def test_a_call_that_hangs_holds_up_no_other() -> None:
+    with slot_of(Echo()) as slot:
+        _, second = slot.ask("hang", 2)
+        assert slot.wait_for(1) == [second]
+
+
+def test_a_target_that_cannot_be_opened_ends_the_attempt() -> None:
+    echo = Echo()
+    echo.open_error = OSError("no such host")
+    with slot_of(echo) as slot:
+        slot.ask(1)
+        assert slot.woken.wait(PATIENCE_S)
+        with pytest.raises(CallsFailed, match=r"the calls of look\[0\] have ended: no such host"):
+            slot.caller.take()
+    wait_until(lambda: echo.life == ["open", "close"], "what was opened is closed", PATIENCE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("request_", ["hang", "stubborn"])
+def test_closing_ends_in_bounded_time_while_calls_hang(request_: str) -> None:
+    echo = Echo()
+    with slot_of(echo) as slot:
+        slot.ask(request_)
+        wait_until(lambda: "ask" in echo.life, "the call is under way", PATIENCE_S)
+        started = time.monotonic()
+        slot.caller.close()
+        assert time.monotonic() - started < JOIN_TIMEOUT_S + 5
+    assert echo.life[-1] == "close"
+
+
+def test_closing_what_was_never_asked_does_nothing() -> None:
+    echo = Echo()
+    with slot_of(echo):
+        pass
+    assert echo.life == []

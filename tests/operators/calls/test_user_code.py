@@ -1,0 +1,152 @@
+"""The user's functions: read beside the pipeline file, imported from memory, refused with a remedy."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidegate.operators.calls.user_code import (
+    BYTES_MAX,
+    UserCodeProblem,
+    install_modules,
+    load_function,
+    read_modules,
+    split_reference,
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_installed() -> Iterator[None]:
+    yield
+    install_modules({})
+
+
+def write(directory: Path, **files: str) -> Path:
+    """Files by their path with `__` for `/`, without `.py`."""
+    for name, text in files.items():
+        path = directory / (name.replace("__", "/") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return directory
+
+
+def test_a_module_is_read_with_all_that_it_imports_from_beside_the_file(tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        lookup__geo="import json\nfrom tables import COUNTRIES\nasync def resolve(row): return {}\n",
+        lookup__other="import more.deep\n",
+        tables="COUNTRIES = []\n",
+        more__deep="",
+        unused="",
+    )
+    found = read_modules(directory, ["lookup.geo:resolve"])
+    assert list(found) == ["lookup/geo.py", "lookup/other.py", "more/deep.py", "tables.py"]
+
+
+def test_what_is_installed_is_not_read(tmp_path: Path) -> None:
+    assert read_modules(tmp_path, ["asyncio:sleep"]) == {}
+
+
+def test_too_much_beside_the_file_is_refused(tmp_path: Path) -> None:
+    directory = write(tmp_path, large="x = 1\n" * (BYTES_MAX // 6 + 1))
+    with pytest.raises(UserCodeProblem, match="more than 4 MiB"):
+        read_modules(directory, ["large:f"])
+
+
+def test_modules_are_imported_from_memory_and_forgotten_with_their_deployment() -> None:
+    first = {"lookup/geo.py": "from lookup.table import NAME\nasync def resolve(row): return {'c': NAME}\n"}
+    first["lookup/table.py"] = "NAME = 'first'\n"
+    install_modules(first)
+    module = importlib.import_module("lookup.geo")
+    assert module.NAME == "first"
+    assert not hasattr(module, "__file__"), "nothing is on a disk"
+    install_modules(first)
+    assert importlib.import_module("lookup.geo") is module, "the same deployment again"
+    install_modules({**first, "lookup/table.py": "NAME = 'second'\n"})
+    assert importlib.import_module("lookup.geo").NAME == "second"
+    install_modules({})
+    assert "lookup.geo" not in sys.modules
+    with pytest.raises(ImportError):
+        importlib.import_module("lookup.geo")
+
+
+def test_a_traceback_shows_the_line_of_the_user() -> None:
+    install_modules({"lookup.py": "def f():\n    raise ValueError('mine')\n"})
+    with pytest.raises(ValueError, match="mine") as caught:
+        importlib.import_module("lookup").f()
+    assert "lookup.py" in str(caught.traceback[-1].path)
+
+
+GOOD = """
+import functools
+async def one(row): ...
+async def more(row, option=1): ...
+class Called:
+    async def open(self): ...
+    async def __call__(self, row): ...
+class Derived(Called): ...
+"""
+
+
+@pytest.mark.parametrize("name", ["one", "more", "Called", "Derived"])
+def test_what_can_be_called_is_found(name: str) -> None:
+    install_modules({"good.py": GOOD})
+    assert getattr(load_function(f"good:{name}"), "__name__", "") == name
+
+
+BAD = """
+def plain(row): ...
+async def none(): ...
+async def two(row, other): ...
+class Uncalled: ...
+class Plain:
+    def __call__(self, row): ...
+class Wanting:
+    def __init__(self, url): ...
+    async def __call__(self, row): ...
+class Blocking:
+    def open(self): ...
+    async def __call__(self, row): ...
+number = 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("plain", "`plain` is not async"),
+        ("none", "`none` cannot be called: too many positional arguments"),
+        ("two", "`two` cannot be called: missing a required argument: 'other'"),
+        ("Uncalled", "the class `Uncalled` has no `__call__`"),
+        ("Plain", "`Plain` is not async"),
+        ("Wanting", "the class `Wanting` cannot be called: missing a required argument: 'url'"),
+        ("Blocking", "`open` of `Blocking` is not async"),
+        ("number", "`number` is not async"),
+        ("missing", "`bad` has no `missing`"),
+    ],
+)
+def test_what_cannot_be_called_is_refused(name: str, message: str) -> None:
+    install_modules({"bad.py": BAD})
+    with pytest.raises(UserCodeProblem) as caught:
+        load_function(f"bad:{name}")
+    assert caught.value.message == message
+    assert caught.value.remedy
+
+
+def test_a_module_that_raises_is_refused_with_what_it_raised() -> None:
+    install_modules({"bad.py": "import nowhere\n"})
+    with pytest.raises(UserCodeProblem) as caught:
+        load_function("bad:f")
+    assert caught.value.message == (
+        "the module `bad` cannot be imported: ModuleNotFoundError: No module named 'nowhere'"
+    )
+
+
+@pytest.mark.parametrize("reference", ["", "lookup", "lookup:", ":f", "a b:f", "lookup.geo:f()", "lookup/geo.py:f"])
+def test_a_reference_is_module_and_name(reference: str) -> None:
+    with pytest.raises(UserCodeProblem, match="is not `module:function`"):
+        split_reference(reference)

@@ -1,0 +1,195 @@
+"""Calls run on an asyncio loop of their own thread; the slot loop hands them over and fetches what is done.
+
+One thread per subtask. Nothing of it blocks the slot loop: calls go in by `submit`, and come back by `take` after a
+`wake`. A call that never ends keeps its place until its timeout; whatever still hangs when the step is closed is left
+to a daemon thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from tidegate.errors import AttemptFailed
+from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call
+
+logger = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S: Final = 60.0
+CANCEL_TIMEOUT_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0
+JOIN_TIMEOUT_S: Final = CANCEL_TIMEOUT_S + CLOSE_TIMEOUT_S + 0.5
+
+Asked = Sequence[tuple[Call, object]]
+"""Calls with what is asked: a row, a URL."""
+
+
+class CallsFailed(AttemptFailed):
+    """What answers cannot be opened, or its thread has ended: no record's fault."""
+
+    code = "calls-failed"
+
+
+class Target(Protocol):
+    """What is called. All of it runs on the asyncio loop."""
+
+    async def open(self) -> None:
+        """Once, before the first call."""
+
+    def ask(self, request: object) -> Awaitable[object]:
+        """The answer. Raises Refused, Unavailable, or whatever else, which is tried again."""
+
+    async def close(self) -> None:
+        """Once, after the last call, also when `open` has raised."""
+
+
+class Caller(Protocol):
+    """Makes calls outside the slot loop. All methods are called from the slot loop and return at once."""
+
+    def submit(self, asked: Asked) -> None:
+        """Begin these calls, in their order."""
+
+    def take(self) -> list[Call]:
+        """Those with an answer or a failure since the last time, in the order of their ends. Raises CallsFailed."""
+
+    def close(self) -> None:
+        """Within a bounded time, whatever hangs."""
+
+
+OpenCaller = Callable[[str, Target, CallPolicy, Callable[[], None]], Caller]
+"""Name, target, policy, and what wakes the slot loop."""
+
+
+class ThreadCaller:
+    """See Caller. The thread begins with the first call."""
+
+    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:
+        """`name` seeds the pauses between attempts: two subtasks do not pause for the same time."""
+        self._name = name
+        self._target = target
+        self._policy = policy
+        self._wake = wake
+        self._draw = random.Random(name).random  # noqa: S311  # no secret
+        self._done: deque[Call] = deque()
+        self._woken = False
+        self._broken: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
+        # Of the thread only:
+        self._opened = False
+        self._early: list[tuple[Call, object]] = []
+        self._stop: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def submit(self, asked: Asked) -> None:
+        """See Caller."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread.start()
+        if self._broken is None:
+            self._loop.call_soon_threadsafe(self._begin, asked)
+
+    def take(self) -> list[Call]:
+        """See Caller."""
+        if self._broken is not None:
+            raise CallsFailed(f"the calls of {self._name} have ended: {self._broken}") from self._broken
+        self._woken = False  # first: what is done from here on wakes again
+        taken: list[Call] = []
+        done = self._done
+        while done:
+            taken.append(done.popleft())
+        return taken
+
+    def close(self) -> None:
+        """See Caller."""
+        if self._loop is None:
+            return
+        if self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(self._request_stop)
+            except RuntimeError:  # it has just ended by itself
+                logger.debug("the calls of %s had ended before they were closed", self._name)
+            self._thread.join(JOIN_TIMEOUT_S)
+        if self._thread.is_alive():
+            logger.warning("calls of %s do not end when they are cancelled: they are left alone", self._name)
+
+    # -- on the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve())
+        except BaseException as error:  # noqa: BLE001 - reported to the slot loop, which ends the attempt with it
+            self._broken = error
+            self._wake()
+        finally:
+            loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            if await self._open(stopping):
+                self._opened = True
+                self._begin(self._early)
+                await stopping
+        finally:
+            await self._end()
+
+    async def _open(self, stopping: asyncio.Task[bool]) -> bool:
+        """Whether the target is open; False when the step is closed before. Raises CallsFailed, and what it raises."""
+        opening = asyncio.create_task(self._target.open())
+        await asyncio.wait({opening, stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()
+            return True
+        opening.cancel()
+        if stopping.done():
+            return False
+        raise CallsFailed(f"`open` has not ended within {OPEN_TIMEOUT_S:g} s")
+
+    def _request_stop(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
+
+    async def _end(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)
+        closing = asyncio.create_task(self._target.close())
+        await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+        if not closing.done():
+            logger.warning("`close` of %s has not ended within %g s", self._name, CLOSE_TIMEOUT_S)
+        elif closing.exception() is not None:
+            logger.warning("`close` of %s failed: %s", self._name, closing.exception())
+
+    def _begin(self, asked: Asked) -> None:
+        if not self._opened:
+            self._early += asked
+            return
+        create, tasks = asyncio.get_running_loop().create_task, self._tasks
+        for call, request in asked:
+            task = create(self._call(call, request))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _call(self, call: Call, request: object) -> None:
+        answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)
+        if isinstance(answer, CallFailure):
+            call.failure = answer
+        else:
+            call.answer = answer
+        self._done.append(call)
+        if not self._woken:
+            self._woken = True
+            self._wake()

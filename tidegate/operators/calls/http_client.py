@@ -1,0 +1,142 @@
+"""HTTP lookups as a target of calls, by aiohttp: one session per subtask. Imported only where operators run."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import email.utils
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+from yarl import URL
+
+from tidegate import __version__
+from tidegate.formats.failures import FailureKind
+from tidegate.operators.calls.answer_cache import AnswerCache
+from tidegate.operators.calls.attempts import Refused, Unavailable
+
+BODY_BYTES_MAX: Final = 1 << 20
+REDIRECTS_MAX: Final = 5
+RETRY_AFTER_MAX_S: Final = 3600.0
+URL_SHOWN_MAX: Final = 200
+_AGAIN: Final = frozenset({408, 425, 429})
+_MISSING: Final = frozenset({404, 410})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class HttpTarget:
+    """See Target. A request is a URL, an answer the body, or None where the server has nothing of it.
+
+    TLS certificates are verified; no cookies are kept; the environment's proxies are not used. Compressed bodies are
+    not asked for, so that the limit of a body is one of memory.
+    """
+
+    def __init__(
+        self, headers: Mapping[str, str], cache_s: float, connections_max: int, *, missing_fails: bool = False
+    ) -> None:
+        self._headers = {"Accept": "application/json", "User-Agent": f"tidegate/{__version__}", **headers}
+        self._cache = AnswerCache(cache_s)
+        self._connections_max = connections_max
+        self._missing_fails = missing_fails
+        self._asking: dict[str, asyncio.Future[bytes | None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """See Target."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections_max),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={**self._headers, "Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(total=None),  # each attempt has its limit
+            auto_decompress=False,
+        )
+
+    async def close(self) -> None:
+        """See Target."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, request: object) -> object:
+        """See Target. Rows that ask for the same at the same time share one request, if answers are cached."""
+        assert isinstance(request, str)
+        if not self._cache.keeps:
+            return await self._fetch(request)
+        clock = asyncio.get_running_loop().time
+        found = self._cache.find(request, clock())
+        if found is not None:
+            return found[0]
+        leader = self._asking.get(request)
+        if leader is not None:
+            return await asyncio.shield(leader)
+        return await self._lead(request)
+
+    async def _lead(self, url: str) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        shared: asyncio.Future[bytes | None] = loop.create_future()
+        self._asking[url] = shared
+        try:
+            answer = await self._fetch(url)
+        except BaseException as error:
+            same = isinstance(error, Refused | Unavailable)
+            shared.set_exception(error if same else Unavailable(f"{type(error).__name__}: {error}"))
+            shared.exception()  # nobody may have waited for it
+            raise
+        else:
+            self._cache.put(url, answer, loop.time())
+            shared.set_result(answer)
+            return answer
+        finally:
+            del self._asking[url]
+
+    async def _fetch(self, url: str) -> bytes | None:
+        """Follows redirects to the same host only: the headers may hold a secret."""
+        assert self._session is not None
+        here = URL(url, encoded=True)
+        for _ in range(REDIRECTS_MAX + 1):
+            async with self._session.get(here, allow_redirects=False) as response:
+                if response.status not in _REDIRECTS:
+                    return await self._read(response)
+                there = here.join(URL(response.headers.get("Location", "")))
+            if there.origin() != here.origin():
+                raise Refused(f"{_shown(here)} leads to another host, {there.origin()}: write that one into `url`")
+            here = there
+        raise Refused(f"{_shown(URL(url, encoded=True))} leads from one address to another more than {REDIRECTS_MAX}x")
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes | None:
+        status = response.status
+        if status == 204 or (status in _MISSING and not self._missing_fails):
+            return None
+        what = f"{_shown(response.url)}: {status} {response.reason or ''}".rstrip()
+        if status in _AGAIN or status >= 500:
+            raise Unavailable(what, derive_retry_after_s(response.headers.get("Retry-After"), dt.datetime.now(dt.UTC)))
+        if not 200 <= status < 300:
+            raise Refused(what)
+        body = bytearray()
+        async for part in response.content.iter_any():
+            body += part
+            if len(body) > BODY_BYTES_MAX:
+                message = f"{_shown(response.url)}: the answer has more than {BODY_BYTES_MAX >> 20} MiB"
+                raise Refused(message, FailureKind.RESULT_TOO_LARGE)
+        return bytes(body)
+
+
+def derive_retry_after_s(text: str | None, now: dt.datetime) -> float:
+    """From the header `Retry-After`, seconds or a date; 0 where it is missing or makes no sense."""
+    if text is None:
+        return 0.0
+    try:
+        wait_s = float(text) if text.strip().isdigit() else (_date(text) - now).total_seconds()
+    except ValueError:
+        return 0.0
+    return min(RETRY_AFTER_MAX_S, max(0.0, wait_s))
+
+
+def _date(text: str) -> dt.datetime:
+    found = email.utils.parsedate_to_datetime(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
+
+
+def _shown(url: URL) -> str:
+    text = str(url)
+    return text if len(text) <= URL_SHOWN_MAX else f"{text[:URL_SHOWN_MAX]}..."

@@ -1,0 +1,273 @@
+"""The operator of `async` and `http`: rows go into a queue, are asked for outside, and leave with their answers.
+
+`process` begins calls and returns. What is done comes back by `poll`, or with the next watermark (W26), one batch a
+turn (W28). Rows that wait are in the checkpoint, with the engine's columns, and are asked for again after a restore,
+before anything new, in their order.
+
+Whose they were is kept with them. With an unchanged parallelism a subtask gets its own rows back; after a change all
+rows of a former subtask go to one subtask, in their order.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, Protocol, cast
+
+import polars as pl
+
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Decoded
+from tidegate.formats.failures import RecordFailure
+from tidegate.ids import StateName
+from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, StatusMark, WatermarkMark, make_queue
+from tidegate.operators.calls.caller import Target, ThreadCaller
+from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
+from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
+from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Columns, Slot, render_columns
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.operator_list import OperatorList
+
+TURN_ROWS: Final = 1000
+"""Rows that a watermark brings out at once; the rest leaves by `poll`."""
+CHUNK_ROWS: Final = 256
+"""Rows of one value of the state."""
+
+Prepare = Callable[[pl.DataFrame], Sequence[object]]
+"""What to ask for each row. None needs no call: its answer is a row of NULLs; a CallFailure is the row's."""
+
+
+class AnswerDecoder(Protocol):
+    """Answers as columns."""
+
+    def decode(self, answers: Sequence[object]) -> Decoded:
+        """Rows of the good answers in order, and the bad ones."""
+
+
+class CallRuntime(Runtime):
+    """See the module. `reads` are the columns that a row must have."""
+
+    def __init__(
+        self,
+        operator: CallOperator,
+        reads: Columns,
+        slot: Slot,
+        target: Target,
+        prepare: Prepare,
+        decoder: AnswerDecoder,
+    ) -> None:
+        self._operator = operator
+        self._reads = reads
+        self._slot = slot
+        self._prepare = prepare
+        self._decoder = decoder
+        name = f"{operator.name}[{slot.subtask}]"
+        open_caller = ThreadCaller if slot.open_caller is None else slot.open_caller
+        self._caller = open_caller(name, target, operator.policy, slot.wake)
+        self._queue: CallQueue = make_queue(operator.capacity, ordered=operator.ordered)
+        self._in_flight = OperatorList[Any](operator.name, IN_FLIGHT)
+        self._resumed = False
+        self._asked = 0
+        """Calls that are under way: never more than the capacity."""
+        self._unasked: deque[tuple[Call, object]] = deque()
+        """Those beyond it: restored ones of a larger capacity, or more than there was room for."""
+
+    # -- the contract --------------------------------------------------------------------------------------------------
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input; answers come later
+        """See OperatorRuntime."""
+        self._resume()
+        self._ask(batch)
+
+    def on_watermark(self, watermark_ms: int, out: Out) -> None:
+        """See OperatorRuntime. It waits for the rows before it, and whatever may leave does so at once (W26)."""
+        self._mark(WatermarkMark(watermark_ms), out)
+
+    def on_status(self, idle: bool, out: Out) -> None:
+        """See OperatorRuntime. It keeps its place like a watermark (W05)."""
+        self._mark(StatusMark(idle), out)
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """See OperatorRuntime."""
+        resumed = self._resume()
+        return self._release(rows_max, out) or resumed
+
+    @property
+    def room(self) -> int:
+        """See OperatorRuntime."""
+        return self._queue.room
+
+    @property
+    def settled(self) -> bool:
+        """See OperatorRuntime."""
+        return not len(self._queue) and (self._resumed or not self._in_flight.values)
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        return {"calls": self._asked}
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return {IN_FLIGHT.name: cast("OperatorState", self._in_flight)}
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        self._resume()
+        values = [
+            (self._slot.subtask, self._slot.parallelism, _encode(chunk))
+            for frame in gather_rows(list(self._queue.waiting()))
+            for chunk in frame.iter_slices(CHUNK_ROWS)
+        ]
+        if values or self._in_flight.values:
+            self._in_flight.replace(values)
+
+    def close(self) -> None:
+        """See OperatorRuntime."""
+        self._caller.close()
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def _ask(self, batch: pl.DataFrame) -> None:
+        for row, request in enumerate(self._prepare(batch)):
+            call = Call(batch, row)
+            self._queue.put(call)
+            if request is None or isinstance(request, CallFailure):
+                call.failure = request
+                self._queue.complete(call)
+            else:
+                self._unasked.append((call, request))
+        self._begin()
+
+    def _begin(self) -> None:
+        """As many of the calls that wait as the capacity has room for."""
+        count = min(len(self._unasked), self._operator.capacity - self._asked)
+        if count > 0:
+            self._asked += count
+            self._caller.submit([self._unasked.popleft() for _ in range(count)])
+
+    def _mark(self, mark: Mark, out: Out) -> None:
+        self._resume()
+        self._queue.put(mark)
+        self._release(TURN_ROWS, out)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def _release(self, rows_max: int, out: Out) -> bool:
+        """What may leave: one batch, and the marks before and after it. Whether anything did."""
+        self._collect()
+        moved = self._release_marks(out)
+        calls = self._queue.take_calls(rows_max)
+        if not calls:
+            return moved
+        for part in _alike(calls):
+            self._emit(part, out)
+        self._release_marks(out)
+        return True
+
+    def _collect(self) -> None:
+        done = self._caller.take()
+        for call in done:
+            self._queue.complete(call)
+        self._asked -= len(done)
+        self._begin()
+
+    def _release_marks(self, out: Out) -> bool:
+        moved = False
+        while (mark := self._queue.take_mark()) is not None:
+            moved = True
+            if isinstance(mark, WatermarkMark):
+                out.watermark(mark.time_ms)
+            else:
+                out.status(mark.idle)
+        return moved
+
+    def _emit(self, calls: Sequence[Call], out: Out) -> None:
+        """Rows with equal columns. What fails goes first, as everywhere."""
+        rows = pl.concat(gather_rows(calls))
+        failures = [
+            RecordFailure(row, call.failure.kind, call.failure.message)
+            for row, call in enumerate(calls)
+            if call.failure is not None
+        ]
+        answered = [row for row, call in enumerate(calls) if call.failure is None]
+        decoded = self._decoder.decode([calls[row].answer for row in answered])
+        failures += [
+            RecordFailure(answered[one.row], one.kind, one.message) for one in decoded.failures
+        ]  # rows of the answers are not those of the batch
+        if failures:
+            out.fail(rows, sorted(failures, key=lambda one: one.row))
+            failed = {one.row for one in failures}
+            rows = rows[[row for row in range(len(calls)) if row not in failed]]
+        made = {column.name: column for column in decoded.frame.get_columns()}
+        names = [name for name, _ in self._operator.output] + system_columns(rows)
+        out.emit(pl.DataFrame([made[name] if name in made else rows[name] for name in names]))
+
+    # -- after a restore -----------------------------------------------------------------------------------------------
+
+    def _resume(self) -> bool:
+        """Ask again for what was in flight at the checkpoint; whether there was any."""
+        if self._resumed:
+            return False
+        self._resumed = True
+        frames = [self._fit(_decode(rows)) for owner, count, rows in self._in_flight.values if self._owns(owner, count)]
+        for frame in frames:
+            self._ask(frame)
+        return bool(frames)
+
+    def _owns(self, subtask: int, parallelism: int) -> bool:
+        """Whether rows of a former subtask are this one's now."""
+        own, count = self._slot.subtask, self._slot.parallelism
+        return own == (subtask if parallelism == count else subtask % count)
+
+    def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Rows in flight as the step has them now. Raises StateUnreadable."""
+        for name, kind in self._reads:
+            if name not in frame.columns or frame[name].dtype != polars_type(kind):
+                held = render_columns(frame.schema.items())
+                raise StateUnreadable(
+                    f"{frame.height} rows in flight of {self._operator.name} have no column {name} {kind} (they have "
+                    f"{held}): start with the old definition, let the step catch up, then change it",
+                    operator=self._operator.name,
+                    state=IN_FLIGHT.name,
+                )
+        return frame.select([name for name, _ in self._reads] + system_columns(frame))
+
+
+def requests_of(template: UrlTemplate) -> Prepare:
+    """Makes the URLs of the rows."""
+    return lambda frame: derive_requests(
+        template, {name: frame[name].to_list() for name in template.columns}, frame.height
+    )
+
+
+def gather_rows(calls: Sequence[Call]) -> list[pl.DataFrame]:
+    """The rows of these calls in their order, a frame for each run of rows of one batch."""
+    frames: list[pl.DataFrame] = []
+    for _, group in groupby(calls, key=lambda call: id(call.batch)):
+        run = list(group)
+        batch, rows = cast("pl.DataFrame", run[0].batch), [call.row for call in run]
+        first, count = rows[0], len(rows)
+        contiguous = rows[-1] - first + 1 == count and rows == list(range(first, first + count))
+        frames.append(batch.slice(first, count) if contiguous else batch[rows])
+    return frames
+
+
+def _alike(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """Parts with equal columns: rows restored from an older definition may lack columns of the engine."""
+    for _, group in groupby(calls, key=lambda call: cast("pl.DataFrame", call.batch).columns):
+        yield list(group)
+
+
+def _encode(frame: pl.DataFrame) -> bytes:
+    target = io.BytesIO()
+    frame.write_ipc_stream(target)
+    return target.getvalue()
+
+
+def _decode(data: bytes) -> pl.DataFrame:
+    return pl.read_ipc_stream(io.BytesIO(data), use_pyarrow=False)

@@ -1,0 +1,161 @@
+"""What `async` and `http` have in common before anything runs: the keys, and the spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.datatypes import BIGINT, BINARY, DataType
+from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.spec import Columns, StepOperator, keep_columns, render_columns, texts_of
+from tidegate.operators.step import StepContext
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Column, ColumnType, choice, duration, integer
+from tidegate.settings.units import render_duration
+from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
+
+CAPACITY_MAX: Final = 10_000
+VALUE_BYTES: Final = 4096
+"""What a text of an answer is taken for when batches are sized: its real size is known when it is there."""
+
+IN_FLIGHT: Final = declare_list(
+    "in_flight",
+    (
+        StateField("subtask", BIGINT, nullable=False),
+        StateField("parallelism", BIGINT, nullable=False),
+        StateField("rows", BINARY, nullable=False),
+    ),
+    StateForm.UNION,
+)
+"""Rows whose answers are outstanding, as Arrow IPC, oldest first, and whose they were."""
+
+
+class CallSettings(Settings):
+    """The keys of every step that calls something outside."""
+
+    output: Annotated[
+        dict[Column, ColumnType] | None,
+        Field(min_length=1, description="Columns that an answer adds to its row, with their types."),
+    ] = None
+    order: Annotated[
+        str,
+        choice("ordered", "unordered"),
+        Field(
+            description="`ordered`: rows leave as they came. `unordered`: as they are answered, which waits less; no "
+            "row overtakes a watermark."
+        ),
+    ] = "ordered"
+    capacity: Annotated[
+        int,
+        integer(1, CAPACITY_MAX),
+        Field(description="Rows of a slot that wait for answers at the same time; no more are taken meanwhile."),
+    ] = 100
+    timeout_ms: Annotated[int, duration("1ms", "1h"), Field(alias="timeout", description="Limit of one attempt.")] = (
+        5000
+    )
+    retries: Annotated[
+        int, integer(0, 100), Field(description="Further attempts after one that failed or timed out.")
+    ] = 3
+    backoff_ms: Annotated[
+        int,
+        duration("1ms", "30s"),
+        Field(
+            alias="backoff",
+            description="Pause before the second attempt; it doubles up to 30s, less up to half of it by chance.",
+        ),
+    ] = 100
+    budget_ms: Annotated[
+        int,
+        duration("1ms", "24h"),
+        Field(
+            alias="budget",
+            description="Limit of all attempts of a row; then it is a bad record (`bad_records` of its source).",
+        ),
+    ] = 20_000
+
+
+class CallOperator(StepOperator, frozen=True):
+    """Rows with the columns of their answers. A row without an answer fails."""
+
+    answers: Columns
+    """Columns of an answer, all that are declared: each is checked, whether anybody reads it or not."""
+    output: Columns
+    """Columns that leave: those that came and those of the answer, as far as they are read."""
+    ordered: bool
+    capacity: int
+    policy: CallPolicy
+    bad_records: BadRecordPolicy
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    def narrowed(self, needed: set[str]) -> CallOperator:
+        """See Operator. Every call is made, whatever is read of its answer."""
+        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    @property
+    def kept_answers(self) -> Columns:
+        """Columns of the answer that leave."""
+        names = {name for name, _ in self.output}
+        return tuple(column for column in self.answers if column[0] in names)
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # a list has no key groups
+        """See Operator."""
+        return (IN_FLIGHT,)
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""
+        made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in self.answers}
+        growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in self.answers))
+        return {**columns, **made}, sum_bounds([*columns.values(), *made.values(), growing])
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        policy = self.policy
+        return {
+            "order": "ordered" if self.ordered else "unordered",
+            "capacity": self.capacity,
+            "timeout": render_duration(policy.timeout_ms),
+            "retries": policy.retries,
+            "backoff": render_duration(policy.backoff_ms),
+            "budget": render_duration(policy.budget_ms),
+            "answers": texts_of(self.answers),
+            "output": texts_of(self.output),
+            "bad_records": self.bad_records,
+        }
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        attempt, whole = render_duration(self.policy.timeout_ms), render_duration(self.policy.budget_ms)
+        order = "in order" if self.ordered else "unordered within watermarks"
+        return [
+            f"adds {render_columns(self.answers)}",
+            f"{self.capacity} rows at a time, {order}",
+            f"{attempt} an attempt, {self.policy.retries} retries, {whole} in all",
+        ]
+
+
+def policy_of(step: CallSettings) -> CallPolicy:
+    """How long and how often a call of the step is tried."""
+    return CallPolicy(step.timeout_ms, step.retries, step.backoff_ms, step.budget_ms)
+
+
+def derive_output(step: CallSettings, context: StepContext) -> dict[str, DataType] | None:
+    """The columns of the step; None when there are none, which is reported."""
+    answers = dict(step.output or {})
+    sound = True
+    for name in answers:
+        if name in context.columns:
+            sound = False
+            message = f"the column `{name}` arrives already"
+            context.problem(("output", name), message, "give the column of the answer another name", at_key=True)
+    if step.budget_ms < step.timeout_ms:
+        sound = False
+        remedy = "make it at least as long as `timeout`: it is the limit of all attempts together"
+        context.problem(("budget",), "is less than `timeout`", remedy)
+    return {**context.columns, **answers} if sound else None

@@ -1,0 +1,96 @@
+"""`https://prices/{sku}?in={currency}`: a URL with columns in it. Pure.
+
+The host is fixed: a record decides what is asked for, never who is asked. Values are percent-encoded, so that one is
+always one part of a path or of a query.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from tidegate.formats.failures import FailureKind
+from tidegate.operators.async_queue import CallFailure
+
+KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "string", "date"})
+"""Types of columns whose text is the same for everybody."""
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class UrlProblem(Exception):
+    """A template that cannot be used: message and remedy."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message, self.remedy = message, remedy
+
+
+class UrlTemplate(msgspec.Struct, frozen=True):
+    """`texts` stand between the columns: one more than `columns`. The first `in_path` columns are before the query."""
+
+    texts: tuple[str, ...]
+    columns: tuple[str, ...]
+    in_path: int
+
+    def fill(self, values: Sequence[object]) -> str | CallFailure | None:
+        """The URL of a row, by the values of `columns`; None when one of them is NULL, so nothing can be asked."""
+        parts = [self.texts[0]]
+        for place, value in enumerate(values):
+            if value is None:
+                return None
+            text = _text_of(value)
+            if place < self.in_path and text.strip(".") == "":
+                message = f"`{self.columns[place]}` is {text!r}, which is no part of a path: filter such records out"
+                return CallFailure(FailureKind.CALL_FAILED, message)
+            parts += (quote(text, safe=""), self.texts[place + 1])
+        return "".join(parts)
+
+    def __str__(self) -> str:
+        filled = (f"{{{column}}}{text}" for column, text in zip(self.columns, self.texts[1:], strict=True))
+        return self.texts[0] + "".join(filled)
+
+
+def parse_url(text: str) -> UrlTemplate:
+    """Raises UrlProblem."""
+    pieces = _PLACEHOLDER.split(text)
+    texts, columns = tuple(pieces[::2]), tuple(pieces[1::2])
+    if any("{" in part or "}" in part for part in texts) or "" in columns:
+        raise UrlProblem("a placeholder is `{column}`", "write a brace that is none as %7B or %7D")
+    if any(not part.isprintable() or " " in part or not part.isascii() for part in texts):
+        raise UrlProblem("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
+    try:
+        split = urlsplit(texts[0])
+        split.port  # noqa: B018  # a port that is no number raises
+    except ValueError as error:
+        raise UrlProblem(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise UrlProblem("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
+    if columns and not split.path and not split.query:
+        raise UrlProblem("a column cannot be part of the host", "put it after the first `/`: a record chooses no host")
+    if split.username is not None or split.password is not None:
+        raise UrlProblem("has a user or password in it", "put them into `headers`: {Authorization: ...}")
+    if any("#" in part for part in texts):
+        raise UrlProblem("has a fragment, which no server gets", "remove `#` and what follows")
+    in_path = next((place for place, part in enumerate(texts) if "?" in part), len(columns))
+    return UrlTemplate(texts, columns, in_path)
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
+
+def derive_requests(
+    template: UrlTemplate, columns: Mapping[str, Sequence[object]], count: int
+) -> list[str | CallFailure | None]:
+    """What to ask for each row. A row is looked at once; equal URLs are the cache's business."""
+    if not template.columns:
+        return [template.texts[0]] * count
+    rows = zip(*(columns[name] for name in template.columns), strict=True)
+    return [template.fill(row) for row in rows]

@@ -1,0 +1,195 @@
+"""Functions of the user's: found beside the pipeline file, sent to the slots as text, imported there.
+
+`lookup.geo:resolve` is looked for in the directory of the pipeline file first. What lies there is read with all modules
+of that directory that it imports, travels in the plan, and is imported in each slot from memory: nothing is written to
+an executor's disk, and every attempt of a daemon runs the same code. What does not lie there must be installed where
+the daemon and the executors run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from types import CodeType, ModuleType
+from typing import Final
+
+BYTES_MAX: Final = 4 << 20
+"""Of all modules together: they travel with every deployment."""
+
+Modules = Mapping[str, str]
+"""Path below the pipeline file's directory, with `/`, to source text."""
+
+
+class UserCodeProblem(Exception):
+    """A function that cannot be used: message and remedy."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message, self.remedy = message, remedy
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """Module and name of `module:name`. Raises UserCodeProblem."""
+    module, colon, name = reference.partition(":")
+    if not colon or not all(part.isidentifier() for part in module.split(".")) or not name.isidentifier():
+        raise UserCodeProblem(f"`{reference[:80]}` is not `module:function`", "for instance lookup.geo:resolve")
+    return module, name
+
+
+def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
+    """The modules below the directory that these references need. Raises UserCodeProblem."""
+    found: dict[str, str] = {}
+    waiting = [split_reference(reference)[0].partition(".")[0] for reference in references]
+    looked: set[str] = set()
+    while waiting:
+        top = waiting.pop()
+        if top in looked:
+            continue
+        looked.add(top)
+        for path in _files_of(directory, top):
+            source = _read(path)
+            found[path.relative_to(directory).as_posix()] = source
+            if sum(map(len, found.values())) > BYTES_MAX:
+                raise UserCodeProblem(
+                    f"the modules beside the pipeline file have more than {BYTES_MAX >> 20} MiB",
+                    "install them as a package where the daemon and the executors run",
+                )
+            waiting += _imported(source)
+    return dict(sorted(found.items()))
+
+
+def _files_of(directory: Path, top: str) -> Sequence[Path]:
+    package = directory / top
+    if package.is_dir():
+        return sorted(path for path in package.rglob("*.py") if path.is_file())
+    module = directory / f"{top}.py"
+    return [module] if module.is_file() else []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserCodeProblem(f"{path} cannot be read: {error}", "correct the file") from error
+
+
+def _imported(source: str) -> Iterator[str]:
+    """Top-level names of what a module imports; none where it cannot be parsed, which its import reports."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Imports from the texts of `modules`."""
+
+    def __init__(self, modules: Modules) -> None:
+        self.modules = modules
+        self._paths: dict[str, str] = {}
+        for path in modules:
+            parts = PurePosixPath(path).with_suffix("").parts
+            self._paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002  # the signature of the standard library
+        target: ModuleType | None = None,  # noqa: ARG002  # the signature of the standard library
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See importlib."""
+        if fullname not in self._paths and not self.is_package(fullname):
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=self.is_package(fullname))
+
+    def is_package(self, fullname: str) -> bool:
+        """See importlib. A directory is one with or without `__init__.py`."""
+        return any(name.startswith(f"{fullname}.") for name in self._paths) or self._paths.get(fullname, "").endswith(
+            "__init__.py"
+        )
+
+    def get_source(self, fullname: str) -> str:
+        """See importlib."""
+        return self.modules.get(self._paths.get(fullname, ""), "")
+
+    def get_code(self, fullname: str) -> CodeType:
+        """See importlib. The name of the file is the one below the pipeline file's directory."""
+        return compile(self.get_source(fullname), self._paths.get(fullname, fullname), "exec", dont_inherit=True)
+
+
+def install_modules(modules: Modules) -> None:
+    """From now on these are imported from memory, before anything of those names that is installed.
+
+    A process that has run another deployment forgets the modules of that one.
+    """
+    for former in [one for one in sys.meta_path if isinstance(one, _Finder)]:
+        if former.modules == modules:
+            return
+        sys.meta_path.remove(former)
+        _forget(former.modules)
+    if modules:
+        _forget(modules)
+        sys.meta_path.insert(0, _Finder(dict(modules)))
+
+
+def _forget(modules: Modules) -> None:
+    tops = {PurePosixPath(path).with_suffix("").parts[0] for path in modules}
+    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+        del sys.modules[name]
+
+
+def load_function(reference: str) -> object:
+    """An `async def` of one argument, or a class whose instances are called like one. Raises UserCodeProblem."""
+    module_name, name = split_reference(reference)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise UserCodeProblem(
+            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}",
+            "put it beside the pipeline file, or install it where the daemon and the executors run",
+        ) from error
+    found = getattr(module, name, None)
+    if found is None:
+        raise UserCodeProblem(f"`{module_name}` has no `{name}`", f"define `async def {name}(row)` in it")
+    _check(reference, found)
+    return found
+
+
+def _check(reference: str, found: object) -> None:
+    name = reference.partition(":")[2]
+    asked = found
+    if isinstance(found, type):
+        asked = next((vars(base)["__call__"] for base in found.__mro__ if "__call__" in vars(base)), None)
+        if asked is None:
+            raise UserCodeProblem(f"the class `{name}` has no `__call__`", "define `async def __call__(self, row)`")
+        _accepts(f"the class `{name}`", found, (), "its `__init__` takes no arguments: read settings in `open`")
+    if not inspect.iscoroutinefunction(asked):
+        raise UserCodeProblem(
+            f"`{name}` is not async", f"write `async def {name}(row)`: what blocks would stop all calls"
+        )
+    row: tuple[object, ...] = (None, {}) if isinstance(found, type) else ({},)
+    _accepts(f"`{name}`", asked, row, "it gets one argument, the row as a dict")
+    for method in ("open", "close") if isinstance(found, type) else ():
+        own = getattr(found, method, None)
+        if own is not None and not inspect.iscoroutinefunction(own):
+            raise UserCodeProblem(f"`{method}` of `{name}` is not async", f"write `async def {method}(self)`")
+
+
+def _accepts(what: str, function: object, arguments: Sequence[object], remedy: str) -> None:
+    assert callable(function)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        raise UserCodeProblem(f"{what} cannot be called: {error}", remedy) from error

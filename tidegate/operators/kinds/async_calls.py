@@ -1,0 +1,120 @@
+"""`async`: calls a function of the user's for each row, and adds what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+from pydantic import Field, create_model
+
+from tidegate.operators.calls.spec import CallOperator, CallSettings, derive_output, policy_of
+from tidegate.operators.calls.user_code import UserCodeProblem, split_reference
+from tidegate.operators.meaning import Branches, digest
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.fields import Check, refusal, require_text
+
+WORD: Final = "async"
+
+
+def _reference(value: object) -> str:
+    text = require_text(value, "`module:function`", "for instance lookup.geo:resolve")
+    try:
+        split_reference(text)
+    except UserCodeProblem as problem:
+        raise refusal(problem.message, problem.remedy) from problem
+    return text
+
+
+_FUNCTION = Annotated[
+    str | None,
+    Check(_reference, {"type": "string", "examples": ["lookup.geo:resolve"]}),
+    Field(
+        description="`module:function`: an `async def` that gets a row as a dict and returns a dict with the columns "
+        "of `output`, or None for NULLs (docs/async.md)."
+    ),
+]
+_FIELDS: dict[str, Any] = {WORD: (_FUNCTION, None)}
+AsyncSettings = create_model(
+    "AsyncSettings", __base__=CallSettings, __doc__="The keys of an asynchronous step.", **_FIELDS
+)
+"""`async` is a word of Python: no attribute can be declared by that name."""
+
+
+class AsyncOperator(CallOperator, frozen=True, tag="async"):
+    """Calls `function` with all columns that arrive."""
+
+    function: str
+    input: Columns
+
+    def reads(self) -> set[str]:
+        """See Operator. The function gets the whole row."""
+        return {name for name, _ in self.input}
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return tuple(
+            msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
+            for branch in branches
+        )
+
+    def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
+        row = [f"{name}={columns[name]}" for name, _ in sorted(self.input)]
+        return {name: digest("async", self.function, name, str(kind), *row) for name, kind in self.answers}
+
+    def user_code(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (self.function,)
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"function": self.function, **super().explains()}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        return [f"calls {self.function}", *super().describes()]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.calls.answers import DictDecoder
+        from tidegate.operators.calls.function import FunctionTarget, rows_of
+        from tidegate.operators.calls.runtime import CallRuntime
+
+        names = [name for name, _ in self.input]
+        decoder = DictDecoder(self.answers, self.kept_answers, self.function)
+        return CallRuntime(self, self.input, slot, FunctionTarget(self.function), rows_of(names), decoder)
+
+
+class AsyncKind(StepKind):
+    """See StepKind."""
+
+    word = WORD
+    needs: ClassVar[Mapping[str, str]] = {
+        "output": "add the columns that the function answers: `output: {country: string}`"
+    }
+    settings = AsyncSettings
+
+    def build(self, step: Any, context: StepContext) -> None:
+        """See StepKind."""
+        output = derive_output(step, context)
+        if output is None:
+            return
+        context.gives(output)
+        context.add(
+            AsyncOperator(
+                name=context.name,
+                answers=tuple(step.output.items()),
+                output=tuple(output.items()),
+                ordered=step.order == "ordered",
+                capacity=step.capacity,
+                policy=policy_of(step),
+                bad_records=context.policy,
+                function=getattr(step, WORD),
+                input=tuple(context.columns.items()),
+            )
+        )
+
+
+KIND = AsyncKind()

@@ -1,0 +1,185 @@
+"""`http`: looks each row up at an HTTP server, and adds fields of the JSON that it answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from pydantic import Field, SecretStr
+
+from tidegate.operators.calls.spec import CallOperator, CallSettings, derive_output, policy_of
+from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
+from tidegate.operators.meaning import Branches, digest
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Columns, Slot
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Check, Properties, choice, duration, refusal, require_text
+from tidegate.settings.secrets import reveal
+from tidegate.settings.suggest import derive_suggestion
+from tidegate.settings.units import render_duration
+
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+
+
+def _url(value: object) -> str:
+    text = require_text(value, "a URL", "for instance https://prices.example/v1/{sku}")
+    try:
+        parse_url(text)
+    except UrlProblem as problem:
+        raise refusal(f"`{text[:80]}`: {problem.message}", problem.remedy) from problem
+    return text
+
+
+class HttpLookup(Settings):
+    """What `http` of a step says: whom to ask, and how."""
+
+    url: Annotated[
+        str,
+        Check(_url, {"type": "string", "examples": ["https://prices.example/v1/{sku}"]}),
+        Field(
+            description="The address to ask, by GET; `{column}` is the column's text, percent-encoded. A NULL is not "
+            "asked for: its answer is NULLs."
+        ),
+    ]
+    headers: Annotated[
+        Properties,
+        Field(description="Sent with each request; secrets by `${file:...}`. Redirects to another host get nothing."),
+    ] = {}
+    cache_ms: Annotated[
+        int,
+        duration("0s", "24h"),
+        Field(alias="cache", description="How long an answer is good for, by its URL; 32 MiB of a slot at most."),
+    ] = 0
+    missing: Annotated[
+        str, choice("null", "fail"), Field(description="What 404 and 410 are: NULLs, or a bad record.")
+    ] = "null"
+
+
+class HttpCallSettings(CallSettings):
+    """The keys of an HTTP lookup."""
+
+    http: Annotated[
+        HttpLookup | None,
+        Field(description="Looks each record up at an HTTP server; `output` are fields of its JSON (docs/async.md)."),
+    ] = None
+
+
+class HttpOperator(CallOperator, frozen=True, tag="http"):
+    """Asks `url` for each row."""
+
+    url: UrlTemplate
+    headers: dict[str, str]
+    cache_ms: int
+    missing_fails: bool
+    input: Columns
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        answers = {name for name, _ in self.answers}
+        return set(self.url.columns) | {name for name, _ in self.output if name not in answers}
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return tuple(
+            msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
+            for branch in branches
+        )
+
+    def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
+        asked = [columns[name] for name in self.url.columns]
+        return {name: digest("http", *self.url.texts, name, str(kind), *asked) for name, kind in self.answers}
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator. Of headers only the names: a value may be a secret."""
+        return {
+            "url": str(self.url),
+            "headers": sorted(self.headers),
+            "cache": render_duration(self.cache_ms),
+            "missing": "fail" if self.missing_fails else "null",
+            **super().explains(),
+        }
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        cached = f", answers good for {render_duration(self.cache_ms)}" if self.cache_ms else ""
+        return [f"GET {self.url}{cached}", *super().describes()]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.calls.answers import JsonAnswerDecoder
+        from tidegate.operators.calls.http_client import HttpTarget
+        from tidegate.operators.calls.runtime import CallRuntime, requests_of
+
+        target = HttpTarget(self.headers, self.cache_ms / 1000, self.capacity, missing_fails=self.missing_fails)
+        reads = self.reads()
+        columns = tuple(column for column in self.input if column[0] in reads)
+        decoder = JsonAnswerDecoder(self.answers, self.kept_answers)
+        return CallRuntime(self, columns, slot, target, requests_of(self.url), decoder)
+
+
+class HttpKind(StepKind):
+    """See StepKind."""
+
+    word = "http"
+    needs: ClassVar[Mapping[str, str]] = {
+        "output": "add the fields of the answer's JSON that become columns: `output: {price: double}`"
+    }
+    settings = HttpCallSettings
+
+    def build(self, step: HttpCallSettings, context: StepContext) -> None:
+        """See StepKind."""
+        lookup = step.http
+        assert lookup is not None
+        template = parse_url(lookup.url)
+        output = derive_output(step, context)
+        usable = [_usable(name, context) for name in template.columns]
+        sound = _headers_sound(lookup, context)
+        if output is None or not all(usable) or not sound:
+            return
+        context.gives(output)
+        context.add(
+            HttpOperator(
+                name=context.name,
+                answers=tuple((step.output or {}).items()),
+                output=tuple(output.items()),
+                ordered=step.order == "ordered",
+                capacity=step.capacity,
+                policy=policy_of(step),
+                bad_records=context.policy,
+                url=template,
+                headers=reveal(lookup.headers),
+                cache_ms=lookup.cache_ms,
+                missing_fails=lookup.missing == "fail",
+                input=tuple(context.columns.items()),
+            )
+        )
+
+
+def _usable(name: str, context: StepContext) -> bool:
+    """Whether a column can be put into the URL; if not, that is reported."""
+    path, kind = ("http", "url"), context.columns.get(name)
+    if kind is None:
+        context.problem(path, f"there is no column `{name}`", derive_suggestion(name, context.columns))
+    elif kind.kind not in KINDS:
+        context.problem(path, f"`{name}` is {kind}, which has no text of its own", "cast it to string in a `select`")
+    return kind is not None and kind.kind in KINDS
+
+
+def _headers_sound(lookup: HttpLookup, context: StepContext) -> bool:
+    sound = True
+    for name, value in lookup.headers.items():
+        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+        path = ("http", "headers", name)
+        if not _HEADER.fullmatch(name):
+            sound = False
+            context.problem(path, f"`{name[:60]}` is not the name of a header", "letters, digits and `-`", at_key=True)
+        elif not (plain.isprintable() and plain.isascii()):
+            sound = False
+            context.problem(path, "the value is no text of one line in ASCII", "correct it, or the file that it is in")
+    return sound
+
+
+KIND = HttpKind()
