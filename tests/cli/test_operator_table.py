@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import find_busiest, render_operators
+from tidegate.cli.operator_table import find_busiest, find_stalled, render_operators
 from tidegate.daemon.status import OperatorStatus
 from tidegate.ids import OperatorName
 
@@ -27,19 +28,41 @@ def operator(name: str, kind: str, rows_in: int, rows_out: int, filtered: int, b
     )
 
 
+def shown(*operators: OperatorStatus) -> list[str]:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(render_operators(operators))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
 ORDERS = operator("orders", "source", 1_200_000, 1_200_000, 0, 0.12)
 PAID = operator("paid", "filter", 1_200_000, 900_000, 300_000, 0.61)
 
 
 def test_every_operator_has_a_line_and_the_busiest_is_marked() -> None:
-    console = Console(file=io.StringIO(), width=120)
-    console.print(render_operators([ORDERS, PAID]))
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+    assert shown(ORDERS, PAID) == [
         "operator  kind           in        out  filtered  failed    in/s  busy",
         "orders    source  1,200,000  1,200,000         0       2  20,000   12%",
         "paid      filter  1,200,000    900,000   300,000       2  20,000   61%  busiest",
+    ]
+
+
+def test_event_time_has_columns_where_there_is_any() -> None:
+    timed = msgspec.structs.replace(ORDERS, late=7, watermark_ms=1_777_629_600_000, event_time_lag_seconds=1234.56)
+    idle = msgspec.structs.replace(timed, name=OperatorName("silent"), late=0, idle=True)
+    assert [line[64:].split() for line in shown(timed, idle, PAID)] == [
+        ["busy", "late", "watermark", "lag"],
+        ["12%", "7", "2026-05-01T10:00:00.000Z", "1,234.6", "s"],
+        ["12%", "0", "2026-05-01T10:00:00.000Z", "idle"],
+        ["61%", "0", "busiest"],
+    ]
+
+
+def test_a_source_whose_watermark_stands_is_named_with_its_partition() -> None:
+    stalled = msgspec.structs.replace(ORDERS, stalled_seconds=45.0, held_back_by="in[3]")
+    assert list(find_stalled([PAID, stalled])) == [
+        "orders: its watermark has waited for in[3] for 45.0 s, although rows arrive"
     ]
 
 

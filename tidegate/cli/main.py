@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
+    "test": LazyCommand("tidegate.cli.testing", "test", "Run the tests in a pipeline file, without Kafka and Spark."),
+    "preview": LazyCommand("tidegate.cli.testing", "preview", "Run a pipeline over a file, and print what comes out."),
     "init": LazyCommand("tidegate.dev.init", "init", "Write a commented pipeline file; --topic infers its schema."),
     "schema": LazyCommand("tidegate.cli.config", "schema", "Print the JSON Schema of the pipeline file for editors."),
     "topic": LazyCommand("tidegate.dev.topics.command", "topic", "Create, list, fill and read topics."),

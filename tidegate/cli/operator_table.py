@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from rich.table import Table
 
+from tidegate.daemon.checkpoint_summary import render_duration
+from tidegate.daemon.event_time import render_moment
 from tidegate.daemon.status import OperatorStatus
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
+EVENT_TIME: Final = ("late", "watermark", "lag")
 
 
 def render_operators(operators: Sequence[OperatorStatus]) -> Table:
-    """One line each, in the order of the plan; `busy` is the part of its slots' time over the last few seconds."""
+    """One line each, in the order of the plan; `busy` is the part of its slots' time over the last few seconds.
+
+    Event time has columns where an operator has come anywhere in it.
+    """
+    timed = any(one.watermark_ms is not None for one in operators)
+    headings = (*NUMBERS, *EVENT_TIME) if timed else NUMBERS
     grid = Table.grid(padding=(0, 2))
     for _ in ("operator", "kind"):
         grid.add_column(no_wrap=True)
-    for _ in NUMBERS:
+    for _ in headings:
         grid.add_column(no_wrap=True, justify="right")
     grid.add_column(no_wrap=True)
-    grid.add_row("operator", "kind", *NUMBERS, style="dim")
+    grid.add_row("operator", "kind", *headings, style="dim")
     busiest = find_busiest(operators)
     for one in operators:
         grid.add_row(
@@ -29,13 +37,29 @@ def render_operators(operators: Sequence[OperatorStatus]) -> Table:
             *(f"{number:,}" for number in (one.rows_in, one.rows_out, one.filtered, one.failed)),
             f"{one.rows_in_per_second:,.0f}",
             f"{one.busy_ratio:.0%}",
+            *(_event_time(one) if timed else ()),
             "busiest" if one is busiest else "",
             style="bold" if one is busiest else "",
         )
     return grid
 
 
+def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
+    """A line for every source whose watermark stands although rows arrive."""
+    for one in operators:
+        if one.stalled_seconds is not None:
+            age = render_duration(one.stalled_seconds)
+            yield f"{one.name}: its watermark has waited for {one.held_back_by} for {age}, although rows arrive"
+
+
 def find_busiest(operators: Sequence[OperatorStatus]) -> OperatorStatus | None:
     """The one that takes most of its slots' time; None while all of them rest."""
     busiest = max(operators, key=lambda one: one.busy_ratio, default=None)
     return busiest if busiest is not None and busiest.busy_ratio > 0 else None
+
+
+def _event_time(one: OperatorStatus) -> tuple[str, str, str]:
+    if one.watermark_ms is None or one.event_time_lag_seconds is None:
+        return f"{one.late:,}", "", ""
+    lag = "idle" if one.idle else f"{one.event_time_lag_seconds:,.1f} s"
+    return f"{one.late:,}", render_moment(one.watermark_ms), lag

@@ -14,7 +14,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import render_operators
+from tidegate.cli.operator_table import find_stalled, render_operators
 from tidegate.cli.progress import render_status
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
@@ -54,6 +54,8 @@ COPY_S: Final = 3600.0
 COMMIT_S: Final = 600.0
 """On top of the checkpoint timeout: time to commit the output, when brokers are away."""
 POLL_S: Final = 0.2
+TABLE_WIDTH_MAX: Final = 1000
+"""Characters; a table is as wide as what it says."""
 HTTP_PORT: Final = 80
 """Of an address without one."""
 
@@ -99,7 +101,11 @@ def status(file: Path, address: str | None, style: str) -> int:
         console.print(render_status(found), soft_wrap=True)
         if found.operators:
             console.print()
-            console.print(render_operators(found.operators), soft_wrap=True)
+            table = render_operators(found.operators)
+            width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
+            console.print(table, soft_wrap=True, width=max(width, console.width))  # a cut number says nothing
+            for line in find_stalled(found.operators):
+                console.print(line, style="yellow", soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
 
 

@@ -1,0 +1,144 @@
+"""`tidegate test` and `tidegate preview` as commands: output, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.testing.pipelines import ORDERS
+from tidegate.cli.main import run_command
+
+pytestmark = pytest.mark.slow  # each command tries the file's expressions in a child process
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CASES = """\
+  - name: large orders go out   # a comment
+    given: {orders: [{value: {id: 1, customer: ann, amount: 100}}]}
+    expect: {out: [{key: ann}]}
+  - name: small ones do not
+    given: {orders: [{value: {id: 1, customer: ann, amount: 5}}]}
+    expect: {out: [{key: ann}]}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A pipeline with a case that passes and one that fails."""
+    path = tmp_path / "orders.yaml"
+    path.write_text(ORDERS + CASES, encoding="utf-8")
+    return path
+
+
+def test_exit_codes_say_whether_all_have_passed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["test", str(file)]) == 1
+    out = capsys.readouterr().out
+    assert "passed  large orders go out" in out
+    assert f"{file}:20:5" in out
+    assert "      - {key: ann}" in out
+    assert run_command(["test", str(file), "--case", "large orders go out"]) == 0
+    assert "1 passed, 1 not chosen in" in capsys.readouterr().out
+    assert run_command(["test", str(file), "-k", "SMALL", "--format", "json"]) == 1
+    (case,) = json.loads(capsys.readouterr().out)
+    assert case["name"] == "small ones do not"
+
+
+def test_wrong_files_and_names_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["test", str(file), "--case", "other"]) == 2
+    assert "has no case 'other'; it has: 'large orders go out', 'small ones do not'" in capsys.readouterr().err
+    assert run_command(["test", str(file), "-k", "zzz"]) == 2
+    assert "no case of" in capsys.readouterr().err
+    file.write_text(ORDERS + "  - {name: x, given: {order: []}}\n", encoding="utf-8")
+    assert run_command(["test", str(file)]) == 2
+    assert "there is no source `order`; did you mean `orders`?" in capsys.readouterr().err
+    file.write_text(ORDERS.replace("tests:\n", ""), encoding="utf-8")
+    assert run_command(["test", str(file)]) == 1
+    assert "has no `tests:`" in capsys.readouterr().err
+
+
+def test_update_writes_what_came_out_and_runs_again(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = file.read_text(encoding="utf-8")
+    assert run_command(["test", str(file), "--update"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == f"{file}: 1 case updated\n"
+    assert captured.out.splitlines()[-1].startswith("2 passed in ")
+    head, _, tail = before.rpartition("[{key: ann}]")
+    assert file.read_text(encoding="utf-8") == f"{head}[]{tail}"
+    file.write_text(
+        before.replace("out: [{key: ann}]}\n  - name: small", "out: &a []}\n  - name: small"), encoding="utf-8"
+    )
+    file.write_text(file.read_text(encoding="utf-8").replace("out: [{key: ann}]", "out: *a"), encoding="utf-8")
+    text = file.read_text(encoding="utf-8").replace("amount: 5}", "amount: 500}")
+    file.write_text(text, encoding="utf-8")
+    assert run_command(["test", str(file), "--update", "--case", "small ones do not"]) == 1
+    assert "is not changed: case 'small ones do not': what out is to write is an alias" in capsys.readouterr().err
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_junit_is_written_beside_the_text(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["test", str(file), "--junit", str(tmp_path / "out.xml")]) == 1
+    assert ET.parse(tmp_path / "out.xml").getroot()[0].get("failures") == "1"
+    assert run_command(["test", str(file), "--junit", str(tmp_path / "none" / "out.xml")]) == 1
+    assert "cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text('{"id": 1, "customer": "ann", "amount": 100}\n{"id": 2, "customer": "ann", "amount": 200}\nx\n')
+    command = ["preview", str(file), "--input", str(lines), "--source", "orders"]
+    assert run_command([*command, "--limit", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines() == [
+        "out: 2 records",
+        "  {key: ann, value: {id: 1, customer: ann, amount: 100.0, at: null}}",
+        "  (1 more)",
+        "totals: 2 records",
+        "  {key: ann, value: {customer: ann, n: 1, net: 100.0, last: 1}}",
+        "  (1 more)",
+        "copy: 0 records",
+    ]
+    assert captured.err.startswith("skipped: source orders: orders[0] offset 2: MALFORMED_JSON")
+    assert run_command([*command, "--step", "big", "--format", "json"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert json.loads(first) == {"from": "big", "value": {"id": 1, "customer": "ann", "amount": 100.0, "at": None}}
+    assert run_command([*command, "--steps"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")] == [
+        "orders: 2 records",
+        "lines: 0 records",
+        "big: 2 records",
+        "per_customer: 2 records",
+    ]
+    assert run_command([*command, "--step", "bigg"]) == 2
+    assert "has no step or source 'bigg'" in capsys.readouterr().err
+    assert run_command([*command, "--records"]) == 2
+    assert "line 1 is no record: it has no `value`" in capsys.readouterr().err
+    assert run_command(command[:4]) == 2
+    assert "has several sources; choose one by --source" in capsys.readouterr().err
+
+
+def test_a_bad_record_stops_a_preview_as_it_would_the_pipeline(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines.jsonl").write_text("x\n")
+    text = ORDERS.replace("bad_records: skip", "bad_records: fail").replace("tests:\n", "")
+    file.write_text(text, encoding="utf-8")
+    lines = ["--input", str(tmp_path / "lines.jsonl"), "--source", "orders"]
+    assert run_command(["preview", str(file), *lines]) != 0
+    assert "bad-record: source orders: orders[0] offset 0: MALFORMED_JSON" in capsys.readouterr().err
+
+
+TESTED = [path for path in sorted(EXAMPLES.rglob("*.yaml")) if "\ntests:" in path.read_text(encoding="utf-8")]
+
+
+def test_the_example_that_newcomers_read_has_tests() -> None:
+    assert EXAMPLES / "orders.yaml" in TESTED
+
+
+@pytest.mark.parametrize("example", TESTED, ids=lambda path: path.stem)
+def test_the_tests_of_every_example_pass(example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = shutil.copy(example, tmp_path)
+    code = run_command(["test", str(copy)])
+    assert code == 0, capsys.readouterr().out

@@ -1,0 +1,128 @@
+"""The queries of Nexmark in SQLite's SQL, over a table of bids in the order of their arrival.
+
+Times are ms since 1970. Where SQL leaves open which of several rows comes first, they are ordered as a ranking orders
+them (ADR 37).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from examples.nexmark.generate import Event
+
+Row = tuple[object, ...]
+
+COLUMNS = ("auction", "bidder", "price", "channel", "url", "dateTime", "extra")
+ALL = ", ".join(COLUMNS)
+
+_RANKS = {"rank1": "price < 10000", "rank2": "price >= 10000 and price < 1000000", "rank3": "price >= 1000000"}
+
+
+def _by_rank(call: str, name: str) -> str:
+    """An aggregate of all rows and of those of each level of price."""
+    filtered = [f"{call} filter (where {condition}) {rank}_{name}" for rank, condition in _RANKS.items()]
+    return ", ".join([f"{call} total_{name}", *filtered])
+
+
+_BIDS_BY_RANK = _by_rank("count(*)", "bids")
+_STATISTICS = ", ".join(
+    [_BIDS_BY_RANK, _by_rank("count(distinct bidder)", "bidders"), _by_rank("count(distinct auction)", "auctions")]
+)
+_DAY = "strftime('%Y-%m-%d', dateTime / 1000, 'unixepoch')"
+_FOLDERS = """json('["' || replace(url, '/', '","') || '"]')"""
+
+QUERIES: Mapping[str, str] = {
+    "q0": "select auction, bidder, price, dateTime, extra from bid",
+    "q1": "select auction, bidder, round(price * 0.908, 3) price, dateTime, extra from bid",
+    "q2": "select auction, price from bid where auction % 123 = 0",
+    "q5": """
+        with number(n) as (values (0), (1), (2), (3), (4)),
+        windows as (
+            select auction, count(*) num, dateTime / 2000 * 2000 - n * 2000 starttime from bid, number group by 1, 3
+        ),
+        ranked as (select *, row_number() over (partition by starttime order by num desc, auction) place from windows)
+        select auction, num, starttime, starttime + 10000 endtime from ranked where place = 1""",
+    "q7": """
+        with ranked as (
+            select distinct auction, bidder, price, dateTime, extra, row_number() over (
+                partition by dateTime / 10000 order by price desc, auction, bidder, dateTime, extra) place from bid
+        )
+        select auction, price, bidder, dateTime, extra from ranked where place = 1""",
+    "q11": """
+        with gaps as (select bidder, dateTime, dateTime - lag(dateTime) over earlier >= 10000 gap from bid
+            window earlier as (partition by bidder order by dateTime)),
+        numbered as (select bidder, dateTime, sum(coalesce(gap, 0)) over (
+            partition by bidder order by dateTime) session from gaps)
+        select bidder, count(*) bid_count, min(dateTime) starttime, max(dateTime) + 10000 endtime
+        from numbered group by bidder, session""",
+    "q12": """
+        select bidder, count(*) bid_count, arrived / 10000 * 10000 starttime, arrived / 10000 * 10000 + 10000 endtime
+        from bid group by bidder, arrived / 10000""",
+    "q15": f"select {_DAY} day, {_STATISTICS} from bid group by 1",
+    "q16": f"""
+        select channel, {_DAY} day, max(strftime('%H:%M', dateTime / 1000, 'unixepoch')) minute, {_STATISTICS}
+        from bid group by 1, 2""",
+    "q17": f"""
+        select auction, {_DAY} day, {_BIDS_BY_RANK}, min(price) min_price, max(price) max_price,
+            sum(price) / count(*) avg_price, sum(price) sum_price
+        from bid group by 1, 2""",
+    "q18": f"""
+        with numbered as (select *, row_number() over (
+            partition by bidder, auction order by dateTime desc, number desc) place from bid)
+        select {ALL} from numbered where place = 1""",
+    "q19": f"""
+        with ranked as (select *, row_number() over (
+            partition by auction order by price desc, bidder, channel, url, dateTime, extra) rank from bid)
+        select {ALL}, rank from ranked where rank <= 10""",
+    "q21": """
+        with ids as (select auction, bidder, price, channel, case lower(channel)
+            when 'apple' then '0' when 'google' then '1' when 'facebook' then '2' when 'baidu' then '3'
+            else iif(instr(url, '&channel_id='), substr(url, instr(url, '&channel_id=') + 12), null) end channel_id
+            from bid)
+        select auction, bidder, price, channel, channel_id from ids where channel_id is not null""",
+    "q22": f"""
+        select auction, bidder, price, channel, {_FOLDERS} ->> 3 dir1, {_FOLDERS} ->> 4 dir2, {_FOLDERS} ->> 5 dir3
+        from bid""",
+}
+
+UPDATED: Mapping[str, tuple[str, ...]] = {
+    "q15": ("day",),
+    "q16": ("channel", "day"),
+    "q17": ("auction", "day"),
+    "q18": ("bidder", "auction"),
+    "q19": ("auction", "rank"),
+}
+"""Queries whose pipelines write updates: of the records with the same of these columns the last one counts."""
+
+
+def milliseconds(stamp: str) -> int:
+    """The time that a JSON record has as text."""
+    return round(datetime.fromisoformat(stamp).timestamp() * 1000)
+
+
+def load(events: Iterable[Event]) -> sqlite3.Connection:
+    """A database with the bids."""
+    database = sqlite3.connect(":memory:")
+    database.execute(
+        "create table bid (number integer primary key, arrived integer, auction integer, bidder integer, "
+        "price integer, channel text, url text, dateTime integer, extra text)"
+    )
+    rows = (
+        (round(event.arrived.timestamp() * 1000), *(_plain(name, event.value[name]) for name in COLUMNS))
+        for event in events
+    )
+    database.executemany(f"insert into bid (arrived, {ALL}) values (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return database
+
+
+def _plain(name: str, value: object) -> object:
+    return milliseconds(str(value)) if name == "dateTime" else value
+
+
+def query(database: sqlite3.Connection, name: str) -> tuple[tuple[str, ...], list[Row]]:
+    """Columns and sorted rows of a query."""
+    cursor = database.execute(QUERIES[name])
+    return tuple(column[0] for column in cursor.description), sorted(cursor.fetchall(), key=json.dumps)

@@ -1,0 +1,208 @@
+"""Cases of a pipeline file on the real decoders, operators, states and encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.testing.pipelines import ORDERS, messages, run, run_one
+from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.memory import MemoryState
+
+ANN = "{id: 1, customer: ann, amount: 150}"
+
+
+def test_a_case_passes_when_sinks_write_what_is_expected() -> None:
+    result = run_one(
+        "given: {orders: [{value: {id: 1, customer: ann, amount: 150}}, {value: {id: 2, customer: ann, amount: 5}}]}, "
+        "expect: {out: [{key: ann, value: {id: 1, customer: ann, amount: 150, at: null}}], "
+        "totals: [{key: ann, value: {customer: ann, n: 1, net: 150.0, last: 1}}], copy: []}"
+    )
+    assert result.passed, messages(result)
+
+
+def test_a_record_that_is_missing_and_one_too_many_fail_the_case() -> None:
+    result = run_one(f"given: {{orders: [{{value: {ANN}}}]}}, expect: {{out: [], totals: [{{key: ann}}, {{key: bo}}]}}")
+    assert messages(result) == [
+        "out: 1 record came out, 0 expected",
+        "totals: 1 record came out, 2 expected",
+    ]
+
+
+def test_a_sink_that_is_not_named_may_write_anything() -> None:
+    assert run_one(f"given: {{orders: [{{value: {ANN}}}]}}, expect: {{copy: []}}").passed
+
+
+def test_a_case_that_expects_nothing_at_all_fails() -> None:
+    result = run_one(f"given: {{orders: [{{value: {ANN}}}]}}")
+    assert messages(result) == ["nothing is expected: write `expect`, or let --update write what comes out"]
+
+
+def test_keys_headers_timestamps_and_partitions_reach_a_raw_source() -> None:
+    pipeline = ORDERS.replace(
+        "steps:\n",
+        "steps:\n  - {name: seen, from: lines, select: {k: cast(key as string), p: partition, o: offset, t: topic, at: "
+        "timestamp}}\n",
+    ).replace("tests:\n", "  out_of: {from: seen, topic: seen}\ntests:\n")
+    result = run_one(
+        "now: 2026-05-01T00:00:00Z, given: {lines: [{key: a, value: x}, {key_base64: Yg==, value: y, partition: 3, "
+        "topic: more, headers: [[h, v]]}, {advance: 1m30s}, {value: null}, "
+        "{value_base64: eA==, timestamp: 2026-01-01T00:00:00Z}]}, "
+        "expect: {out_of: [{value: {k: a, p: 0, o: 0, t: lines, at: 2026-05-01T00:00:00Z}}, "
+        "{value: {k: b, p: 3, o: 0, t: more, at: 2026-05-01T00:00:00Z}}, "
+        "{value: {k: null, p: 0, o: 1, t: lines, at: 2026-05-01T00:01:30Z}}, "
+        "{value: {k: null, p: 0, o: 2, t: lines, at: 2026-01-01T00:00:00Z}}], "
+        "copy: {set: [{key: a, value: x}, {key: b, value: y}, {key: null, value: null}, {value_base64: eA==}]}}",
+        pipeline,
+    )
+    assert result.passed, [line for one in result.failures for line in (one.message, *(one.difference or ()))]
+
+
+def test_a_timestamp_is_compared_where_it_is_expected() -> None:
+    given = "given: {orders: [{value: {id: 1, customer: ann, amount: 150, at: 2026-01-01T00:00:00Z}}]}"
+    assert run_one(f"{given}, expect: {{out: [{{timestamp: 2026-01-01T00:00:00Z}}]}}").passed
+    assert run_one(f"{given}, expect: {{out: [{{timestamp: 1767225600000}}]}}").passed
+    assert not run_one(f"{given}, expect: {{out: [{{timestamp: 2026-01-01T00:00:01Z}}]}}").passed
+    assert run_one(f"{given}, expect: {{totals: [{{timestamp: null, headers: []}}]}}").passed
+
+
+def test_order_counts_for_each_key_and_not_between_keys() -> None:
+    given = (
+        "given: {orders: [{value: {id: 1, customer: ann, amount: 100}}, {value: {id: 2, customer: bo, amount: 100}}, "
+        "{value: {id: 3, customer: ann, amount: 100}}]}"
+    )
+    by_key = "{key: bo, value: {id: 2, customer: bo, amount: 100, at: null}}, {key: ann}, {key: ann, value: %s}"
+    last = "{id: 3, customer: ann, amount: 100, at: null}"
+    first = "{id: 1, customer: ann, amount: 100, at: null}"
+    assert run_one(f"{given}, expect: {{out: [{by_key % last}]}}").passed
+    assert not run_one(f"{given}, expect: {{out: [{by_key % first}]}}").passed
+    assert run_one(f"{given}, expect: {{out: {{set: [{by_key % first}]}}}}").passed
+
+
+def test_a_skipped_record_fails_a_case_that_does_not_expect_it() -> None:
+    given = "given: {orders: [{text: '{'}, {value: {id: x}}, {value: null}]}"
+    result = run_one(f"{given}, expect: {{out: []}}")
+    lines = result.failures[0].message.splitlines()
+    assert lines[0] == "bad records: 3 (MALFORMED_JSON: 1, NULL_VALUE: 1, WRONG_TYPE: 1), expected 0"
+    assert lines[1].startswith("source orders: orders[0] offset 0: MALFORMED_JSON: ")
+    assert run_one(f"{given}, bad_records: 3").passed
+    assert run_one(f"{given}, bad_records: {{MALFORMED_JSON: 1, NULL_VALUE: 1, WRONG_TYPE: 1}}").passed
+    assert not run_one(f"{given}, bad_records: {{MALFORMED_JSON: 3}}").passed
+    assert not run_one(f"{given}, bad_records: 4").passed
+
+
+def test_a_pipeline_that_is_to_fail_must_fail_with_its_message() -> None:
+    strict = ORDERS.replace("bad_records: skip", "bad_records: fail")
+    given = "given: {orders: [{value: {id: x}}]}"
+    assert run_one(f"{given}, fails: WRONG_TYPE", strict).passed
+    wrong = run_one(f"{given}, fails: MALFORMED", strict)
+    assert messages(wrong)[0].startswith("the pipeline fails: source orders: orders[0] offset 0: WRONG_TYPE")
+    assert messages(wrong)[0].endswith("; expected a message with 'MALFORMED'")
+    assert messages(run_one(f"{given}, expect: {{out: []}}", strict))[0].startswith("the pipeline fails: source orders")
+    well = run_one(f"given: {{orders: [{{value: {ANN}}}]}}, fails: WRONG_TYPE", strict)
+    assert messages(well) == ["the pipeline did not fail; expected a message with 'WRONG_TYPE'"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_a_case_runs_in_several_slots_with_channels_between_them(parallelism: int) -> None:
+    records = ", ".join(
+        f"{{value: {{id: {n}, customer: c{n % 5}, amount: 100}}, partition: {n % 4}}}" for n in range(20)
+    )
+    totals = ", ".join(
+        f"{{key: c{n % 5}, value: {{customer: c{n % 5}, n: {n // 5 + 1}, net: {n // 5 + 1}00, last: {n}}}}}"
+        for n in range(20)
+    )
+    result = run_one(f"given: {{orders: [{records}]}}, expect: {{totals: [{totals}]}}", parallelism=parallelism)
+    assert result.passed, messages(result)
+
+
+def test_the_parallelism_of_a_case_counts_more_than_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr("tidegate.testing.cases.Harness.settle", lambda self: seen.append(self.plan.parallelism))
+    for case, option in (("parallelism: 3, ", 2), ("", 2), ("", None)):
+        assert not run_one(f"{case}expect: {{out: [{{key: ann}}]}}", parallelism=option).passed
+    assert seen == [3, 2, 1]
+
+
+def test_time_passes_between_records_and_each_source_has_its_own() -> None:
+    pipeline = ORDERS.replace(
+        "steps:\n", "steps:\n  - {name: at, from: lines, select: {v: cast(value as string), timestamp: timestamp}}\n"
+    ).replace("tests:\n", "  seen: {from: at, topic: seen}\ntests:\n")
+    result = run_one(
+        "now: 0, given: {orders: [{advance: 2s}], lines: [{value: a}, {advance: 1s}, {value: b}, {advance: 1s}, "
+        "{advance: 1ms}, {value: c}]}, expect: {seen: [{value: {v: a, timestamp: 1970-01-01T00:00:00Z}}, "
+        "{value: {v: b, timestamp: 1970-01-01T00:00:01Z}}, {value: {v: c, timestamp: 1970-01-01T00:00:02.001Z}}]}",
+        pipeline,
+    )
+    assert result.passed, [line for one in result.failures for line in (one.message, *(one.difference or ()))]
+
+
+def test_a_bounded_source_ends_with_what_is_given() -> None:
+    bounded = ORDERS.replace("bad_records: skip}", "bad_records: skip, until: latest}")
+    assert run_one(f"given: {{orders: [{{value: {ANN}}}]}}, expect: {{out: [{{key: ann}}]}}", bounded).passed
+    assert run_one("expect: {out: []}", bounded).passed
+
+
+def test_late_records_are_counted_by_step_where_that_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AggregateRuntime, "late_rows", 2)
+    given = f"given: {{orders: [{{value: {ANN}}}]}}"
+    assert run_one(f"{given}, expect: {{out: [{{key: ann}}]}}").passed
+    assert run_one(f"{given}, late: 2").passed
+    assert run_one(f"{given}, late: {{per_customer: 2}}").passed
+    assert messages(run_one(f"{given}, late: 0")) == ["late records: 2 (per_customer: 2), expected 0"]
+    assert messages(run_one(f"{given}, late: {{big: 2}}")) == ["late records: 2 (per_customer: 2), expected big: 2"]
+    assert (
+        messages(run_one(f"{given}, expect: {{out: []}}"))[-1] == "by the way:\nper_customer: 2 records came too late"
+    )
+
+
+# -- restarts ----------------------------------------------------------------------------------------------------------
+
+THREE = (
+    "given: {orders: [{value: {id: 1, customer: ann, amount: 100}}, {value: {id: 2, customer: ann, amount: 100}}, "
+    "{value: {id: 3, customer: ann, amount: 100}}]}, expect: {totals: [{value: {customer: ann, n: 1, net: 100, last: "
+    "1}}, {value: {customer: ann, n: 2, net: 200, last: 2}}, {value: {customer: ann, n: 3, net: 300, last: 3}}]}"
+)
+
+
+def test_a_restart_that_loses_state_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_one(THREE).passed
+    monkeypatch.setattr(AggregateRuntime, "states", property(_no_states))
+    result = run_one(THREE)
+    assert [one.sink for one in result.failures] == ["totals"]
+    assert result.failures[0].message.startswith("a restart changes the result")
+    assert result.failures[0].by_restart
+
+
+def _no_states(self: object) -> Mapping[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_rows_in_flight_are_part_of_the_snapshot_of_a_case(monkeypatch: pytest.MonkeyPatch, parallelism: int) -> None:
+    monkeypatch.setattr("tidegate.slot.deployment.read_replay", lambda *arguments: [])
+    result = run_one(THREE, parallelism=parallelism)
+    assert [one.by_restart for one in result.failures] == [True]
+
+
+def test_a_pipeline_that_cannot_be_restored_fails_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    def restore(*arguments: object) -> None:
+        raise StateUnreadable("the file is of another state")
+
+    monkeypatch.setattr(MemoryState, "restore", restore)
+    assert messages(run_one(THREE)) == [
+        "with a restart in the middle of the case the pipeline fails: the file is of another state"
+    ]
+
+
+def test_a_restart_is_not_compared_when_the_case_fails_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryState, "restore", lambda *arguments: pytest.fail("restored"))
+    assert not run_one(THREE.replace("n: 3", "n: 4")).passed
+
+
+def test_cases_do_not_see_each_other() -> None:
+    results = run(f"  - {{name: one, {THREE}}}\n  - {{name: two, {THREE}}}\n")
+    assert all(result.passed for result in results.values())

@@ -1,0 +1,114 @@
+"""Watermarks, idleness and time in cases: what a step that needs event time gets to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.testing.pipelines import ORDERS, messages, run_one
+from tidegate.operators.kinds.aggregate import AggregateOperator
+from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
+from tidegate.operators.runtime import END_OF_TIME
+
+PIPELINE = ORDERS.replace("bad_records: skip}", "bad_records: skip, event_time: at, watermark: {delay: 5s}}")
+MINUTE = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int | str]]:
+    """Watermarks that reach a step, in seconds of the minute, and `|` where it is opened: at first, before and after
+    the restart.
+    """
+    events: list[int | str] = []
+
+    def on_watermark(self: Any, watermark_ms: int, out: Any) -> None:
+        events.append("end" if watermark_ms == END_OF_TIME else round((watermark_ms - MINUTE) / 1000))
+        out.watermark(watermark_ms)
+
+    opened = AggregateOperator.open
+
+    def open_it(self: Any, slot: Any) -> Any:
+        events.append("|")
+        return opened(self, slot)
+
+    monkeypatch.setattr(AggregateOperator, "needs_time", lambda self: True)
+    monkeypatch.setattr(AggregateOperator, "open", open_it)
+    monkeypatch.setattr(AggregateRuntime, "on_watermark", on_watermark)
+    yield events
+
+
+def record(second: int, partition: int = 0) -> str:
+    """A record of that second."""
+    return (
+        f"{{value: {{id: 1, customer: ann, amount: 100, at: 2026-01-01T00:00:{second:02}Z}}, partition: {partition}}}"
+    )
+
+
+def play(*elements: str, pipeline: str = PIPELINE) -> None:
+    """A case whose two runs agree."""
+    result = run_one(f"given: {{orders: [{', '.join(elements)}]}}, expect: {{copy: []}}", pipeline)
+    assert result.passed, messages(result)
+
+
+def test_watermarks_follow_the_records_of_a_case(seen: list[int | str]) -> None:
+    play(record(10), record(8), record(20))
+    assert seen == ["|", 5, 15, "|", 5, "|", 5, 15]
+
+
+def test_a_case_brings_the_watermark_to_a_time_and_never_back(seen: list[int | str]) -> None:
+    play(record(10), "{watermark: 2026-01-01T00:00:30Z}", "{watermark: 2026-01-01T00:00:20Z}", record(40))
+    assert seen == ["|", 5, 30, 35, "|", 5, 30, "|", 30, 35]
+
+
+def test_a_watermark_is_for_all_partitions_and_part_of_the_snapshot(seen: list[int | str]) -> None:
+    play("{watermark: 2026-01-01T00:00:30Z}", record(10, 1), record(12), record(50, 1), record(50))
+    assert seen == ["|", 30, 45, "|", 30, "|", 30, 45]
+
+
+def test_a_partition_falls_idle_when_time_passes_and_not_before(seen: list[int | str]) -> None:
+    play(record(10, 1), record(30), record(40))
+    assert seen[: seen.index("|", 1)] == ["|", 5]
+    seen.clear()
+    play(record(10, 1), record(30), "{advance: 2s}", record(40))
+    assert seen[: seen.index("|", 1)] == ["|", 5, 25, 35]
+
+
+def test_an_idle_partition_is_idle_after_the_restart_of_a_case(seen: list[int | str]) -> None:
+    play(record(10, 1), record(30), "{advance: 2s}", record(40), record(50), record(51), record(52))
+    assert seen[seen.index("|", 1) :] == ["|", 5, 25, "|", 35, 45, 46, 47]
+
+
+def test_the_clock_moves_a_silent_source_where_the_file_says_so(seen: list[int | str]) -> None:
+    pipeline = PIPELINE.replace("delay: 5s", "delay: 5s, idle: {advance: wall-clock}")
+    result = run_one(
+        f"now: 2026-01-01T00:00:10Z, given: {{orders: [{record(10)}, {{advance: 20s}}]}}, expect: {{copy: []}}",
+        pipeline,
+    )
+    assert result.passed, messages(result)
+    first = seen[1 : seen.index("|", 1)]
+    assert first[0] == 5
+    assert first[-1] == 25
+    assert first == sorted(first, key=float)
+
+
+def test_a_bounded_source_comes_to_the_end_of_time(seen: list[int | str]) -> None:
+    play(record(10), record(20), pipeline=PIPELINE.replace("event_time: at", "event_time: at, until: latest"))
+    assert seen[: seen.index("|", 1)] == ["|", 5, "end"]
+    assert seen[-1] == "end"
+
+
+def test_a_case_that_misses_records_says_what_steps_hold_and_wait_for(
+    seen: list[int | str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AggregateRuntime, "gauges", {"open_windows": 2, "timers": 0})
+    given = f"given: {{orders: [{record(10, 1)}, {record(30)}]}}"
+    result = run_one(f"{given}, expect: {{totals: []}}", PIPELINE)
+    assert messages(result)[-1].splitlines() == [
+        "by the way:",
+        "per_customer: 2 open windows, its watermark is 2026-01-01T00:00:04.999Z",
+        "orders: its watermark is 2026-01-01T00:00:04.999Z, held back by orders[1]",
+    ]
+    assert run_one(f"{given}, expect: {{copy: []}}", PIPELINE).passed

@@ -1,0 +1,116 @@
+"""A pipeline over the lines of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.testing.pipelines import ORDERS, load
+from tidegate.ids import TopicPartition
+from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
+from tidegate.testing.feed import Produced
+from tidegate.testing.preview import (
+    CHUNK,
+    LineParser,
+    Preview,
+    Previewed,
+    RecordRefused,
+    StepUnknown,
+    choose_source,
+    tap_steps,
+    tappable,
+)
+
+LINES = [b'{"id": 1, "customer": "ann", "amount": 100}\n', b"\n", b"{\n", b'{"id": 2, "customer": "ann", "amount": 5}']
+
+
+def parse(lines: Iterable[bytes], source: str = "orders", *, whole: bool = False) -> list[Produced]:
+    """The records of lines."""
+    return list(
+        LineParser(load("", ORDERS.replace("tests:\n", ""))[0].settings.sources[source], whole=whole).parse(lines)
+    )
+
+
+def preview(lines: Iterable[bytes], *steps: str) -> tuple[list[Previewed], list[str]]:
+    """What comes out, and what is skipped."""
+    loaded, plan = load("", ORDERS.replace("tests:\n", ""))
+    if steps:
+        loaded, plan = tap_steps(loaded, plan, steps)
+    skipped: list[str] = []
+    return list(Preview(loaded, plan, skipped.append).run(parse(lines), steps)), skipped
+
+
+def test_each_sink_shows_what_it_would_write() -> None:
+    found, skipped = preview(LINES)
+    assert [(one.place, one.record["key"]) for one in found] == [("out", "ann"), ("totals", "ann")]
+    assert found[1].record["value"] == {"customer": "ann", "n": 1, "net": 100.0, "last": 1}
+    assert [line.partition(":")[2].strip()[:30] for line in skipped] == ["orders[0] offset 1: MALFORMED_"]
+
+
+def test_steps_and_sources_show_what_comes_out_of_them() -> None:
+    found, _ = preview(LINES, "orders", "big")
+    assert [(one.place, one.record["value"]["id"]) for one in found] == [("orders", 1), ("orders", 2), ("big", 1)]
+    assert tappable(load("", ORDERS.replace("tests:\n", ""))[0]) == ["orders", "lines", "big", "per_customer"]
+
+
+def test_more_lines_than_are_read_at_once_come_out_in_order() -> None:
+    lines = [b'{"id": %d, "customer": "ann", "amount": 100}' % n for n in range(2 * CHUNK + 1)]
+    found, _ = preview(lines, "big")
+    assert [one.record["value"]["id"] for one in found] == list(range(2 * CHUNK + 1))
+
+
+def test_late_records_are_counted_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AggregateRuntime, "late_rows", 2)
+    run = Preview(*load("", ORDERS.replace("tests:\n", "")), lambda where: None)
+    assert len(list(run.run(parse(LINES)))) == 2
+    assert run.late == {"per_customer": 2}
+
+
+def test_no_lines_are_no_error() -> None:
+    assert preview([]) == ([], [])
+
+
+def test_a_line_may_be_a_whole_record_as_topic_read_prints_it() -> None:
+    line = (
+        b'{"topic": "more", "partition": 3, "offset": 7, "timestamp": "2026-01-01T00:00:00.000Z", "key": "a", '
+        b'"value": "x", "headers": [["h", "v"], ["n", null]]}'
+    )
+    assert parse([line], "lines", whole=True) == [
+        Produced(TopicPartition("more", 3), b"a", b"x", 1_767_225_600_000, (("h", b"v"), ("n", None)))
+    ]
+    others = parse(
+        [b'{"value_base64": "AA==", "key_base64": "AQ=="}', b'{"value": null, "topic": "other"}'], "lines", whole=True
+    )
+    assert others == [
+        Produced(TopicPartition("lines", 0), b"\x01", b"\x00"),
+        Produced(TopicPartition("lines", 0), None, None),
+    ]
+    assert parse([b'{"value": {"id": 1}}'], whole=True)[0].value == b'{"id":1}'
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "line 2 is no record: Expecting property name"),
+        (b"1", "line 2 is no record: it is no object with `value`; without --records a line is the value"),
+        (b'{"key": 1}', "line 2 is no record: it has no `value`; without --records a line is the value"),
+        (b'{"value": 1}', "line 2 is no record: a raw value is text"),
+        (b'{"value": "x", "timestamp": "now"}', "line 2 is no record: Invalid isoformat string"),
+        (b'{"value": "x", "partition": "a"}', "line 2 is no record: invalid literal"),
+        (b'{"value_base64": "?"}', "line 2 is no record: '?' is not base64"),
+    ],
+)
+def test_a_line_that_is_no_record_is_refused_with_its_number(line: bytes, reason: str) -> None:
+    with pytest.raises(RecordRefused) as refused:
+        parse([b"\n", line], "lines", whole=True)
+    assert refused.value.message.startswith(reason)
+
+
+def test_the_source_must_be_named_where_there_are_several() -> None:
+    loaded, _ = load("", ORDERS.replace("tests:\n", ""))
+    assert choose_source(loaded, "lines") == "lines"
+    with pytest.raises(StepUnknown, match="has several sources; choose one by --source: orders, lines"):
+        choose_source(loaded, None)
+    with pytest.raises(StepUnknown, match="has no source 'line'; choose one by --source: orders, lines"):
+        choose_source(loaded, "line")

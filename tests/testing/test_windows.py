@@ -1,0 +1,73 @@
+"""Windows in cases: closed by records, by a watermark, by idleness; late records; what is still open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.testing.pipelines import messages, run_one
+
+PIPELINE = """\
+version: 1
+name: windows
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string, at: timestamp}, event_time: at, watermark: {delay: 5s}}
+steps:
+  - {name: per_minute, from: orders, key: customer, window: {tumbling: 1m}, aggregate: {n: count(*)}, late: late_orders}
+  - {name: visits, from: orders, key: customer, window: {session: 10s}, aggregate: {n: count(*)}}
+sinks:
+  totals: {from: per_minute, topic: totals, key: customer}
+  visits_out: {from: visits, topic: visits, key: customer}
+  late_orders: {topic: late, format: json}
+tests:
+"""
+
+
+def record(at: str, number: int = 1, more: str = "") -> str:
+    """An order of ann's at minute:second."""
+    return f"{{value: {{id: {number}, customer: ann, at: 2026-01-01T00:{at}Z}}{more}}}"
+
+
+def total(minute: int, count: int) -> str:
+    """What comes out for a minute."""
+    start, end = (f"2026-01-01T00:{at:02}:00Z" for at in (minute, minute + 1))
+    return f"{{key: ann, value: {{customer: ann, window_start: {start}, window_end: {end}, n: {count}}}}}"
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_records_close_windows_and_late_ones_go_their_way(parallelism: int) -> None:
+    given = ", ".join(
+        [
+            *(record(at) for at in ("00:00", "00:59", "01:01", "00:30", "01:06")),
+            record("00:40", 9),
+            "{watermark: 2026-01-01T00:01:30Z}",
+        ]
+    )
+    result = run_one(
+        f"given: {{orders: [{given}]}}, expect: {{totals: [{total(0, 3)}], late_orders: [{{}}]}}, "
+        "late: {per_minute: 1, visits: 2}",
+        PIPELINE,
+        parallelism,
+    )
+    assert result.passed, messages(result)
+    assert result.output["late_orders"][0]["value"]["id"] == 9
+
+
+def test_a_watermark_closes_windows_and_so_does_idleness() -> None:
+    given = f"{record('00:10')}, {{watermark: 2026-01-01T00:01:00Z}}, {record('01:10')}"
+    assert run_one(f"given: {{orders: [{given}]}}, expect: {{totals: [{total(0, 1)}]}}", PIPELINE).passed
+    quiet = f"{record('00:10', 1, ', partition: 1')}, {record('02:00')}"
+    assert run_one(f"given: {{orders: [{quiet}]}}, expect: {{totals: []}}", PIPELINE).passed
+    idle = f"{quiet}, {{advance: 2s}}, {record('03:10')}"
+    closed = f"{total(0, 1)}, {total(2, 1)}"
+    result = run_one(f"given: {{orders: [{idle}]}}, expect: {{totals: [{closed}]}}", PIPELINE)
+    assert result.passed, messages(result)
+
+
+def test_a_window_that_is_missing_is_named_with_the_watermark() -> None:
+    result = run_one(f"given: {{orders: [{record('00:10')}]}}, expect: {{totals: [{total(0, 1)}]}}", PIPELINE)
+    notes = messages(result)[-1]
+    assert "per_minute: " in notes
+    assert "its watermark is 2026-01-01T00:00:04.999Z" in notes
+    assert "held back by orders[0]" in notes

@@ -1,0 +1,181 @@
+"""`tidegate test` and `tidegate preview`: a pipeline without Kafka and Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.start.expression_check import plan_file
+
+if TYPE_CHECKING:
+    from tidegate.plan.graph import Plan
+    from tidegate.testing.command import Outcome
+    from tidegate.testing.preview import Previewed
+
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+@click.command()
+@_FILE
+@click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
+@click.option("-k", "pattern", metavar="TEXT", help="Only cases that have this in their names.")
+@click.option("--parallelism", type=click.IntRange(1, 16), help="Slots for cases that say nothing of it; 1 by default.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the results as JUnit's XML.")
+@click.option("--update", is_flag=True, help="Write the records that came out into FILE where they differ.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
+def test(
+    file: Path,
+    names: tuple[str, ...],
+    pattern: str | None,
+    parallelism: int | None,
+    junit: Path | None,
+    update: bool,
+    style: str,
+) -> int:
+    """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See docs/testing.md.
+
+    Each case runs twice, the second time with a restart from a checkpoint in its middle, which must not change what
+    comes out. Exit code 1 if a case fails, 2 if the file cannot be run.
+    """
+    loaded, plan = plan_file(file, os.environ)
+    outcome = _run(loaded, plan, names, pattern, parallelism, "none" if update else style)
+    if update:
+        _update(file, loaded, outcome)
+        loaded, plan = plan_file(file, os.environ)
+        outcome = _run(loaded, plan, names, pattern, parallelism, style)
+    if junit is not None:
+        from tidegate.testing.render import write_junit
+
+        try:
+            write_junit(junit, loaded, outcome.results)
+        except OSError as error:
+            raise click.ClickException(f"{junit} cannot be written: {error.strerror or error}") from error
+    return 0 if outcome.passed else 1
+
+
+def _run(
+    loaded: LoadedPipeline,
+    plan: Plan,
+    names: tuple[str, ...],
+    pattern: str | None,
+    parallelism: int | None,
+    style: str,
+) -> Outcome:
+    """The chosen cases, printed as they end."""
+    cases = loaded.settings.tests
+    if not cases:
+        raise click.ClickException(f"{loaded.file} has no `tests:`; docs/testing.md shows how to write some")
+    known = [case.name for case in cases]
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"{loaded.file} has no case {name!r}; it has: {', '.join(map(repr, known))}")
+    from rich.console import Console
+
+    from tidegate.testing.command import choose_cases, run_cases
+    from tidegate.testing.render import ResultPrinter, render_json
+
+    chosen = choose_cases(cases, names, pattern)
+    if not chosen:
+        raise click.UsageError(f"no case of {loaded.file} has {pattern!r} in its name")
+    printer = ResultPrinter(Console(file=sys.stdout, highlight=False), loaded)
+    outcome = run_cases(
+        loaded, plan, chosen, parallelism, printer.print_case if style == "text" else lambda _result: None
+    )
+    if style == "text":
+        printer.print_summary(outcome.results, outcome.left_out, outcome.seconds)
+    elif style == "json":
+        click.echo(render_json(loaded, outcome.results))
+    return outcome
+
+
+def _update(file: Path, loaded: LoadedPipeline, outcome: Outcome) -> None:
+    from tidegate.testing.command import write_output
+    from tidegate.testing.update import UpdateRefused
+
+    try:
+        count = write_output(file, os.environ, loaded, outcome.results)
+    except UpdateRefused as refused:
+        raise click.ClickException(f"{file} is not changed: {refused}") from refused
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be written: {error.strerror or error}") from error
+    click.echo(f"{file}: {count} case{'s' if count != 1 else ''} updated", err=True)
+
+
+@click.command()
+@_FILE
+@click.option("--input", "lines", type=click.File("rb"), required=True, help="Lines of JSON; - is standard input.")
+@click.option("--source", help="The source that reads them, if there are several.")
+@click.option("--step", "steps", multiple=True, metavar="NAME", help="Show what comes out of this step or source.")
+@click.option("--steps", "all_steps", is_flag=True, help="Show what comes out of every source and step.")
+@click.option("--records", is_flag=True, help="A line is a record: an object with value, key, timestamp, headers, ...")
+@click.option("--limit", type=click.IntRange(1), help="At most so many records of each sink or step.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of a line.")
+def preview(
+    file: Path,
+    lines: BinaryIO,
+    source: str | None,
+    steps: tuple[str, ...],
+    all_steps: bool,
+    records: bool,
+    limit: int | None,
+    style: str,
+) -> int:
+    """Run the pipeline of FILE over the lines of a file, without Kafka and Spark, and print what would come out.
+
+    A line is the value of a record; with --records it is a record, as `tidegate topic read --format json` prints it.
+    The input ends with the file. Bad records are reported on standard error, and left out if the source says `skip`.
+    """
+    loaded, plan = plan_file(file, os.environ)
+    from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
+
+    chosen = choose_source(loaded, source)
+    known = tappable(loaded)
+    tapped = known if all_steps else list(dict.fromkeys(steps))
+    for name in tapped:
+        if name not in known:
+            raise StepUnknown(f"{file} has no step or source {name!r}; it has: {', '.join(known)}")
+    if tapped:
+        loaded, plan = tap_steps(loaded, plan, tapped)
+    parser = LineParser(loaded.settings.sources[chosen], whole=records)
+    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True))
+    places = tapped or list(loaded.settings.sinks)
+    _print_records(run.run(parser.parse(lines), tapped), places, limit, style, with_keys=not tapped)
+    for step, count in run.late.items():
+        click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
+    return 0
+
+
+def _print_records(
+    found: Iterable[Previewed], places: Sequence[str], limit: int | None, style: str, *, with_keys: bool
+) -> None:
+    """As they come in JSON, else by place. What comes out of a step has no key yet."""
+    from tidegate.testing.flow_text import render_flow, render_moment, render_record
+
+    shown: dict[str, list[str]] = {place: [] for place in places}
+    counts = dict.fromkeys(places, 0)
+    for one in found:
+        counts[one.place] += 1
+        if limit is not None and counts[one.place] > limit:
+            continue
+        if style == "json":
+            timestamp = one.record.get("timestamp")
+            moment = {} if timestamp is None else {"timestamp": render_moment(timestamp)}
+            record = {"from": one.place, **one.record, **moment}
+            if not with_keys:
+                del record["key"]
+            click.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            shown[one.place].append(render_record(one.record) if with_keys else render_flow(one.record["value"]))
+    for place, texts in shown.items() if style == "text" else ():
+        click.secho(f"{place}: {counts[place]} record{'s' if counts[place] != 1 else ''}", bold=True)
+        for text in texts:
+            click.echo(f"  {text}")
+        if counts[place] > len(texts):
+            click.echo(f"  ({counts[place] - len(texts)} more)")

@@ -1,0 +1,52 @@
+"""Calls to what is outside, made at once: a case waits for their answers, which come in the order of the rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call
+from tidegate.operators.calls.caller import Asked, Target
+
+
+class PromptCaller:
+    """See Caller. Limits and pauses are those of the step, in real time; pauses are as short as they can be."""
+
+    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
+        self._target = target
+        self._policy = policy
+        self._asked: list[tuple[Call, object]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, asked: Asked) -> None:
+        """See Caller."""
+        self._asked += asked
+
+    def take(self) -> list[Call]:
+        """See Caller. Everything that was asked is answered when it returns. Raises what `open` raises."""
+        asked, self._asked = self._asked, []
+        if not asked:
+            return []
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._loop.run_until_complete(self._target.open())
+        self._loop.run_until_complete(self._answer(asked))
+        return [call for call, _ in asked]
+
+    def close(self) -> None:
+        """See Caller."""
+        if self._loop is not None:
+            self._loop.run_until_complete(self._target.close())
+            self._loop.close()
+            self._loop = None
+
+    async def _answer(self, asked: Asked) -> None:
+        await asyncio.gather(*(self._call(call, request) for call, request in asked))
+
+    async def _call(self, call: Call, request: object) -> None:
+        answer = await attempt_call(lambda: self._target.ask(request), self._policy, lambda: 0.0)
+        if isinstance(answer, CallFailure):
+            call.failure = answer
+        else:
+            call.answer = answer

@@ -1,0 +1,276 @@
+"""Runs a case: once as it is, and once with a restart in the middle, which must not change what comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.config.cases import CaseSettings, ExpectedSet
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import SourceSettings
+from tidegate.errors import TidegateError
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.plan.graph import Plan
+from tidegate.task.report import OperatorCounts
+from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
+from tidegate.testing.feed import Event, derive_ends, derive_events
+from tidegate.testing.flow_text import render_moment
+from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.log import Log
+from tidegate.testing.parts import VirtualClock, Written
+
+SKIPPED_SHOWN: Final = 5
+Output = Mapping[OperatorName, Sequence[Written]]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One reason why a case fails. `difference` where records differ; `sink` is empty for what concerns no sink."""
+
+    message: str
+    sink: str = ""
+    difference: Difference | None = None
+    by_restart: bool = False
+    """The difference is between the runs without and with a restart."""
+
+
+class CaseResult(msgspec.Struct, frozen=True):
+    """A case that has run; it has passed when nothing has failed."""
+
+    case: CaseSettings
+    failures: tuple[Failure, ...]
+    seconds: float
+    output: dict[str, list[Record]]
+    """By sink, every record as people read it; empty when the pipeline stopped."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is as expected."""
+        return not self.failures
+
+
+def expects_nothing(case: CaseSettings) -> bool:
+    """Whether nothing at all is expected of it."""
+    return not case.expect and not case.model_fields_set & {"bad_records", "late", "fails"}
+
+
+class CaseRunner:
+    """Runs the cases of one file; `parallelism` is that of cases that say nothing."""
+
+    def __init__(self, loaded: LoadedPipeline, plan: Plan, parallelism: int | None = None) -> None:
+        self._sources = loaded.settings.sources
+        self._plan = plan
+        self._parallelism = parallelism
+        sinks = {sink.name: sink for sink in plan.operators(SinkOperator)}
+        self._sinks = {name: sinks[name] for name in map(OperatorName, loaded.settings.sinks)}
+
+    def run(self, case: CaseSettings) -> CaseResult:
+        """Both runs of a case, and what they differ in from what is expected, and from each other."""
+        started = time.perf_counter()
+        try:
+            written, failures = self._judge(case)
+        except TidegateError as error:
+            failures = self._judge_stop(case, error)
+            return CaseResult(case, tuple(failures), time.perf_counter() - started, {})
+        output: dict[str, list[Record]] = {
+            name: derive_records(written.get(sink.name, ()), sink.format) for name, sink in self._sinks.items()
+        }
+        return CaseResult(case, tuple(failures), time.perf_counter() - started, output)
+
+    def _judge(self, case: CaseSettings) -> tuple[Output, list[Failure]]:
+        events = derive_events(case.given, self._sources)
+        skipped: list[str] = []
+        run = _Run(self._plan_of(case), case, events, self._sources.values(), skipped.append)
+        played = run.play()
+        if case.fails is not None:
+            return played.written, [Failure(f"the pipeline did not fail; expected a message with {case.fails!r}")]
+        failures = [
+            *self._compare(case, played.written),
+            *_judge_counts("bad records", case.bad_records, played.bad, skipped),
+            *_judge_counts("late records", case.late, played.late, ()),
+        ]
+        if played.notes and any(one.difference is not None for one in failures):
+            failures.append(Failure("\n".join(["by the way:", *played.notes])))
+        if not failures:
+            failures += self._compare_restarted(case, played.written, run)
+        return played.written, failures
+
+    def _plan_of(self, case: CaseSettings) -> Plan:
+        given = "parallelism" in case.model_fields_set or self._parallelism is None
+        slots = case.parallelism if given else self._parallelism
+        assert slots is not None
+        return msgspec.structs.replace(self._plan, parallelism=min(slots, self._plan.max_parallelism))
+
+    def _compare(self, case: CaseSettings, written: Output) -> list[Failure]:
+        failures: list[Failure] = []
+        if expects_nothing(case):
+            failures.append(Failure("nothing is expected: write `expect`, or let --update write what comes out"))
+        for name, expected in case.expect.items():
+            sink = self._sinks[OperatorName(name)]
+            ordered = not isinstance(expected, ExpectedSet)
+            wanted = expected.set_ if isinstance(expected, ExpectedSet) else expected
+            actual = derive_records(written.get(sink.name, ()), sink.format)
+            difference = compare([derive_expected(one) for one in wanted], actual, ordered=ordered)
+            if difference is not None:
+                failures.append(Failure(_describe(len(wanted), len(actual)), name, difference))
+        return failures
+
+    def _compare_restarted(self, case: CaseSettings, plain: Output, run: _Run) -> list[Failure]:
+        try:
+            restarted = run.play_with_restart()
+        except TidegateError as error:
+            return [Failure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
+        failures: list[Failure] = []
+        for name, sink in self._sinks.items():
+            before = derive_records(plain.get(name, ()), sink.format)
+            after = derive_records(restarted.get(name, ()), sink.format)
+            ordered = not isinstance(case.expect.get(name), ExpectedSet)
+            difference = compare_runs(before, after, ordered=ordered)
+            if difference is not None:
+                message = "a restart changes the result: - is without, + with a restart in the middle of the case"
+                failures.append(Failure(message, name, difference, by_restart=True))
+        return failures
+
+    @staticmethod
+    def _judge_stop(case: CaseSettings, error: TidegateError) -> list[Failure]:
+        if case.fails is not None and case.fails in error.message:
+            return []
+        expected = "" if case.fails is None else f"; expected a message with {case.fails!r}"
+        return [Failure(f"the pipeline fails: {error.message}{expected}")]
+
+
+def _describe(wanted: int, actual: int) -> str:
+    came = f"{actual} record{'s' if actual != 1 else ''} came out"
+    return f"{came}, {wanted} expected" if actual != wanted else f"{came}, as many as expected, but not the same"
+
+
+def _judge_counts(
+    what: str, wanted: int | Mapping[str, int] | None, came: Mapping[str, int], lines: Sequence[str]
+) -> list[Failure]:
+    """`wanted` in all, or by kind or step; None is not compared. `lines` say more of those that came."""
+    total = sum(came.values())
+    if wanted is None or wanted == (total if isinstance(wanted, int) else came):
+        return []
+    text = [f"{what}: {total}{f' ({_counts_text(came)})' if came else ''}, expected {_counts_text(wanted)}"]
+    text += lines[:SKIPPED_SHOWN]
+    if len(lines) > SKIPPED_SHOWN:
+        text.append(f"and {len(lines) - SKIPPED_SHOWN} more")
+    return [Failure("\n".join(text))]
+
+
+def _counts_text(counts: int | Mapping[str, int]) -> str:
+    return str(counts) if isinstance(counts, int) else ", ".join(f"{kind}: {n}" for kind, n in sorted(counts.items()))
+
+
+def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
+    """Late records, and of steps that go by event time what they hold and where their watermarks are."""
+    timed = {node.operator.name for node in plan.nodes if node.operator.needs_time()}
+    for name, one in counts.items():
+        if one.late:
+            yield f"{name}: {one.late} record{'s' if one.late != 1 else ''} came too late"
+        if name in timed:
+            held = [f"{number} {gauge.replace('_', ' ')}" for gauge, number in one.gauges.items() if number]
+            yield f"{name}: {', '.join([*held, f'its watermark is {_moment(one.watermark_ms)}'])}"
+    for name, one in counts.items() if timed else ():
+        if one.held_back_by:
+            yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"
+
+
+def _moment(watermark_ms: int | None) -> str:
+    if watermark_ms is None:
+        return "not there yet"
+    return "the end of time" if watermark_ms == END_OF_TIME else str(render_moment(watermark_ms))
+
+
+class _Played(msgspec.Struct, frozen=True):
+    """What came of a run without a restart."""
+
+    written: Output
+    bad: dict[str, int]
+    late: dict[str, int]
+    notes: list[str]
+    """What may explain that records are missing."""
+
+
+class _Run:
+    """Plays the events of a case on new harnesses."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        case: CaseSettings,
+        events: Sequence[Event],
+        sources: Iterable[SourceSettings],
+        on_skipped: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._case = case
+        self._events = events
+        self._ends = derive_ends((one.record for one in events if one.record is not None), sources)
+        self._on_skipped = on_skipped
+
+    def play(self) -> _Played:
+        """Without a restart."""
+        log, clock = Log(self._ends), VirtualClock(self._case.begins_ms)
+        harness = Harness(self._plan, log, clock, self._on_skipped)
+        try:
+            for event in self._events:
+                self._happen(harness, log, event)
+                harness.settle()
+            harness.settle()
+            bad = {str(kind): count for kind, count in harness.bad_records().items()}
+            counts = harness.counts()
+            late = {str(name): one.late for name, one in counts.items() if one.late}
+            return _Played(harness.written(), bad, late, list(_describe_time(self._plan, counts)))
+        finally:
+            harness.close()
+
+    def play_with_restart(self) -> Output:
+        """With one after half of the events, while the last of them is on its way."""
+        middle = max(0, (len(self._events) - 1) // 2)
+        log, clock = Log(self._ends), VirtualClock(self._case.begins_ms)
+        snapshot = self._play_until(middle, log, clock)
+        harness = Harness(self._plan, log, clock, _ignore, snapshot)
+        try:
+            harness.settle()
+            for event in self._events[middle + 1 :]:
+                self._happen(harness, log, event)
+                harness.settle()
+            harness.settle()
+            return harness.written()
+        finally:
+            harness.close()
+
+    def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> Snapshot:
+        harness = Harness(self._plan, log, clock, _ignore)
+        try:
+            for event in self._events[:middle]:
+                self._happen(harness, log, event)
+                harness.settle()
+            for event in self._events[middle : middle + 1]:
+                self._happen(harness, log, event)
+            harness.turn()
+            return harness.snapshot()
+        finally:
+            harness.close()
+
+    def _happen(self, harness: Harness, log: Log, event: Event) -> None:
+        at_ms = self._case.begins_ms + event.after_ms
+        if at_ms > harness.clock.time_ms:
+            harness.settle()
+            harness.advance(at_ms)
+        if event.watermark_ms is not None:
+            harness.settle()
+            harness.watermark(OperatorName(event.source), event.watermark_ms)
+        if event.record is not None:
+            one = event.record
+            at_ms = at_ms if one.timestamp_ms is None else one.timestamp_ms
+            log.append(one.partition, one.key, one.value, at_ms, one.headers)
+
+
+def _ignore(where: str) -> None:
+    """It was reported by the run without a restart."""

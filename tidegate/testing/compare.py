@@ -1,0 +1,289 @@
+"""What came out against what was expected, as data: which records agree, which do not, and in which fields. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.cases import ExpectedSettings
+from tidegate.formats.registry import FORMATS
+from tidegate.testing.parts import Written
+
+FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp")
+ALIGNED_MAX: Final = 400_000
+"""Pairs of records that are looked at to find the best alignment; beyond them records are compared by their place."""
+
+Record = dict[str, Any]
+"""Fields of a record by their names in the file; of an expected one those that it gives."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line of a difference: a record that agrees (" "), is missing ("-"), or was not expected ("+").
+
+    `fields` of a record that stands in the place of a missing one: paths that differ, with what was expected and came.
+    """
+
+    sign: str
+    record: Record
+    fields: tuple[tuple[str, Any, Any], ...] = ()
+
+
+Difference = list[Line]
+
+_ABSENT: Final = object()
+
+
+def derive_records(written: Sequence[Written], format_name: str) -> list[Record]:
+    """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
+    return [_record(one, format_name) for one in written]
+
+
+def _record(one: Written, format_name: str) -> Record:
+    record: Record = {}
+    record.update(_text_or_base64("key", one.key))
+    try:
+        record["value"] = None if one.value is None else FORMATS[format_name].to_plain(one.value)
+    except ValueError:
+        record.update(_text_or_base64("value", one.value))
+    if one.headers:
+        record["headers"] = [
+            [name, None if data is None else data.decode(errors="replace")] for name, data in one.headers
+        ]
+    if one.timestamp_ms is not None:
+        record["timestamp"] = one.timestamp_ms
+    return record
+
+
+def _text_or_base64(name: str, data: bytes | None) -> Record:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def derive_expected(one: ExpectedSettings) -> Record:
+    """The fields that the file gives."""
+    found: Record = {}
+    for name in FIELDS:
+        if name in one.written:
+            value = getattr(one, name)
+            if isinstance(value, bytes):
+                value = base64.b64encode(value).decode()
+            elif name == "headers":
+                value = [[header, None if data is None else data.decode()] for header, data in value or ()]
+            found[name] = value
+    return found
+
+
+def agrees(expected: Record, actual: Record) -> bool:
+    """Whether all that is expected is so."""
+    return all(is_same(value, _field(actual, name)) for name, value in expected.items())
+
+
+def _field(actual: Record, name: str) -> Any:
+    """A field, in the form in which it is asked for."""
+    if name in actual:
+        return actual[name]
+    if name == "headers":
+        return []
+    if name == "timestamp":
+        return None
+    value = actual.get(name.partition("_")[0], _ABSENT)
+    if name.endswith("_base64") and isinstance(value, str):
+        return base64.b64encode(value.encode()).decode()
+    return _ABSENT
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Equal as data: 5 and 5.0 are one number, true is none; fields of an object have no order."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
+
+
+def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool) -> Difference | None:
+    """None when they agree: `ordered` for each key, else each record somewhere."""
+    if ordered:
+        return None if _matches_in_order(expected, actual) else _difference_by_key(expected, actual)
+    partners = _match(expected, actual)
+    if len(expected) == len(actual) and None not in partners:
+        return None
+    matched = set(partners)
+    missing = [one for one, partner in zip(expected, partners, strict=True) if partner is None]
+    added = [one for place, one in enumerate(actual) if place not in matched]
+    return [*(Line(" ", actual[p]) for p in partners if p is not None), *_changed(missing, added)]
+
+
+def match_records(
+    expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool
+) -> tuple[list[int | None], Sequence[Record]]:
+    """For each expected record the place of the one that agrees, growing, and the actual ones in that order."""
+    if ordered:
+        common = dict(_common(expected, actual))
+        return [common.get(at) for at in range(len(expected))], actual
+    partners = _match(expected, actual)
+    chosen = [place for place in partners if place is not None]
+    rest = [one for place, one in enumerate(actual) if place not in set(chosen)]
+    places = iter(range(len(chosen)))
+    kept = [None if place is None else next(places) for place in partners]
+    return kept, [*(actual[place] for place in chosen), *rest]
+
+
+def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: bool) -> Difference | None:
+    """Two runs of one case: every field counts. Absent fields are equal to absent ones only."""
+    return compare([_whole(one) for one in before], after, ordered=ordered)
+
+
+def _whole(record: Record) -> Record:
+    return {"headers": [], "timestamp": None, **record}
+
+
+def _key(record: Record) -> Any:
+    return record.get("key_base64", record.get("key"))
+
+
+def _names_key(record: Record) -> bool:
+    return "key" in record or "key_base64" in record
+
+
+def _matches_in_order(expected: Sequence[Record], actual: Sequence[Record]) -> bool:
+    """Each expected record takes the oldest one that it agrees with of those that are next for their key."""
+    if len(expected) != len(actual):
+        return False
+    waiting: dict[Any, list[int]] = {}
+    for place in reversed(range(len(actual))):
+        waiting.setdefault(_key(actual[place]), []).append(place)
+    heads = {places[-1] for places in waiting.values()}
+    for one in expected:
+        found = next((place for place in sorted(heads) if agrees(one, actual[place])), None)
+        if found is None:
+            return False
+        places = waiting[_key(actual[found])]
+        heads.discard(places.pop())
+        if places:
+            heads.add(places[-1])
+    return True
+
+
+def _difference_by_key(expected: Sequence[Record], actual: Sequence[Record]) -> Difference:
+    """Each key by itself when all expected records name theirs, else all together."""
+    if not all(map(_names_key, expected)):
+        return _align(expected, actual)
+    lines: Difference = []
+    for key in dict.fromkeys([*map(_key, expected), *map(_key, actual)]):
+        lines += _align([one for one in expected if _key(one) == key], [one for one in actual if _key(one) == key])
+    return lines
+
+
+def _align(expected: Sequence[Record], actual: Sequence[Record]) -> Difference:
+    """The longest common subsequence agrees; what lies between its members is missing or added."""
+    lines: Difference = []
+    done, came = 0, 0
+    for place, partner in [*_common(expected, actual), (len(expected), len(actual))]:
+        lines += _changed(expected[done:place], actual[came:partner])
+        if place < len(expected):
+            lines.append(Line(" ", actual[partner]))
+        done, came = place + 1, partner + 1
+    return lines
+
+
+def _common(expected: Sequence[Record], actual: Sequence[Record]) -> list[tuple[int, int]]:
+    rows, columns = len(expected), len(actual)
+    if rows * columns > ALIGNED_MAX:
+        return [(at, at) for at in range(min(rows, columns)) if agrees(expected[at], actual[at])]
+    lengths = [[0] * (columns + 1) for _ in range(rows + 1)]
+    same = [[agrees(one, other) for other in actual] for one in expected]
+    for row in reversed(range(rows)):
+        for column in reversed(range(columns)):
+            lengths[row][column] = (
+                lengths[row + 1][column + 1] + 1
+                if same[row][column]
+                else max(lengths[row + 1][column], lengths[row][column + 1])
+            )
+    found, row, column = [], 0, 0
+    while row < rows and column < columns:
+        if same[row][column]:
+            found.append((row, column))
+            row, column = row + 1, column + 1
+        elif lengths[row + 1][column] >= lengths[row][column + 1]:
+            row += 1
+        else:
+            column += 1
+    return found
+
+
+def _changed(missing: Sequence[Record], added: Sequence[Record]) -> Difference:
+    """Missing ones, each followed by the one that came in its place, if there is one."""
+    lines: Difference = []
+    for place in range(max(len(missing), len(added))):
+        if place < len(missing):
+            lines.append(Line("-", missing[place]))
+        if place < len(added):
+            fields = tuple(find_fields(missing[place], added[place])) if place < len(missing) else ()
+            lines.append(Line("+", added[place], fields))
+    return lines
+
+
+def find_fields(expected: Record, actual: Record) -> list[tuple[str, Any, Any]]:
+    """Paths of the fields that differ, `value.net`, with both values; None stands for a field that is not there."""
+    found: list[tuple[str, Any, Any]] = []
+    for name, value in expected.items():
+        _descend(name, value, _field(actual, name), lambda *one: found.append(one))
+    return found
+
+
+def _descend(path: str, one: Any, other: Any, report: Callable[[str, Any, Any], None]) -> None:
+    if is_same(one, other):
+        return
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in [*one, *(name for name in other if name not in one)]:
+            _descend(f"{path}.{name}", one.get(name, _ABSENT), other.get(name, _ABSENT), report)
+        return
+    report(path, one, other)
+
+
+def is_absent(value: object) -> bool:
+    """Whether it stands for a field that is not there."""
+    return value is _ABSENT
+
+
+def _match(expected: Sequence[Record], actual: Sequence[Record]) -> list[int | None]:
+    """A partner among the actual ones for as many expected ones as there can be (augmenting paths)."""
+    choices = [[place for place, other in enumerate(actual) if agrees(one, other)] for one in expected]
+    taken: dict[int, int] = {}
+    for start in range(len(expected)):
+        _augment(start, choices, taken)
+    partners: list[int | None] = [None] * len(expected)
+    for place, one in taken.items():
+        partners[one] = place
+    return partners
+
+
+def _augment(start: int, choices: Sequence[Sequence[int]], taken: dict[int, int]) -> None:
+    """A free partner for one, those that were given before may move to another. Breadth first, without recursion."""
+    came_from: dict[int, int] = {}
+    waiting = [start]
+    for one in waiting:
+        for place in choices[one]:
+            if place in came_from:
+                continue
+            came_from[place] = one
+            if place in taken:
+                waiting.append(taken[place])
+                continue
+            free: int | None = place
+            while free is not None:  # back along the path: each takes the place that it was reached by
+                owner = came_from[free]
+                before = next((other for other, who in taken.items() if who == owner), None)
+                taken[free] = owner
+                free = before
+            return

@@ -1,0 +1,273 @@
+"""A pipeline in one thread: the deployments of all its slots, their channels, and one checkpoint at a time.
+
+What is between slots and Kafka in production is replaced (`parts.py`); decoders, operators, states, barriers, snapshots
+and restores are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.types import Ack, SourcePositions
+from tidegate.errors import AttemptFailed
+from tidegate.formats.failures import FailureKind
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.assignment import assign_partitions
+from tidegate.plan.graph import Plan
+from tidegate.slot.deployment import Deployment
+from tidegate.sources.caught_up import STAYS_SECONDS
+from tidegate.storage.shared import Proof
+from tidegate.task.elements import Barrier
+from tidegate.task.messages import Acknowledged, Completed, Declined, Deploy, SlotMessage, SlotSettings, Trigger
+from tidegate.task.report import OperatorCounts
+from tidegate.task.wire import Frame, decode_element
+from tidegate.testing.log import Log
+from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, Written
+
+QUIET_MS: Final = 1000 * int(STAYS_SECONDS)
+"""After so long a source asks whether a partition is still at its end."""
+DEADLINES_MAX: Final = 1000
+"""Whoever looks at the clock every second needs no more to be exact; the last look is at the very end."""
+TURNS_MAX: Final = 1_000_000
+"""Without an end: a bug of an operator, which says for ever that something has moved."""
+_CHECKPOINT: Final = CheckpointId(1)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A completed checkpoint: the acknowledgements by slot, and what the sinks had written before it."""
+
+    acks: tuple[tuple[Ack, ...], ...]
+    quiet: tuple[dict[OperatorName, frozenset[TopicPartition]], ...]
+    """By slot and source the partitions that were idle. It is no part of a checkpoint: a restart finds it out again,
+    which takes a second."""
+    written: dict[OperatorName, list[Written]]
+    storage: MemoryStorage
+
+
+class Harness:
+    """One attempt of the plan. `on_skipped` gets a line for each bad record that is left out."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: Log,
+        clock: VirtualClock,
+        on_skipped: Callable[[str], None],
+        snapshot: Snapshot | None = None,
+    ) -> None:
+        self.plan = plan
+        self.clock = clock
+        self._storage = MemoryStorage() if snapshot is None else snapshot.storage
+        self._acks: list[list[Ack]] = [[] for _ in range(plan.parallelism)]
+        self._attempt = Attempt(1 if snapshot is None else 2)
+        self._written: dict[OperatorName, list[Written]] = {} if snapshot is None else dict(snapshot.written)
+        proof = Proof(self._storage, self._attempt, "", clock)
+        proof.write_daemons()
+        numbers = count()
+        self._parts = [BenchParts(log, clock, self._storage, numbers, on_skipped) for _ in range(plan.parallelism)]
+        partitions = _assign(plan, log)
+        self._slots = [
+            Deployment(self._deploy(slot, partitions, snapshot), clock, self._receiver(slot), _nothing, parts)
+            for slot, parts in enumerate(self._parts)
+        ]
+        for deployment in self._slots:
+            deployment.open()
+        if snapshot is not None:
+            for parts, quiet in zip(self._parts, snapshot.quiet, strict=True):
+                for source in parts.sources:
+                    source.on_quiet(quiet[source.operator.name])
+
+    def _deploy(
+        self,
+        slot: int,
+        partitions: Mapping[OperatorName, Sequence[tuple[TopicPartition, ...]]],
+        snapshot: Snapshot | None,
+    ) -> Deploy:
+        assigned = {source: parts[slot] for source, parts in partitions.items()}
+        acks = () if snapshot is None else snapshot.acks
+        positions = [one for ack in acks[slot] for one in ack.positions] if acks else self._beginnings(assigned)
+        return Deploy(
+            attempt=self._attempt,
+            slot=SlotIndex(slot),
+            token="",
+            plan=self.plan,
+            peers=(),
+            settings=_settings(self.plan),
+            partitions=assigned,
+            positions=tuple(positions),
+            states=tuple(state for of in acks for ack in of for state in ack.states),
+        )
+
+    def _beginnings(self, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]) -> list[SourcePositions]:
+        """All of the log; the ends of a bounded source are those that it will have."""
+        log = self._parts[0].log
+        found = []
+        for source in self.plan.operators(SourceOperator):
+            parts = assigned[source.name]
+            ends = () if source.until == "never" else tuple((part, log.ends[part]) for part in parts)
+            found.append(SourcePositions(source.name, tuple((part, 0) for part in parts), ends))
+        return found
+
+    def _receiver(self, slot: int) -> Callable[[SlotMessage], None]:
+        def receive(message: SlotMessage) -> None:
+            match message:
+                case Acknowledged():
+                    self._acks[slot].append(message.ack)
+                case Declined():
+                    reason = message.decline
+                    raise AttemptFailed(
+                        f"the snapshot of {reason.subtask} failed: {reason.reason} {reason.detail}".rstrip()
+                    )
+
+        return receive
+
+    # -- driven by cases -----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Until nothing moves any more. Raises what a slot raises."""
+        for _ in range(TURNS_MAX):
+            if not self.turn():
+                return
+        raise AttemptFailed(f"the pipeline did not come to rest within {TURNS_MAX} turns")
+
+    def turn(self) -> bool:
+        """One step of every source, slot and connection."""
+        moved = False
+        for parts, deployment in zip(self._parts, self._slots, strict=True):
+            for source in parts.sources:
+                moved |= source.pump()
+            moved |= deployment.loop.turn()
+            for uploaded in deployment.uploads.take_results():
+                deployment.loop.on_uploaded(uploaded)
+                moved = True
+        return self._exchange() or moved
+
+    def watermark(self, source: OperatorName, watermark_ms: int) -> None:
+        """Bring the watermark of all partitions of a source to this time."""
+        for parts in self._parts:
+            for each in parts.sources:
+                if each.operator.name == source:
+                    each.raise_watermark(watermark_ms)
+
+    def advance(self, until_ms: int) -> None:
+        """Let time pass, one deadline after the other, as far as that is a bounded number of them."""
+        quiet_ms = self.clock.time_ms + QUIET_MS
+        for _ in range(DEADLINES_MAX):
+            deadlines = [each.loop.next_deadline_ms for each in self._slots]
+            due_ms = min([quiet_ms, *(each for each in deadlines if each is not None)])
+            if due_ms >= until_ms:
+                break
+            self.clock.time_ms = max(due_ms, self.clock.time_ms + 1)
+            quiet_ms = until_ms if due_ms == quiet_ms else quiet_ms
+            self.settle()
+        self.clock.time_ms = until_ms
+        self.settle()
+
+    def snapshot(self) -> Snapshot:
+        """A completed checkpoint of what is in the pipeline now. Raises AttemptFailed when it does not complete."""
+        after_ms = 0 if self.plan.exactly_once else None
+        barrier = Barrier(_CHECKPOINT, self.clock.now_ms(), unaligned_after_ms=after_ms)
+        for deployment in self._slots:
+            deployment.loop.on_trigger(Trigger(self.plan.pipeline, self._attempt, barrier))
+        quiet = tuple({each.operator.name: each.caught_up for each in parts.sources} for parts in self._parts)
+        subtasks = len(self.plan.vertices)
+        while any(len(acks) < subtasks for acks in self._acks):
+            if not self.turn():
+                raise AttemptFailed("the snapshot of the case did not complete")
+        written = self._gather(Collector.take_prepared)
+        for deployment in self._slots:
+            deployment.loop.on_completed(Completed(self._attempt, _CHECKPOINT, frozenset()))
+        return Snapshot(tuple(map(tuple, self._acks)), quiet, written, self._storage)
+
+    def close(self) -> None:
+        """Free what the slots hold."""
+        for deployment in self._slots:
+            deployment.close()
+
+    # -- what came out -------------------------------------------------------------------------------------------------
+
+    def written(self) -> dict[OperatorName, list[Written]]:
+        """By sink, in the order of writing, with what the restored snapshot has."""
+        for name, records in self._gather(Collector.take).items():
+            self._written.setdefault(name, []).extend(records)
+        return self._written
+
+    def _gather(self, take: Callable[[Collector], list[Numbered]]) -> dict[OperatorName, list[Written]]:
+        found: dict[OperatorName, list[Numbered]] = {}
+        for parts in self._parts:
+            for sink in parts.sinks:
+                found.setdefault(sink.operator.name, []).extend(take(sink))
+        return {name: [one for _, one in sorted(records, key=itemgetter(0))] for name, records in found.items()}
+
+    def bad_records(self) -> dict[FailureKind, int]:
+        """Skipped ones by kind."""
+        found: dict[FailureKind, int] = {}
+        for deployment in self._slots:
+            for (_, kind), skipped in deployment.loop.counters.bad_records.items():
+                found[kind] = found.get(kind, 0) + skipped
+        return found
+
+    def counts(self) -> dict[OperatorName, OperatorCounts]:
+        """What operators have done and hold, of all slots together; of their watermarks the lowest."""
+        found: dict[OperatorName, OperatorCounts] = {}
+        for deployment in self._slots:
+            for name, one in deployment.report().operators.items():
+                total = found.setdefault(name, OperatorCounts(watermark_ms=one.watermark_ms))
+                total.late += one.late
+                total.watermark_ms = _lowest(total.watermark_ms, one.watermark_ms)
+                total.held_back_by = total.held_back_by or one.held_back_by
+                total.gauges = {
+                    gauge: total.gauges.get(gauge, 0) + one.gauges.get(gauge, 0)
+                    for gauge in {**total.gauges, **one.gauges}
+                }
+        return found
+
+    def _exchange(self) -> bool:
+        """Carry frames from slot to slot, and credits back."""
+        moved = False
+        for sender, deployment in enumerate(self._slots):
+            for receiver, outputs in deployment.remote_outputs.items():
+                for edge, output in outputs.items():
+                    channel = self._slots[receiver].remote_inputs[sender, edge]
+                    while (taken := output.take()) is not None:
+                        kind, sequence, body = taken
+                        channel.push(decode_element(Frame(kind, edge, sequence, body)))
+                        moved = True
+                    output.grant(channel.take_credit())
+        return moved
+
+
+def _lowest(one: int | None, other: int | None) -> int | None:
+    """None is lower than any."""
+    return None if one is None or other is None else min(one, other)
+
+
+def _assign(plan: Plan, log: Log) -> dict[OperatorName, Sequence[tuple[TopicPartition, ...]]]:
+    return {
+        source.name: assign_partitions([part for part in log.ends if part.topic in source.topics], plan.parallelism)
+        for source in plan.operators(SourceOperator)
+    }
+
+
+def _settings(plan: Plan) -> SlotSettings:
+    """Barriers overtake rows, if the plan's mode allows it: the harder kind to restore from."""
+    return SlotSettings(
+        group_id=plan.pipeline,
+        storage_url="memory",
+        transaction_timeout_ms=0,
+        checkpoint_interval_ms=1000,
+        heartbeat_interval_ms=1000,
+        lease_ms=1000,
+        pipeline_log_level=0,
+        unaligned_after_ms=0 if plan.exactly_once else None,
+    )
+
+
+def _nothing() -> None:
+    """Nobody sleeps who would have to be woken."""

@@ -1,0 +1,108 @@
+"""The topics of a bench: lists of messages by partition, and a client that reads them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import confluent_kafka as ck
+
+from tidegate.ids import TopicPartition
+
+_END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
+
+
+class Log:
+    """What was produced so far. Sources of one topic read the same records."""
+
+    def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
+        """`ends`: how many records each partition will have."""
+        self.ends = ends
+        self.partitions: dict[TopicPartition, list[ck.Message]] = {part: [] for part in ends}
+
+    def append(
+        self,
+        part: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> None:
+        """Produce a record."""
+        records = self.partitions[part]
+        records.append(
+            ck.Message(
+                topic=part.topic,
+                partition=part.partition,
+                offset=len(records),
+                key=key,
+                value=value,
+                headers=list(headers),
+                error=None,
+                timestamp=(ck.TIMESTAMP_CREATE_TIME, timestamp_ms),
+            )
+        )
+
+
+class LogConsumer:
+    """See sources.tools.Consumer, as far as `sources.reader` uses it. Never waits."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._next: dict[TopicPartition, int] = {}
+        self._ended: dict[TopicPartition, int] = {}
+        self._queue: deque[ck.Message] = deque()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `consume` would return anything."""
+        self._fetch()
+        return bool(self._queue)
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer."""
+        self._next = {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
+
+    def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer."""
+        self._next |= {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
+
+    def pause(self, partitions: list[ck.TopicPartition]) -> None:
+        """See Consumer."""
+        for one in partitions:
+            self._next.pop(TopicPartition(one.topic, one.partition), None)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # noqa: ARG002  # as Consumer
+        """See Consumer."""
+        self._fetch()
+        return [self._queue.popleft() for _ in range(min(num_messages, len(self._queue)))]
+
+    def get_watermark_offsets(
+        self,
+        partition: ck.TopicPartition,
+        timeout: float = -1,  # noqa: ARG002  # as Consumer
+        cached: bool = False,  # noqa: ARG002  # as Consumer
+    ) -> tuple[int, int]:
+        """See Consumer."""
+        return 0, len(self._log.partitions[TopicPartition(partition.topic, partition.partition)])
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Nobody asks: nothing is ever away."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """See Consumer."""
+
+    def _fetch(self) -> None:
+        """Everything that is new, and once for each end that it is one."""
+        for part, offset in self._next.items():
+            records = self._log.partitions[part]
+            self._queue.extend(records[offset:])
+            self._next[part] = len(records)
+            if self._ended.get(part) != len(records):
+                self._ended[part] = len(records)
+                end = ck.Message(
+                    error=ck.KafkaError(_END), topic=part.topic, partition=part.partition, offset=len(records)
+                )
+                self._queue.append(end)

@@ -1,0 +1,208 @@
+"""Runs a pipeline over the lines of a file: what each sink would write, or what comes out of a step."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.config.cases import NOW, moment_ms
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import SinkSettings, SourceSettings
+from tidegate.errors import TidegateError
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.build import build_plan
+from tidegate.plan.graph import Plan
+from tidegate.settings.fields import derive_timestamp
+from tidegate.testing.compare import Record, derive_records
+from tidegate.testing.feed import Produced, derive_ends
+from tidegate.testing.harness import Harness
+from tidegate.testing.log import Log
+from tidegate.testing.parts import VirtualClock
+
+CHUNK: Final = 1000
+"""Lines that are read before the pipeline runs."""
+_STEP_SINK: Final = "preview-of-"
+
+
+class RecordRefused(TidegateError):
+    """A line that is no record."""
+
+    code = "record-refused"
+    exit_code = 2
+    retriable = False
+
+
+class StepUnknown(TidegateError):
+    """A name that the file does not have."""
+
+    code = "unknown-step"
+    exit_code = 2
+    retriable = False
+
+
+class Previewed(msgspec.Struct, frozen=True):
+    """A record that came out of a sink, or of a step or source; `place` says which."""
+
+    place: str
+    record: Record
+
+
+def tap_steps(loaded: LoadedPipeline, plan: Plan, names: Sequence[str]) -> tuple[LoadedPipeline, Plan]:
+    """The pipeline with one more sink after each of these sources and steps. `plan` is the one without."""
+    taps = {
+        f"{_STEP_SINK}{number}": SinkSettings.model_validate({"from": name, "topic": "preview", "format": DEFAULT})
+        for number, name in enumerate(names)
+    }
+    sinks = {**loaded.settings.sinks, **taps}
+    tapped = replace(loaded, settings=loaded.settings.model_copy(update={"sinks": sinks, "tests": []}))
+    return tapped, msgspec.structs.replace(build_plan(tapped), modules=plan.modules)
+
+
+def tappable(loaded: LoadedPipeline) -> list[str]:
+    """Names of sources and steps, in the order of the file."""
+    return [*loaded.settings.sources, *(step.name for step in loaded.settings.steps)]
+
+
+def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
+    """The source that is given the lines. Raises StepUnknown."""
+    sources = list(loaded.settings.sources)
+    if name is None and len(sources) == 1:
+        return sources[0]
+    if name not in sources:
+        known = ", ".join(sources)
+        what = f"{loaded.file} has no source {name!r}" if name else f"{loaded.file} has several sources"
+        raise StepUnknown(f"{what}; choose one by --source: {known}")
+    return name
+
+
+class Preview:
+    """One run over a file. Partitions as in the lines, or 0; the input ends with the file, so windows close."""
+
+    def __init__(self, loaded: LoadedPipeline, plan: Plan, on_skipped: Callable[[str], None]) -> None:
+        self._loaded = loaded
+        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan))
+        self._on_skipped = on_skipped
+        self.late: dict[str, int] = {}
+        """After the run: records that came too late, by step."""
+
+    def run(self, records: Iterable[Produced], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
+        """What comes out, sink by sink in the order of the file, as it comes."""
+        produced = list(records)
+        ends = derive_ends(produced, self._loaded.settings.sources.values())
+        log, clock = Log(ends), VirtualClock(moment_ms(NOW))
+        sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
+        harness = Harness(self._plan, log, clock, self._on_skipped)
+        try:
+            for start in range(0, max(1, len(produced)), CHUNK):
+                for one in produced[start : start + CHUNK]:
+                    at_ms = clock.time_ms if one.timestamp_ms is None else one.timestamp_ms
+                    log.append(one.partition, one.key, one.value, at_ms, one.headers)
+                harness.settle()
+                yield from self._take(harness, sinks, tapped)
+            self.late = {name: one.late for name, one in harness.counts().items() if one.late}
+        finally:
+            harness.close()
+
+    def _take(
+        self, harness: Harness, sinks: Mapping[OperatorName, SinkOperator], tapped: Sequence[str]
+    ) -> Iterator[Previewed]:
+        written = harness.written()
+        for name in map(OperatorName, self._loaded.settings.sinks):
+            if tapped and not name.startswith(_STEP_SINK):
+                continue
+            place = tapped[int(name.removeprefix(_STEP_SINK))] if tapped else name
+            for record in derive_records(written.pop(name, ()), sinks[name].format):
+                yield Previewed(place, record)
+
+
+def _bounded(plan: Plan) -> tuple[Any, ...]:
+    """Vertices whose sources end."""
+    return tuple(
+        msgspec.structs.replace(
+            vertex,
+            nodes=tuple(
+                msgspec.structs.replace(node, operator=msgspec.structs.replace(node.operator, until="latest"))
+                if isinstance(node.operator, SourceOperator)
+                else node
+                for node in vertex.nodes
+            ),
+        )
+        for vertex in plan.vertices
+    )
+
+
+class LineParser:
+    """Lines to records of a source. `whole`: a line is an object with `value` and, as `topic read --format json` prints
+    them, `key`, `timestamp`, `partition`, `headers`; else it is the value.
+    """
+
+    def __init__(self, settings: SourceSettings, *, whole: bool) -> None:
+        self._format = FORMATS[settings.format]
+        self._topics = settings.all_topics
+        self._whole = whole
+
+    def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
+        """A record of each line that is not blank. Raises RecordRefused."""
+        for number, line in enumerate(lines, 1):
+            text = line.strip()
+            if not text:
+                continue
+            try:
+                yield self._parse(text)
+            except (ValueError, TypeError, RecursionError, FormatRefusal) as error:
+                raise RecordRefused(f"line {number} is no record: {error}", line=number) from error
+
+    def _parse(self, line: bytes) -> Produced:
+        if not self._whole:  # as it is: what is wrong with it is the pipeline's to find
+            return Produced(TopicPartition(self._topics[0], 0), None, line)
+        entry = json.loads(line)
+        if not isinstance(entry, dict):
+            raise TypeError("it is no object with `value`; without --records a line is the value")
+        topic = entry.get("topic") if entry.get("topic") in self._topics else self._topics[0]
+        assert isinstance(topic, str)
+        return Produced(
+            TopicPartition(topic, int(entry.get("partition") or 0)),
+            _bytes_of(entry, "key"),
+            self._value(entry),
+            _timestamp(entry.get("timestamp")),
+            tuple(
+                (str(name), None if text is None else str(text).encode()) for name, text in entry.get("headers") or ()
+            ),
+        )
+
+    def _value(self, entry: Mapping[str, Any]) -> bytes | None:
+        if "value_base64" in entry:
+            return _base64(entry["value_base64"])
+        if "value" not in entry:
+            raise ValueError("it has no `value`; without --records a line is the value")
+        return None if entry["value"] is None else self._format.from_plain(entry["value"])
+
+
+def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:
+    if f"{name}_base64" in entry:
+        return _base64(entry[f"{name}_base64"])
+    text = entry.get(name)
+    return None if text is None else text.encode() if isinstance(text, str) else json.dumps(text).encode()
+
+
+def _base64(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"{str(text)[:40]!r} is not base64") from error
+
+
+def _timestamp(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    return moment_ms(derive_timestamp(str(value)))

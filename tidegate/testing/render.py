@@ -1,0 +1,175 @@
+"""Results of cases for people, for programs, and for whatever reads JUnit's XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from rich.console import Console
+from rich.text import Text
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.testing.cases import CaseResult, Failure
+from tidegate.testing.compare import Line, is_absent
+from tidegate.testing.flow_text import render_flow, render_record
+
+AGREEING_MAX: Final = 3
+"""Records that agree and are shown before and after each one that does not."""
+_STYLES: Final = {" ": "dim", "-": "red", "+": "green"}
+_SIGNS: Final = {"-": "missing", "+": "unexpected", " ": "agrees"}
+
+
+class ResultPrinter:
+    """Prints each result when it is known; colours only on a terminal."""
+
+    def __init__(self, console: Console, loaded: LoadedPipeline) -> None:
+        self._console = console
+        self._loaded = loaded
+
+    def print_case(self, result: CaseResult) -> None:
+        """One line, and for a case that fails what is wrong."""
+        word, style = ("passed", "green") if result.passed else ("failed", "bold red")
+        line = Text.assemble((word, style), "  ", result.case.name, (f"  ({_duration(result.seconds)})", "dim"))
+        if not result.passed:
+            line.append(f"  {place_of(self._loaded, result)}", "dim")
+        self._print(line)
+        for failure in result.failures:
+            self._print_failure(failure)
+
+    def print_summary(self, results: Sequence[CaseResult], left_out: int, seconds: float) -> None:
+        """How many have passed."""
+        failed = sum(not result.passed for result in results)
+        parts = [f"{len(results) - failed} passed", *([f"{failed} failed"] if failed else [])]
+        if left_out:
+            parts.append(f"{left_out} not chosen")
+        text = f"{', '.join(parts)} in {_duration(seconds)}"
+        self._print(Text(text, "bold red" if failed else "bold green"))
+
+    def _print_failure(self, failure: Failure) -> None:
+        first, *rest = failure.message.splitlines()
+        self._print(Text(f"    {f'sink {failure.sink}: ' if failure.sink else ''}{first}"))
+        for text in rest:
+            self._print(Text(f"        {text}"))
+        for line in shorten(failure.difference or ()):
+            for text, style in _render_line(line):
+                self._print(Text(f"      {text}", style))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(Text(self._loaded.secrets(text.plain), spans=text.spans, style=text.style), soft_wrap=True)
+
+
+def place_of(loaded: LoadedPipeline, result: CaseResult) -> str:
+    """`file:line:column` of a case."""
+    line, column = loaded.position(("tests", loaded.settings.tests.index(result.case)))
+    return f"{loaded.file}:{line}:{column}"
+
+
+def shorten(lines: Sequence[Line]) -> list[Line | int]:
+    """Without the agreeing records that are far from any that does not agree; a number says how many."""
+    near = {
+        at + step
+        for at, line in enumerate(lines)
+        if line.sign != " "
+        for step in range(-AGREEING_MAX, AGREEING_MAX + 1)
+    }
+    found: list[Line | int] = []
+    for at, line in enumerate(lines):
+        if at in near:
+            found.append(line)
+        elif found and isinstance(found[-1], int):
+            found[-1] += 1
+        else:
+            found.append(1)
+    return found
+
+
+def _render_line(line: Line | int) -> list[tuple[str, str]]:
+    if isinstance(line, int):
+        return [(f"  ({line} more that agree{'s' if line == 1 else ''})", "dim")]
+    rendered = [(f"{line.sign} {render_record(line.record)}", _STYLES[line.sign])]
+    if any("." in path or "[" in path for path, _, _ in line.fields) or len(line.fields) > 1:
+        rendered += [
+            (f"      {path}: expected {_render_field(wanted)}, came {_render_field(came)}", "yellow")
+            for path, wanted, came in line.fields
+        ]
+    return rendered
+
+
+def _render_field(value: Any) -> str:
+    return "nothing" if is_absent(value) else render_flow(value)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def render_json(loaded: LoadedPipeline, results: Sequence[CaseResult]) -> str:
+    """A list of objects, one for each case."""
+    return json.dumps([_case(loaded, result) for result in results], indent=2, ensure_ascii=False)
+
+
+def _case(loaded: LoadedPipeline, result: CaseResult) -> dict[str, Any]:
+    return {
+        "name": result.case.name,
+        "place": place_of(loaded, result),
+        "passed": result.passed,
+        "seconds": round(result.seconds, 4),
+        "failures": [
+            {
+                "sink": failure.sink,
+                "message": loaded.secrets(failure.message),
+                "difference": [{"is": _SIGNS[one.sign], "record": one.record} for one in failure.difference or ()],
+            }
+            for failure in result.failures
+        ],
+    }
+
+
+def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult]) -> None:
+    """One test suite, named after the pipeline. Raises OSError."""
+    suite = ET.Element(
+        "testsuite",
+        name=loaded.settings.name,
+        tests=str(len(results)),
+        failures=str(sum(not result.passed for result in results)),
+        errors="0",
+        skipped="0",
+        time=f"{sum(result.seconds for result in results):.4f}",
+    )
+    for result in results:
+        line, _ = loaded.position(("tests", loaded.settings.tests.index(result.case)))
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=loaded.settings.name,
+            name=_xml_text(result.case.name),
+            file=loaded.file,
+            line=str(line),
+            time=f"{result.seconds:.4f}",
+        )
+        if not result.passed:
+            text = loaded.secrets("\n".join(line for failure in result.failures for line in _lines(failure)))
+            ET.SubElement(case, "failure", message=_xml_text(text.splitlines()[0])).text = _xml_text(text)
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+
+
+def _lines(failure: Failure) -> list[str]:
+    head = f"sink {failure.sink}: " if failure.sink else ""
+    return [
+        f"{head}{failure.message}",
+        *(f"  {text}" for line in shorten(failure.difference or ()) for text, _ in _render_line(line)),
+    ]
+
+
+def _xml_text(text: str) -> str:
+    """XML has no control characters, not even escaped ones."""
+    return "".join(c if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff") else "\ufffd" for c in text)
