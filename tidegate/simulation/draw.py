@@ -33,6 +33,9 @@ REST_S: Final = (0.5, 5.0, 70.0, 8 * 24 * 3600.0)
 EMPTIED: Final = 0.3
 """In this part of the schedules retention has removed all output by then."""
 
+RESCALED: Final = 0.3
+"""This part of the schedules with windows changes the parallelism, besides those that do anyway."""
+
 STORAGE_POINTS: Final = {
     "daemon.storage.put_if_absent": 5,
     "daemon.storage.get": 8,
@@ -91,6 +94,8 @@ def draw_schedule(seed: int) -> Schedule:
     faults = tuple(make(draw, workload, end_s) for make in chosen)
     life = _draw_life(seed, workload, end_s)
     faults = tell_story(seed, workload, faults, end_s, from_the_start=life.quiet == 0)
+    if workload.windows is not None:
+        faults = (*faults, *_draw_rescales(seed, workload, end_s))
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
     life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)
@@ -108,6 +113,12 @@ def _draw_life(seed: int, workload: Workload, faults_s: float) -> Life:
         quiet = draw.randint(1, 4)
     emptied = draw.random() < EMPTIED
     return Life(quiet=quiet, faults_s=faults_s, after=after, away_s=draw.choice(REST_S), emptied=emptied)
+
+
+def _draw_rescales(seed: int, workload: Workload, end_s: float) -> tuple[Fault, ...]:
+    """Windows are open at another parallelism than they began with."""
+    draw = generator(seed, "rescales")
+    return (_rescale(draw, workload, end_s),) if draw.random() < RESCALED else ()
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:

@@ -1,7 +1,8 @@
 """What arrives in the input topics while a schedule is played: a backlog, then bursts at a trickle, at times a wave.
 
 A wave brings as many records as are needed for a number of them to wait. All is drawn as it comes: how long a schedule
-lives is known only when it has ended.
+lives is known only when it has ended. Where there are windows, records have event times, and at the end those
+far ahead close all windows before them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.chance import generator
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
+from tidegate.simulation.timing import STEADY_S, EventTimes
 from tidegate.simulation.workload import INPUTS, SLOW_PACE, InputRecord
 
 if TYPE_CHECKING:
@@ -49,33 +51,68 @@ class Feed:
         self._draw = generator(world.schedule.seed, "records")
         self._noise = generator(world.schedule.seed, "noise")
         self._growth = generator(world.schedule.seed, "growth")
+        timing = self._workload.windows
+        self._times = None if timing is None else EventTimes(world.schedule.seed, timing)
+        self.places: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+        """Offsets and numbers of the records in each partition."""
+        self.highest: dict[TopicPartition, int] = {}
+        """Event time of each partition."""
         self._flowing = False
         self._waves = SLOW_WAVES if self._workload.slot_pace >= SLOW_PACE else WAVES
+
+    @property
+    def first_places(self) -> list[TopicPartition]:
+        """Partitions that are there from the beginning."""
+        return [place for topic in self._topics for place in _places_of(topic, self._workload.partitions)]
+
+    @property
+    def _everywhere(self) -> list[TopicPartition]:
+        """All partitions."""
+        return [place for topic, count in self._partitions.items() for place in _places_of(topic, count)]
 
     def start(self, backlog: int) -> None:
         """Write as many records at once, and from now on more and more."""
         self.append(backlog)
         self._flowing = True
         self._plan_burst()
+        if self._times is not None:
+            self._keep_steady(self._times)
 
     def stop(self) -> None:
-        """Nothing arrives any more."""
+        """Nothing arrives any more, but for what closes the windows; those of a bounded read are closed by its end."""
         self._flowing = False
+        if self._times is not None and not self._workload.bounded:
+            self._close_windows(self._times)
 
     def append(self, count: int) -> None:
         """Write as many new records, at once."""
         if not count or len(self.records) + count > RECORDS_MAX:
             return
-        now_ms = self._world.kernel.clock.now_ms()
         new = [self._make(number) for number in range(len(self.records), len(self.records) + count)]
         if self._workload.noisy and self._noise.random() < NOISE:
             self._make_noise(new[0])
+        self._write(new)
+
+    def _write(self, new: list[InputRecord]) -> None:
+        now_ms = self._world.kernel.clock.now_ms()
         by_place: dict[TopicPartition, list[Record]] = defaultdict(list)
         for record in new:
             by_place[record.place].append(Record(record.customer.encode(), record.value, now_ms))
         for place, batch in by_place.items():
-            self._world.broker.produce(now_ms, place, batch)
+            base = self._world.broker.produce(now_ms, place, batch)
+            numbers = [record.id for record in new if record.place == place]
+            self.places[place] += enumerate(numbers, base)
         self.records += new
+        for record in new:
+            if record.at is not None:
+                self.highest[record.place] = max(self.highest.get(record.place, record.at), record.at)
+
+    def _close_windows(self, times: EventTimes) -> None:
+        """A record far ahead in every partition that is waited for."""
+        at = times.jump(self._world.kernel.clock.now_ms())
+        places = times.choose_closing(self._everywhere)
+        made = [self._make(len(self.records) + index, place) for index, place in enumerate(places)]
+        self._write([msgspec.structs.replace(record, at=at) for record in made])
 
     def _plan_burst(self) -> None:
         gap_s = self._workload.gap_s
@@ -91,6 +128,17 @@ class Feed:
         if waiting < WAITING_MAX:
             self.append(max(wave - waiting, self._draw.randint(1, self._workload.burst)))
         self._plan_burst()
+
+    def _keep_steady(self, times: EventTimes) -> None:
+        """Again and again a record for each partition that has had none for a while."""
+        if not self._flowing:
+            return
+        waiting = self._count_appended() - self._world.processed_count
+        quiet = times.find_quiet(self._everywhere, self._world.kernel.now) if waiting < WAITING_MAX else ()
+        new = [self._make(len(self.records) + index, place) for index, place in enumerate(quiet)]
+        if len(self.records) + len(new) <= RECORDS_MAX:
+            self._write(new)
+        self._world.kernel.at(STEADY_S, lambda: self._keep_steady(times))
 
     def _grow(self, topic: str) -> None:
         """One more partition, which takes records from now on."""
@@ -108,17 +156,25 @@ class Feed:
             for number in range(partitions)
         )
 
-    def _make(self, number: int) -> InputRecord:
+    def _make(self, number: int, wanted: TopicPartition | None = None) -> InputRecord:
+        """A record; `wanted`: where it is to be, where that is not drawn."""
         draw, workload = self._draw, self._workload
         customer, topic = draw.randrange(workload.customers), draw.choice(self._topics)
+        place, at = TopicPartition(topic, customer % self._partitions[topic]), None
+        if self._times is not None:
+            kernel = self._world.kernel
+            place = wanted or self._times.choose(_places_of(topic, self._partitions[topic]), kernel.now)
+            at = self._times.next_ms(place, kernel.clock.now_ms())
         return InputRecord(
-            place=TopicPartition(topic, customer % self._partitions[topic]),
+            place=place,
             id=number,
             customer=f"c{customer}",
             sku=f"s{draw.randrange(workload.skus)}",
             quantity=draw.randint(1, 5),
             price_cents=draw.randint(1, 999),
             status=draw.choice(("paid", "paid", "open")),
+            at=at,
+            arrived_s=self._world.kernel.now,
         )
 
     def _make_noise(self, record: InputRecord) -> None:
@@ -143,3 +199,7 @@ class Feed:
                     self._world.kernel.at(0.2, abort)
 
         self._world.kernel.at(self._noise.uniform(*NOISE_S), abort)
+
+
+def _places_of(topic: str, partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(partitions)]

@@ -29,7 +29,7 @@ from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.channels import QUEUE_BYTES_MAX, InputChannel, RemoteOutput
-from tidegate.task.elements import CancelMarker, Control, Element
+from tidegate.task.elements import CancelMarker, CheckpointControl, Element
 from tidegate.task.loop import SlotLoop, Uploaded
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def watch_handler(reach: Reach, handler: BarrierHandler) -> None:
     if handler.watches_arrivals:
         arrival = handler.on_arrival
 
-        def on_arrival(channel: int, control: Control, now_ms: int) -> list[Action]:
+        def on_arrival(channel: int, control: CheckpointControl, now_ms: int) -> list[Action]:
             if isinstance(control, CancelMarker):
                 reach.note(f"cancellations: {_derive_state(handler, control.checkpoint)}")
             return arrival(channel, control, now_ms)

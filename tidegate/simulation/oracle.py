@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from tidegate.simulation.windows import WINDOW_TOPICS, name_of
 from tidegate.simulation.workload import OUTPUTS, InputRecord, Workload
 
 SHOWN: Final = 6
@@ -56,10 +57,21 @@ KEYED: Final[Mapping[str, Keyed]] = {
 }
 
 
-def id_of(topic: str, row: Row) -> int:
-    """The record of the input that a row of an output was made from."""
+def id_of(topic: str, row: Row) -> Hashable:
+    """The record of the input that a row of an output was made from, or its window."""
+    if topic in WINDOW_TOPICS:
+        return name_of(topic, row)
+    return _record_of(topic, row)
+
+
+def _record_of(topic: str, row: Row) -> int:
     found: int = row["last_id" if topic in KEYED else "id"]
     return found
+
+
+def topics_of_records(workload: Workload) -> list[str]:
+    """Outputs whose rows are each made from one record; the oracle of the others is in `windows.py`."""
+    return [topic for topic in OUTPUTS[workload.topology] if topic not in WINDOW_TOPICS]
 
 
 def derive_wanted(topic: str, records: Sequence[InputRecord], done: frozenset[int]) -> dict[int, InputRecord]:
@@ -74,7 +86,7 @@ def check_output(
 ) -> list[str]:
     """Everything that is wrong with it. One that is not complete must end between two records everywhere."""
     problems: list[str] = []
-    for topic in OUTPUTS[workload.topology]:
+    for topic in topics_of_records(workload):
         partitions = history.output[topic]
         wanted = derive_wanted(topic, records, history.done)
         if topic == "paid":
@@ -86,7 +98,7 @@ def check_output(
             problems += _check_bounds(topic, wanted, partitions, complete=complete)
         if workload.exactly_once:
             problems += _check_order(topic, wanted, partitions)
-        found = [id_of(topic, row) for partition in partitions for row in partition]
+        found = [_record_of(topic, row) for partition in partitions for row in partition]
         problems += _check_set(topic, list(wanted), found, exactly_once=workload.exactly_once, complete=complete)
         if not complete:
             problems += _check_no_gap(topic, wanted, set(found))
@@ -97,8 +109,8 @@ def check_committed(workload: Workload, records: Sequence[InputRecord], historie
     """What a place to go back to says is processed has come out before it."""
     problems: list[str] = []
     for number, history in enumerate(histories):
-        for topic in OUTPUTS[workload.topology]:
-            found = {id_of(topic, row) for earlier in histories[:number] for row in _rows(earlier.output[topic])}
+        for topic in topics_of_records(workload):
+            found = {_record_of(topic, row) for earlier in histories[:number] for row in _rows(earlier.output[topic])}
             wanted = derive_wanted(topic, [one for one in records if one.id in history.done], frozenset())
             if missing := sorted(wanted.keys() - found):
                 problems.append(f"{topic}: continued after records that have never come out: {missing[:SHOWN]}")
@@ -242,7 +254,7 @@ def _check_order(topic: str, wanted: Mapping[int, InputRecord], partitions: Sequ
     homes: dict[object, int] = {}
     for number, partition in enumerate(partitions):
         for row in partition:
-            record = wanted.get(id_of(topic, row))
+            record = wanted.get(_record_of(topic, row))
             if record is None:
                 continue
             lane, key = _lane_of(topic, record), row[key_column]

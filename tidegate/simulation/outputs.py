@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,11 +19,20 @@ FETCH_MAX: Final = 1_000_000
 class Outputs:
     """Readers of all partitions of `topics`."""
 
-    def __init__(self, broker: ModelBroker, topics: Sequence[str], partitions: int) -> None:
+    def __init__(
+        self,
+        broker: ModelBroker,
+        topics: Sequence[str],
+        partitions: int,
+        on_row: Callable[[str, Mapping[str, Any]], None] | None = None,
+    ) -> None:
         self._broker = broker
+        self._on_row = on_row
         self.places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
-        self.ids: dict[str, set[int]] = {topic: set() for topic in topics}
-        """Topic -> records that have come out since somebody went back last."""
+        self.ids: dict[str, set[Hashable]] = {topic: set() for topic in topics}
+        """Topic -> records, or windows, that have come out since somebody went back last."""
+        self.ever: dict[str, set[Hashable]] = {topic: set() for topic in topics}
+        """And at any time."""
         self._next = dict.fromkeys(self.places, 0)
         self._rows: dict[TopicPartition, list[tuple[int, dict[str, Any]]]] = {place: [] for place in self.places}
         self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
@@ -50,6 +59,9 @@ class Outputs:
                 self._rows[place].append((offset, row))
                 if offset >= begins:
                     ids.add(id_of(place.topic, row))
+                self.ever[place.topic].add(id_of(place.topic, row))
+                if self._on_row is not None:
+                    self._on_row(place.topic, row)
         return whole
 
     def empty(self, now_ms: int) -> None:

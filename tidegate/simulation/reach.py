@@ -115,6 +115,10 @@ FLOORS: Final[Mapping[str, int]] = {
     "missing markers written: abort": 10,
     "missing markers written: commit": 5,
     "partitions added while running": 55,
+    "partitions that are idle": 390,
+    "records of windows: counted": 15000,
+    "records of windows: either": 10000,
+    "records of windows: late": 3500,
     "refused with a copy of the directory": 2,
     "refused without its directory: journal-vanished": 10,
     "refused without its directory: pipeline-known": 20,
@@ -122,7 +126,10 @@ FLOORS: Final[Mapping[str, int]] = {
     "restores": 1375,
     "restores with increments": 345,
     "restores with increments of two layers and more": 115,
+    "restores with open windows": 290,
+    "restores with open windows at another parallelism": 20,
     "restores with rows in flight": 60,
+    "restores with watermarks": 280,
     "schedules with 5 checkpoints after the last fault": 330,
     "schedules with 5 checkpoints before the first fault": 225,
     "started again a week later": 80,
@@ -131,6 +138,8 @@ FLOORS: Final[Mapping[str, int]] = {
     "topics grown": 120,
     "transactions: lost": 15,
     "transactions: salvaged": 215,
+    "windows closed after a restore": 2000,
+    "windows that replay rows in flight": 50,
 }
 """What -> how often at least in PER seeds: a third of what was measured."""
 

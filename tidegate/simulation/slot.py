@@ -12,6 +12,7 @@ from tidegate.clock import SteadyClock
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.tools import KafkaTools
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.window import WindowOperator
 from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.kafka.channel import Channel
     from tidegate.kafka.errors import BrokerUnavailable
+    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
     from tidegate.slot.bootstrap import SlotBootstrap
     from tidegate.slot.uploads import Uploads
@@ -122,6 +124,19 @@ class SimSourceTools(SimThreads, SourceTools):
 class SimSource(SourceRuntime):
     """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
 
+    def note_idle(self, reach: Reach) -> None:
+        """Count its partitions that fall idle."""
+        watermarks = self.watermarks
+        if watermarks is None:
+            return
+        real = watermarks.on_caught_up
+
+        def on_caught_up(part: TopicPartition) -> None:
+            reach.note("partitions that are idle")
+            real(part)
+
+        watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # of this one only
+
     def take(self, rows_max: int) -> SourceBatch | None:
         """See KafkaSource."""
         return super().take(min(rows_max, ROWS_AT_ONCE))
@@ -171,7 +186,9 @@ class SimParts(SlotParts):
     ) -> SourceRuntime:
         """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
-        return SimSource(spec, partitions, restored, group_id, wake, bad_record, tools)
+        source = SimSource(spec, partitions, restored, group_id, wake, bad_record, tools)
+        source.note_idle(self._world.reach)
+        return source
 
 
 class SimControlLink:
@@ -390,9 +407,10 @@ class _SlotProcess(SlotProcess):
         super()._build()
         assert self._deployment is not None
         watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
-        self._world.reach.note(
-            "subtasks that replay rows in flight", sum(task.replaying > 0 for task in self._deployment.loop.tasks)
-        )
+        replaying = [task for task in self._deployment.loop.tasks if task.replaying]
+        windows = [task for task in replaying if isinstance(task.vertex.nodes[0].operator, WindowOperator)]
+        self._world.reach.note("subtasks that replay rows in flight", len(replaying))
+        self._world.reach.note("windows that replay rows in flight", len(windows))
 
     def _report(self, error: Exception) -> None:
         self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")

@@ -13,6 +13,7 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
+from tidegate.simulation.timing import Timing, draw_timing
 
 SCHEMA: Final = {
     "id": "bigint",
@@ -22,12 +23,19 @@ SCHEMA: Final = {
     "price_cents": "bigint",
     "status": "string",
 }
+TIMED_SCHEMA: Final = {**SCHEMA, "at": "bigint"}
+"""Where there are windows."""
 INPUTS: Final = {
     "stateless": ("orders",),
     "totals": ("orders",),
     "both": ("orders",),
     "union": ("orders", "returns"),
     "chain": ("orders",),
+    "windows": ("orders",),
+    "union-windows": ("orders", "returns"),
+    "chain-windows": ("orders",),
+    "wide-windows": ("orders",),
+    "session-windows": ("orders",),
 }
 """Topology -> its input topics."""
 OUTPUTS: Final = {
@@ -36,7 +44,19 @@ OUTPUTS: Final = {
     "both": ("paid", "sums"),
     "union": ("paid", "sums"),
     "chain": ("sums", "customers"),
+    "windows": ("windows",),
+    "union-windows": ("paid", "windows"),
+    "chain-windows": ("visited",),
+    "wide-windows": ("parts", "wide"),
+    "session-windows": ("sessions",),
 }
+WINDOWED: Final = ("windows", "union-windows", "chain-windows", "wide-windows", "session-windows")
+"""Topologies with event time: one window, one over a union, one after another exchange, one after another window, and
+sessions."""
+WINDOWS: Final = 0.3
+"""This part of the schedules has one of them."""
+WIDE: Final = 3
+"""Windows over windows are so many times as large."""
 BOUNDED: Final = 0.1
 """This part of the schedules ends by itself."""
 LATEST: Final = 0.1
@@ -80,10 +100,37 @@ _STEPS: Final[list[dict[str, Any]]] = [
         "aggregate": {"orders": "count(*)", "last_id": "last(last_id)"},
     },
 ]
+_WINDOW_OF_RECORDS: Final = {
+    "orders": "count(*)",
+    "revenue_cents": "sum(quantity * price_cents)",
+    "id_sum": "sum(id)",
+    "first_id": "min(id)",
+    "last_id": "max(id)",
+}
+_WINDOW_OF_TOTALS: Final = {
+    "orders": "count(*)",
+    "revenue_cents": "sum(cents)",
+    "id_sum": "sum(id)",
+    "first_id": "min(id)",
+    "last_id": "max(id)",
+}
+_WINDOW_OF_WINDOWS: Final = {
+    "parts": "count(*)",
+    "orders": "sum(orders)",
+    "revenue_cents": "sum(revenue_cents)",
+    "id_sum": "sum(id_sum)",
+    "first_id": "min(first_id)",
+    "last_id": "max(last_id)",
+}
 _SINKS: Final = {
     "paid": {"from": "priced", "topic": "paid", "format": "json", "key": "customer"},
     "sums": {"from": "totals", "topic": "sums", "format": "json", "key": "sku"},
     "customers": {"from": "visits", "topic": "customers", "format": "json", "key": "customer"},
+    "windows": {"from": "per_sku", "topic": "windows", "format": "json", "key": "sku"},
+    "visited": {"from": "per_customer", "topic": "visited", "format": "json", "key": "customer"},
+    "parts": {"from": "per_both", "topic": "parts", "format": "json", "key": "sku"},
+    "sessions": {"from": "per_session", "topic": "sessions", "format": "json", "key": "sku"},
+    "wide": {"from": "per_part", "topic": "wide", "format": "json", "key": "customer"},
 }
 
 
@@ -137,6 +184,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Of state: what the first daemon's slots use, then the second's, and from the beginning."""
     metadata_lag_ms: int = 0
     """How long clients are given the leaders and coordinators of before."""
+    timing: Timing | None = None
+    """Only of topologies with event time."""
+
+    @property
+    def windows(self) -> Timing | None:
+        """`timing`, where it counts."""
+        return self.timing if self.topology in WINDOWED else None
 
 
 class InputRecord(msgspec.Struct, frozen=True):
@@ -149,15 +203,41 @@ class InputRecord(msgspec.Struct, frozen=True):
     quantity: int
     price_cents: int
     status: str
+    at: int | None = None
+    """Event time, ms since 1970, where there are windows."""
+    arrived_s: float = 0.0
+    """Virtual time at which it was written."""
 
     @property
     def value(self) -> bytes:
         """As JSON."""
-        return msgspec.json.encode({name: getattr(self, name) for name in SCHEMA})
+        columns = SCHEMA if self.at is None else TIMED_SCHEMA
+        return msgspec.json.encode({name: getattr(self, name) for name in columns})
 
 
 def draw_workload(seed: int) -> Workload:
     """Everything is drawn from the seed."""
+    workload = _draw_without_windows(seed)
+    draw = generator(seed, "windows")
+    if draw.random() >= WINDOWS:
+        return workload
+    unaligned_after_ms = draw.choice((workload.unaligned_after_ms, 0)) if workload.exactly_once else None
+    topology = draw.choice(WINDOWED)
+    timing = draw_timing(draw, single=topology in ("wide-windows", "session-windows"))
+    workload = msgspec.structs.replace(
+        workload, topology=topology, timing=timing, unaligned_after_ms=unaligned_after_ms
+    )
+    return _decide_sessions(workload, timing) if topology == "session-windows" else workload
+
+
+def _decide_sessions(workload: Workload, timing: Timing) -> Workload:
+    """Which records are in one session depends on all of them: so nothing of them is left to who is faster."""
+    timing = msgspec.structs.replace(timing, idle="never")
+    return msgspec.structs.replace(workload, timing=timing, bounded=False, growing=False, exactly_once=True)
+
+
+def _draw_without_windows(seed: int) -> Workload:
+    """What the seed was before there were windows."""
     draw = generator(seed, "workload")
     exactly_once = draw.random() < 0.92
     slot_pace = draw.choice((1.0, 1.0, 5.0, 20.0, 20.0, 40.0))
@@ -198,13 +278,21 @@ def draw_workload(seed: int) -> Workload:
 
 
 @cache
-def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool, from_latest: bool = False) -> Plan:
+def plan_of(
+    topology: str,
+    parallelism: int,
+    exactly_once: bool,
+    bounded: bool,
+    from_latest: bool = False,
+    timing: Timing | None = None,
+) -> Plan:
     """The physical plan of a pipeline file as a user would write it."""
     inputs = INPUTS[topology]
     steps: Sequence[dict[str, Any]] = [
         {**step, "from": list(inputs) if len(inputs) > 1 else inputs[0]} if step["from"] == "input" else step
-        for step in _STEPS
+        for step in [*_STEPS, *(_window_steps(timing) if timing is not None else [])]
     ]
+    event_time = {} if timing is None else _event_time(timing)
     document = {
         "version": 1,
         "name": PIPELINE,
@@ -219,9 +307,10 @@ def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool, 
             name: {
                 "topic": name,
                 "format": "json",
-                "schema": SCHEMA,
+                "schema": SCHEMA if timing is None else TIMED_SCHEMA,
                 "start": "latest" if from_latest else "earliest",
                 "until": "latest" if bounded else "never",
+                **event_time,
             }
             for name in inputs
         },
@@ -230,3 +319,42 @@ def plan_of(topology: str, parallelism: int, exactly_once: bool, bounded: bool, 
     }
     loaded = parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {})
     return build_plan(loaded)
+
+
+def _event_time(timing: Timing) -> dict[str, Any]:
+    return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": timing.idle}}
+
+
+def _window_steps(timing: Timing) -> list[dict[str, Any]]:
+    size = f"{timing.size_ms}ms"
+    window = {"tumbling": size} if timing.every_ms is None else {"sliding": size, "every": f"{timing.every_ms}ms"}
+    late = {"allowed_lateness": f"{timing.allowed_ms}ms"} if timing.allowed_ms else {}
+    wide = {"tumbling": f"{WIDE * timing.size_ms}ms"}
+    each = {"id": "last(id)", "customer": "last(customer)", "cents": "last(quantity * price_cents)"}
+    return [
+        {"name": "per_sku", "from": "input", "key": "sku", "window": window, "aggregate": _WINDOW_OF_RECORDS, **late},
+        {"name": "each", "from": "input", "key": "sku", "aggregate": each},
+        {
+            "name": "per_customer",
+            "from": "each",
+            "key": "customer",
+            "window": window,
+            "aggregate": _WINDOW_OF_TOTALS,
+            **late,
+        },
+        {
+            "name": "per_both",
+            "from": "input",
+            "key": ["sku", "customer"],
+            "window": window,
+            "aggregate": _WINDOW_OF_RECORDS,
+        },
+        {
+            "name": "per_session",
+            "from": "input",
+            "key": "sku",
+            "window": {"session": size},
+            "aggregate": _WINDOW_OF_RECORDS,
+        },
+        {"name": "per_part", "from": "per_both", "key": "customer", "window": wide, "aggregate": _WINDOW_OF_WINDOWS},
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from traceback import format_exception
 from typing import Final
 
@@ -30,9 +30,10 @@ from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_committed, check_output, derive_wanted
+from tidegate.simulation.oracle import check_committed, check_output, derive_wanted, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
+from tidegate.simulation.progress import Progress
 from tidegate.simulation.reach import Reach, note_cut
 from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
@@ -102,7 +103,10 @@ class World:
         for topic in (*INPUTS[workload.topology], *OUTPUTS[workload.topology]):
             self.broker.create_topic(topic, workload.partitions)
         self.feed = Feed(self)
-        self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions)
+        self.progress = None if workload.windows is None else Progress(self, workload.windows)
+        """Of the windows, where there are any."""
+        on_row = None if self.progress is None else self.progress.on_row
+        self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions, on_row)
         self.disk = Disk()
         """Of the checkpoint directory and of savepoints; all processes mount it."""
         self.files = Objects(self.disk, "/")
@@ -233,7 +237,12 @@ class World:
     def _start_daemon(self, directory: str, restore: RestoreOption | None) -> None:
         workload = self.schedule.workload
         plan = plan_of(
-            workload.topology, self.parallelism, workload.exactly_once, workload.bounded, workload.from_latest
+            workload.topology,
+            self.parallelism,
+            workload.exactly_once,
+            workload.bounded,
+            workload.from_latest,
+            workload.windows,
         )
         daemon = SimDaemon(self, len(self.daemons) + 1, plan, restore, directory)
         self.daemons.append(daemon)
@@ -290,16 +299,21 @@ class World:
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
         note_cut(self.reach, "restores", begin)
+        if self.progress is not None:
+            self.progress.on_recovered(begin, self.parallelism)
         if self._skipped is None:
             self._skipped = self.processed(begin) if self.schedule.workload.from_latest else frozenset()
         if self.going_back is None or state.origin != self.going_back[0]:
             return
         (origin, done), self.going_back = self.going_back, None
         self.outputs.read(self.kernel.clock.now_ms())
-        again = set().union(*self.outputs.ids.values()) - done
+        records = topics_of_records(self.schedule.workload)
+        again = set[Hashable]().union(*(self.outputs.ids[topic] for topic in records)) - done
         self.reach.note("gone back", 1)
         self.reach.note("gone back in front of committed work", int(bool(again)))
         self.outputs.go_back(done)
+        if self.progress is not None:
+            self.progress.go_back(done)
         self.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
 
     def _go_on_in(self, directory: str) -> None:
@@ -311,6 +325,8 @@ class World:
         """A checkpoint is complete and committed."""
         self.completed += 1
         note_cut(self.reach, "checkpoints", checkpoint)
+        if self.progress is not None:
+            self.progress.on_completed(checkpoint)
         processed = sum(sum(offsets.values()) for offsets, _ in merge_positions(checkpoint.positions).values())
         if processed != self.processed_count:
             self.processed_count = processed
@@ -328,8 +344,16 @@ class World:
         """Whether every record has come out."""
         if self.going_back is not None or not self.outputs.read(self.kernel.clock.now_ms()):
             return False
-        records, done = self.records, self.outputs.done
-        return all(derive_wanted(topic, records, done).keys() <= ids for topic, ids in self.outputs.ids.items())
+        records, outputs = self.records, self.outputs
+        topics = topics_of_records(self.schedule.workload)
+        if not all(derive_wanted(topic, records, outputs.done).keys() <= outputs.ids[topic] for topic in topics):
+            return False
+        if self.progress is None:
+            return True
+        oracle = self.progress.oracle(self._skipped or frozenset())
+        return self.progress.all_read and not any(
+            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic]) for topic in oracle.topics
+        )
 
     def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
         """Records of the input before its positions."""
@@ -353,6 +377,11 @@ class World:
         problems = check_output(workload, records, last) + check_committed(workload, records, histories)
         for history in earlier:
             problems += check_output(workload, records, history, complete=False)
+        if self.progress is not None:
+            oracle = self.progress.oracle(self._skipped or frozenset())
+            problems += oracle.check(histories)
+            for fate, count in oracle.count_fates().items():
+                self.reach.note(f"records of windows: {fate.value}", count)
         return problems + (check_left(self) if not self.problems else [])
 
 

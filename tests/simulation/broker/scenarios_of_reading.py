@@ -27,6 +27,7 @@ class Driven(msgspec.Struct):
     reader: Reader
     numbers: dict[int, list[int]] = msgspec.field(default_factory=dict)
     ends: dict[int, int] = msgspec.field(default_factory=dict)
+    caught_up: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
     def take(self) -> None:
         """What is there."""
@@ -37,6 +38,7 @@ class Driven(msgspec.Struct):
                 assert value is not None
                 self.numbers.setdefault(partition, []).append(int(value))
             self.ends.update({part.partition: offset for part, offset in pending.ends.items()})
+            self.caught_up += [(part.partition, offset) for part, offset in pending.caught_up.items()]
 
     def until_end(self, ends: Mapping[int, int]) -> None:
         """Until these ends are reported."""
@@ -46,6 +48,15 @@ class Driven(msgspec.Struct):
             return self.ends == ends
 
         self.stage.until(reached, f"ends {ends}")
+
+    def until_caught_up(self, ends: list[tuple[int, int]]) -> None:
+        """Until partitions are known to stay at these ends, one after the other."""
+
+        def known() -> bool:
+            self.take()
+            return self.caught_up == ends
+
+        self.stage.until(known, f"caught up {ends}")
 
 
 def _read(
@@ -166,6 +177,27 @@ def a_reader_stops_after_the_end_of_the_log(stage: Stage) -> Value:
     stage.client.end_transaction(stage.prepared("a", topic, range(10)))
     stage.settled(topic)
     return _failing(stage, topic, 99)
+
+
+@scenario(([1, 2, 3, 9], [(0, 4), (0, 6)]))
+def a_partition_is_caught_up_in_front_of_an_open_transaction(stage: Stage) -> Value:
+    topic = stage.topic()
+    stage.client.end_transaction(stage.prepared("a", topic, [1, 2, 3]))
+    stage.settled(topic)
+    part = TopicPartition(topic, 0)
+    transaction = stage.prepared("c", topic, [9])
+
+    def run(driven: Driven) -> Value:
+        driven.until_end({0: 4})
+        driven.reader.watch({part: 4})
+        driven.until_caught_up([(0, 4)])
+        stage.client.end_transaction(transaction)
+        driven.until_end({0: 6})
+        driven.reader.watch({part: 6})
+        driven.until_caught_up([(0, 4), (0, 6)])
+        return driven.numbers[0], driven.caught_up
+
+    return _read(stage, topic, run, {0: 0})
 
 
 @scenario(({0: [1], 1: [2, 3, 4, 5]}, {0: 2, 1: 4}))

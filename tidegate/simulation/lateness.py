@@ -1,0 +1,145 @@
+"""Which records of the input are late for their windows, by the input alone.
+
+A record is late for a window whose end the watermark of its own partition had passed when it was read: the highest
+event time in front of it in its partition, less the delay. That is a property of the log. Where a partition may have
+been idle the others may have closed the window meanwhile: such a record may be counted, or be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.kernel import START_S
+from tidegate.simulation.timing import Timing
+from tidegate.simulation.workload import InputRecord, Workload
+
+NEVER: Final = -1
+"""Before all event times."""
+IDLE_S: Final = 0.95
+"""No partition is idle before nothing has come for about so long."""
+
+
+class Fate(Enum):
+    """Of a record and its window."""
+
+    COUNTED = "counted"
+    LATE = "late"
+    EITHER = "either"
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What an observer knows of how the input was read."""
+
+    arrived: Sequence[InputRecord]
+    """All that there is, in the order of its arrival; a record's number is its index."""
+    skipped: frozenset[int]
+    """Records before the start."""
+    settled: Mapping[int, int]
+    """Record -> how many had arrived when a checkpoint without rows in flight had it in its state."""
+
+    @property
+    def records(self) -> list[InputRecord]:
+        """Those that are to be processed."""
+        return [record for record in self.arrived if record.id not in self.skipped]
+
+
+def time_of(record: InputRecord) -> int:
+    """Its event time."""
+    assert record.at is not None, "a record without event time where there are windows"
+    return record.at
+
+
+def begins_of(at: int, size_ms: int, every_ms: int) -> range:
+    """Where the windows begin that a time is in."""
+    newest = at - at % every_ms
+    oldest = newest - (size_ms - (at - newest) - 1) // every_ms * every_ms
+    return range(oldest, newest + 1, every_ms)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What was over when a record was processed: moments up to here."""
+
+    surely_ms: int
+    """By its own partition."""
+    perhaps_ms: int
+    """By others."""
+
+    def fate(self, last_ms: int) -> Fate:
+        """Of the record in a window that stays open up to this moment."""
+        if last_ms <= self.surely_ms:
+            return Fate.LATE
+        return Fate.EITHER if last_ms <= self.perhaps_ms else Fate.COUNTED
+
+
+def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms: int) -> dict[int, Limits]:
+    """Of every record that is to be processed; `size_ms`: of the windows that the end of a bounded read closes."""
+    highest: dict[TopicPartition, int] = {}
+    idle = _derive_idle(workload, timing, reading.arrived)
+    bounds = _Bounds(timing, reading, size_ms)
+    certain = 0 if workload.noisy else workload.backlog
+    limits = {}
+    for record in reading.records:
+        before = highest.get(record.place)
+        perhaps_ms = bounds.watermark(record) if record.id in idle else NEVER
+        if workload.bounded and record.id >= certain:
+            perhaps_ms = max(perhaps_ms, bounds.end(record))
+        limits[record.id] = Limits(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
+        highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
+    return limits
+
+
+def passed_by(records: Sequence[InputRecord], done: frozenset[int], timing: Timing) -> tuple[int | None, int | None]:
+    """The lowest and the highest watermark that there can be when `done` is what was read; None: there may be none."""
+    highest: dict[TopicPartition, int] = {}
+    for record in records:
+        if record.id in done:
+            highest[record.place] = max(highest.get(record.place, time_of(record)), time_of(record))
+    if not highest:
+        return None, None
+    watermarks = [time_ms - timing.delay_ms - 1 for time_ms in highest.values()]
+    everywhere = highest.keys() >= {record.place for record in records}
+    return min(watermarks) if everywhere else None, max(watermarks)
+
+
+class _Bounds:
+    """How far others can have been when a record was processed."""
+
+    def __init__(self, timing: Timing, reading: Reading, size_ms: int) -> None:
+        times = [time_of(record) for record in reading.arrived]
+        self._watermarks = list(accumulate((time - timing.delay_ms - 1 for time in times), max))
+        self._ends = list(accumulate((time + size_ms + timing.allowed_ms for time in times), max))
+        self._settled = reading.settled
+
+    def watermark(self, record: InputRecord) -> int:
+        """The highest of any partition."""
+        return self._watermarks[self._before(record)]
+
+    def end(self, record: InputRecord) -> int:
+        """A moment that is not before any at which the end of a bounded read can have closed a window."""
+        return self._ends[self._before(record)]
+
+    def _before(self, record: InputRecord) -> int:
+        return self._settled.get(record.id, len(self._ends)) - 1
+
+
+def _derive_idle(workload: Workload, timing: Timing, arrived: Sequence[InputRecord]) -> set[int]:
+    """Records in front of which their partition may have been idle, or was not known yet."""
+    newest: dict[TopicPartition, float] = {}
+    idle: dict[TopicPartition, bool] = {}
+    found = set()
+    for record in arrived:
+        place = record.place
+        grown = place.partition >= workload.partitions
+        gap_s = record.arrived_s - newest.get(place, START_S)
+        if grown or (timing.idle != "never" and (gap_s >= IDLE_S or workload.noisy)):
+            idle[place] = True
+        if idle.get(place):
+            found.add(record.id)
+        newest[place] = record.arrived_s
+    return found

@@ -1,0 +1,116 @@
+"""How far the input of windows has been processed, and whether one comes out too early: looked at while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.coordinator.recovery import merge_offsets
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.simulation.lateness import Reading
+from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
+from tidegate.simulation.workload import OUTPUTS
+
+if TYPE_CHECKING:
+    from tidegate.ids import TopicPartition
+    from tidegate.simulation.timing import Timing
+    from tidegate.simulation.world import World
+
+EARLY_MAX: Final = 3
+"""So many windows that are too early are reported."""
+
+
+class Progress:
+    """Of one world with windows."""
+
+    def __init__(self, world: World, timing: Timing) -> None:
+        self.all_read = False
+        """The newest committed checkpoint is after everything that has arrived."""
+        self._world = world
+        self._timing = timing
+        self._settled: dict[int, int] = {}
+        self._next: dict[TopicPartition, int] = {}
+        """How many records of a partition are settled."""
+        self._early = 0
+        self._parallelism = 0
+        """Of the last attempt."""
+        self._open: dict[str, set[Name]] = {}
+        """Windows that were open at a restore, of each topic."""
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """A checkpoint is committed."""
+        feed, offsets = self._world.feed, merge_offsets(checkpoint.positions)
+        self.all_read = all(offsets.get(place, 0) > ids[-1][0] for place, ids in feed.places.items())
+        if checkpoint.inflight_bytes:
+            self.all_read = False
+        else:
+            for place, offset in offsets.items():
+                self._settle(place, offset)
+        self._world.outputs.read(self._world.kernel.clock.now_ms())
+
+    def on_recovered(self, checkpoint: CompletedCheckpoint, parallelism: int) -> None:
+        """An attempt begins with it."""
+        reach = self._world.reach
+        rescaled, self._parallelism = self._parallelism not in (0, parallelism), parallelism
+        if any(part.watermarks for part in checkpoint.positions):
+            reach.note("restores with watermarks")
+        processed, records = self._find_processed(checkpoint), self._world.feed.records
+        for topic in [topic for topic in OUTPUTS[self._world.schedule.workload.topology] if topic in WINDOW_TOPICS]:
+            begun = {name for number in processed for name in names_in(topic, records[number], self._timing)}
+            self._open[topic] = names = {name for name in begun if name not in self._world.outputs.ever[topic]}
+            reach.note("restores with open windows", int(bool(names)))
+            reach.note("restores with open windows at another parallelism", int(bool(names) and rescaled))
+
+    def go_back(self, done: frozenset[int]) -> None:
+        """What comes after `done` is processed again, later."""
+        self._settled = {number: arrived for number, arrived in self._settled.items() if number in done}
+        for place, ids in self._world.feed.places.items():
+            self._next[place] = sum(number in done for _, number in ids)
+        self.all_read = False
+
+    def oracle(self, skipped: frozenset[int]) -> WindowOracle:
+        """For what is known now."""
+        reading = Reading(self._world.feed.records, skipped, self._settled)
+        return WindowOracle(self._world.schedule.workload, self._timing, reading)
+
+    def on_row(self, topic: str, row: Mapping[str, Any]) -> None:
+        """A window has come out: everything may be known that has arrived by now, and no more."""
+        if topic not in WINDOW_TOPICS:
+            return
+        open_then, name = self._open.get(topic, set()), name_of(topic, row)
+        if name in open_then:
+            open_then.remove(name)
+            self._world.reach.note("windows closed after a restore")
+        if self._world.schedule.workload.bounded:
+            return
+        last_ms = read_ms(row["window_end"]) - 1
+        passed = self._passed_ms()
+        if (passed is None or last_ms > passed) and self._early < EARLY_MAX:
+            self._early += 1
+            self._world.problems.append(f"{topic}: {row} came out before its end was passed, at {passed}")
+
+    def _passed_ms(self) -> int | None:
+        """No watermark can be higher: where nothing is ever idle, not above any partition's that was there at first."""
+        world, highest = self._world, self._world.feed.highest
+        if self._timing.idle != "never":
+            return max(highest.values(), default=0) - self._timing.delay_ms - 1
+        times = [highest.get(place) for place in world.feed.first_places]
+        known = [time for time in times if time is not None]
+        return min(known) - self._timing.delay_ms - 1 if len(known) == len(times) else None
+
+    def _find_processed(self, checkpoint: CompletedCheckpoint) -> list[int]:
+        offsets = merge_offsets(checkpoint.positions)
+        return [
+            number
+            for place, ids in self._world.feed.places.items()
+            for offset, number in ids
+            if offset < offsets.get(place, 0)
+        ]
+
+    def _settle(self, place: TopicPartition, offset: int) -> None:
+        ids = self._world.feed.places.get(place, [])
+        count, arrived = self._next.get(place, 0), len(self._world.feed.records)
+        while count < len(ids) and ids[count][0] < offset:
+            self._settled[ids[count][1]] = arrived
+            count += 1
+        self._next[place] = count

@@ -1,0 +1,56 @@
+"""Which sessions the input makes, record by record, in plain Python.
+
+Records are taken in the order of where their partitions were when they were read: each closes the sessions that had
+ended by then, and joins what it touches of those that are open. One that would be a session that has ended is late.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.lateness import NEVER, time_of
+from tidegate.simulation.timing import Timing
+from tidegate.simulation.workload import InputRecord
+
+
+class Session(msgspec.Struct):
+    """Records of one key none of which is alone for as long as the gap."""
+
+    first_ms: int
+    end_ms: int
+    records: list[InputRecord]
+
+
+def derive_sessions(records: Sequence[InputRecord], timing: Timing) -> list[Session]:
+    """Those of all skus; nothing is ever idle, and the input has no end."""
+    highest: dict[TopicPartition, int] = {}
+    ordered = []
+    for record in records:
+        before = highest.get(record.place)
+        ordered.append((NEVER if before is None else before - timing.delay_ms - 1, -time_of(record), record))
+        highest[record.place] = time_of(record) if before is None else max(before, time_of(record))
+    closed: list[Session] = []
+    opened: dict[str, list[Session]] = defaultdict(list)
+    for passed_ms, _, record in sorted(ordered, key=lambda one: one[:2]):
+        at, sessions = time_of(record), opened[record.sku]
+        closed += [one for one in sessions if one.end_ms - 1 <= passed_ms]
+        still = [one for one in sessions if one.end_ms - 1 > passed_ms]
+        touched = [one for one in still if one.first_ms < at + timing.size_ms and at < one.end_ms]
+        if touched or at + timing.size_ms - 1 > passed_ms:
+            still = [one for one in still if one not in touched]
+            own = Session(at, at + timing.size_ms, [record])
+            still.append(_merge([own, *touched]))
+        opened[record.sku] = still
+    return [*closed, *(one for sessions in opened.values() for one in sessions)]
+
+
+def _merge(sessions: Sequence[Session]) -> Session:
+    return Session(
+        min(one.first_ms for one in sessions),
+        max(one.end_ms for one in sessions),
+        sorted((record for one in sessions for record in one.records), key=lambda record: record.id),
+    )

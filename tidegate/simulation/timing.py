@@ -1,0 +1,126 @@
+"""Event times of the input, and the windows over them: out of order, some late, partitions that fall silent.
+
+All is drawn by generators of its own, so that nothing else of a schedule is another one by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.chance import generator
+from tidegate.simulation.kernel import START_S
+
+if TYPE_CHECKING:
+    import random
+
+SIZES_MS: Final = (100, 250, 1000, 4000)
+DELAYS_MS: Final = (0, 50, 300, 1500)
+DISORDERS_MS: Final = (0, 50, 300, 1500)
+STRAYS: Final = (0.0, 0.05, 0.2)
+SILENCES: Final = (0.0, 0.02, 0.1)
+SILENCE_S: Final = (0.3, 5.0)
+STEADY: Final = 0.4
+STEADY_S: Final = 0.3
+"""How long a steady partition is without records, at most about twice."""
+FAR_MS: Final = 3_600_000
+"""The records that close the windows of all others are so far ahead; those that follow continue from there."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """How event times come, and what is made of them."""
+
+    size_ms: int
+    """Of a window."""
+    every_ms: int | None = None
+    """How often a sliding window begins; None: one after the other."""
+    allowed_ms: int = 0
+    """So late a record may still come for a window that has come out."""
+    delay_ms: int
+    """Of the watermark."""
+    idle: str
+    """When a partition holds no watermark back, as a source's file says it."""
+    disorder_ms: int
+    """Records are out of order by up to so much."""
+    stray: float
+    """This part of the records comes much later."""
+    silence: float
+    """With so many records their partition falls silent for a while."""
+    steady: bool
+    """No partition is without records for as long as it takes to be idle, but those that fall silent."""
+    lag_ms: int
+    """The records of a whole partition come later by up to so much."""
+
+
+def draw_timing(draw: random.Random, *, single: bool) -> Timing:
+    """Of one schedule; `single`: a record is in one window, which comes out once."""
+    size_ms = draw.choice(SIZES_MS)
+    return Timing(
+        size_ms=size_ms,
+        every_ms=None if single else draw.choice((None, None, size_ms // 2, size_ms * 2 // 5)),
+        allowed_ms=0 if single else draw.choice((0, 0, 0, size_ms)),
+        delay_ms=draw.choice(DELAYS_MS),
+        idle=draw.choice(("caught-up", "caught-up", "never")),
+        disorder_ms=draw.choice(DISORDERS_MS),
+        stray=draw.choice(STRAYS),
+        silence=draw.choice(SILENCES),
+        steady=draw.random() < STEADY,
+        lag_ms=draw.choice((0, 0, size_ms)),
+    )
+
+
+class EventTimes:
+    """Of the records of one schedule."""
+
+    def __init__(self, seed: int, timing: Timing) -> None:
+        self._timing = timing
+        self._seed = seed
+        self._draw = generator(seed, "event times")
+        self._ahead_ms = 0
+        self._silent_until: dict[TopicPartition, float] = {}
+        self._newest: dict[TopicPartition, float] = {}
+        self._lags_ms: dict[TopicPartition, int] = {}
+
+    def choose(self, places: Sequence[TopicPartition], now_s: float) -> TopicPartition:
+        """Where the next record goes: a partition that is not silent, if there is one; it may fall silent with it."""
+        awake = [place for place in places if self._silent_until.get(place, 0.0) <= now_s]
+        place = self._draw.choice(awake or places)
+        self._newest[place] = now_s
+        if self._draw.random() < self._timing.silence:
+            self._silent_until[place] = now_s + self._draw.uniform(*SILENCE_S)
+        return place
+
+    def find_quiet(self, places: Sequence[TopicPartition], now_s: float) -> Iterator[TopicPartition]:
+        """Partitions that need a record to be steady: the last one was some time ago."""
+        for place in places if self._timing.steady else ():
+            if self._silent_until.get(place, 0.0) <= now_s and now_s - self._newest.get(place, START_S) >= STEADY_S:
+                self._newest[place] = now_s
+                yield place
+
+    def next_ms(self, place: TopicPartition, now_ms: int) -> int:
+        """The event time of a record that comes now."""
+        timing, draw = self._timing, self._draw
+        before_ms = self._lag_ms(place) + draw.randint(0, timing.disorder_ms)
+        if draw.random() < timing.stray:
+            before_ms += timing.delay_ms + draw.randint(0, 3 * timing.size_ms)
+        return now_ms + self._ahead_ms - before_ms
+
+    def choose_closing(self, places: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
+        """Where records close all windows: everywhere, or, where nobody waits for what is caught up, in some."""
+        if self._timing.idle == "never":
+            return places
+        return self._draw.sample(places, self._draw.randint(1, len(places)))
+
+    def jump(self, now_ms: int) -> int:
+        """The event time of records that close the windows of all others; those that follow are later still."""
+        self._ahead_ms += FAR_MS
+        return now_ms + self._ahead_ms
+
+    def _lag_ms(self, place: TopicPartition) -> int:
+        if place not in self._lags_ms:
+            of_place = generator(self._seed, f"lag/{place}")
+            self._lags_ms[place] = of_place.randint(0, self._timing.lag_ms)
+        return self._lags_ms[place]

@@ -1,0 +1,317 @@
+"""What windows over the committed input must say, in plain Python.
+
+Every window of a key comes out once, with all records that are not late for it and nothing else, in the order of the
+windows; none before its end has been passed, and all whose end has been passed when everything was read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
+from tidegate.simulation.sessions import Session, derive_sessions
+from tidegate.simulation.timing import Timing
+from tidegate.simulation.workload import OUTPUTS, WIDE, InputRecord, Workload
+
+SHOWN: Final = 6
+CHOICES_MAX: Final = 10
+"""Records of one window that may be late: of more not every choice is tried."""
+
+Row = Mapping[str, Any]
+Name = tuple[str, ...]
+"""Key and begin of a window."""
+Total = tuple[int, ...]
+
+
+class Windowed(msgspec.Struct, frozen=True):
+    """A topic of windows."""
+
+    key: tuple[str, ...]
+    times: int = 1
+    """Larger than the windows of the timing, which it is made of."""
+    sessions: bool = False
+
+
+WINDOW_TOPICS: Final[Mapping[str, Windowed]] = {
+    "windows": Windowed(("sku",)),
+    "sessions": Windowed(("sku",), sessions=True),
+    "visited": Windowed(("customer",)),
+    "parts": Windowed(("sku", "customer")),
+    "wide": Windowed(("customer",), WIDE),
+}
+COLUMNS: Final = ("orders", "revenue_cents", "id_sum", "first_id", "last_id")
+
+
+class Pane(msgspec.Struct):
+    """The records of one window."""
+
+    sure: list[InputRecord]
+    either: list[InputRecord]
+
+
+class History(Protocol):
+    """See the oracle's."""
+
+    @property
+    def done(self) -> frozenset[int]:
+        """Records that were processed before it."""
+
+    @property
+    def output(self) -> Mapping[str, Sequence[Sequence[Row]]]:
+        """Topic -> partition -> rows."""
+
+
+def read_ms(value: str | int) -> int:
+    """A timestamp of the output."""
+    if isinstance(value, int):
+        return value
+    at = datetime.fromisoformat(value)
+    return round(at.replace(tzinfo=at.tzinfo or UTC).timestamp() * 1000)
+
+
+def name_of(topic: str, row: Row) -> Name:
+    """Of the window of a row."""
+    return *(row[column] for column in WINDOW_TOPICS[topic].key), str(read_ms(row["window_start"]))
+
+
+def names_in(topic: str, record: InputRecord, timing: Timing) -> list[Name]:
+    """Of the windows that a record is in; of sessions only all records together know."""
+    windowed = WINDOW_TOPICS[topic]
+    if windowed.sessions:
+        return []
+    key = tuple(getattr(record, column) for column in windowed.key)
+    size_ms, every_ms = timing.size_ms * windowed.times, (timing.every_ms or timing.size_ms) * windowed.times
+    return [(*key, str(begin)) for begin in begins_of(time_of(record), size_ms, every_ms)]
+
+
+def begin_of(name: Name) -> int:
+    """The first moment of a window."""
+    return int(name[-1])
+
+
+class WindowOracle:
+    """Of one workload, when the input was read so."""
+
+    def __init__(self, workload: Workload, timing: Timing, reading: Reading) -> None:
+        self._workload = workload
+        self._timing = timing
+        self._records = reading.records
+        self._limits = {
+            times: derive_limits(workload, timing, reading, timing.size_ms * times)
+            for times in {1, *(WINDOW_TOPICS[topic].times for topic in self.topics)}
+        }
+        self._sessions = self._find_sessions()
+        everything = frozenset(record.id for record in self._records)
+        lowest, self._highest = passed_by(self._records, everything, timing)
+        self._reached = lowest if timing.idle == "never" else self._highest
+        """The watermark when everything was read: nobody waits for a partition that is caught up."""
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of windows."""
+        return [topic for topic in OUTPUTS[self._workload.topology] if topic in WINDOW_TOPICS]
+
+    def fate(self, topic: str, record: InputRecord, name: Name) -> Fate:
+        """Of a record in one of its windows. What a window of windows is made of may have been late before it."""
+        times, size_ms = WINDOW_TOPICS[topic].times, self._timing.size_ms
+        fate = self._limits[times][record.id].fate(self._last_ms(topic, name) + self._timing.allowed_ms)
+        if times == 1:
+            return fate
+        (begin,) = begins_of(time_of(record), size_ms, size_ms)
+        return max(fate, self._limits[1][record.id].fate(begin + size_ms - 1), key=list(Fate).index)
+
+    def panes(self, topic: str) -> dict[Name, Pane]:
+        """Every window that may have a record in it."""
+        if WINDOW_TOPICS[topic].sessions:
+            return {name: Pane(one.records, []) for name, one in self._sessions.items()}
+        panes: dict[Name, Pane] = defaultdict(lambda: Pane([], []))
+        for record in self._records:
+            for name in names_in(topic, record, self._timing):
+                fate = self.fate(topic, record, name)
+                if fate is not Fate.LATE:
+                    (panes[name].sure if fate is Fate.COUNTED else panes[name].either).append(record)
+        return panes
+
+    def count_fates(self) -> Counter[Fate]:
+        """Of records in windows."""
+        topic = self.topics[0]
+        if WINDOW_TOPICS[topic].sessions:
+            counted = sum(len(one.records) for one in self._sessions.values())
+            return Counter({Fate.COUNTED: counted, Fate.LATE: len(self._records) - counted})
+        return Counter(
+            self.fate(topic, record, name) for record in self._records for name in names_in(topic, record, self._timing)
+        )
+
+    def missing(
+        self, topic: str, done: frozenset[int], now: AbstractSet[Hashable], ever: AbstractSet[Hashable]
+    ) -> list[Name]:
+        """Windows whose end has been passed and that have not come out since somebody went back to after `done`.
+
+        Those whose end had been passed somewhere in `done` may have come out before that.
+        """
+        _, before = passed_by(self._records, done, self._timing)
+        missing = []
+        for name, pane in self.panes(topic).items():
+            last_ms = self._last_ms(topic, name)
+            came = name in now or (before is not None and last_ms <= before and name in ever)
+            if pane.sure and not came and self._is_passed(last_ms):
+                missing.append(name)
+        return missing
+
+    def check(self, histories: Sequence[History]) -> list[str]:
+        """Everything that is wrong with the output; all but the last history may end anywhere."""
+        problems = []
+        for topic in self.topics:
+            panes = self.panes(topic)
+            ever: set[Name] = set()
+            for history in histories:
+                partitions = history.output[topic]
+                problems += self._check_closed(topic, panes, history.done, partitions, ever)
+                ever |= {name_of(topic, row) for row in _rows(partitions)}
+                if self._workload.exactly_once:
+                    problems += self._check_rows(topic, panes, partitions, complete=history is histories[-1])
+                    problems += self._check_order(topic, partitions)
+                else:
+                    problems += self._check_least(topic, panes, partitions)
+            last = {name_of(topic, row) for row in _rows(histories[-1].output[topic])}
+            lost = self.missing(topic, histories[-1].done, last, ever)
+            if lost:
+                problems.append(f"{topic}: {len(lost)} windows are lost: {lost[:SHOWN]}")
+        return problems
+
+    def _last_ms(self, topic: str, name: Name) -> int:
+        """The last moment of a window."""
+        if WINDOW_TOPICS[topic].sessions:
+            return self._sessions[name].end_ms - 1 if name in self._sessions else NEVER
+        return begin_of(name) + self._timing.size_ms * WINDOW_TOPICS[topic].times - 1
+
+    def _find_sessions(self) -> dict[Name, Session]:
+        if not any(WINDOW_TOPICS[topic].sessions for topic in self.topics):
+            return {}
+        found = derive_sessions(self._records, self._timing)
+        return {(one.records[0].sku, str(one.first_ms)): one for one in found}
+
+    def _is_passed(self, last_ms: int) -> bool:
+        """By the watermark, when everything was read."""
+        return self._workload.bounded or (self._reached is not None and last_ms <= self._reached)
+
+    def _check_rows(
+        self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]], *, complete: bool
+    ) -> list[str]:
+        """Once, and exact; with corrections each has more records than the one before it, and the last one is exact."""
+        problems, newest = [], dict[Name, Row]()
+        for row in _rows(partitions):
+            name = name_of(topic, row)
+            last_ms = self._last_ms(topic, name)
+            if name not in panes or read_ms(row["window_end"]) != last_ms + 1:
+                problems.append(f"{topic}: {row} is nobody's")
+                continue
+            if name in newest and (not self._timing.allowed_ms or row["orders"] <= newest[name]["orders"]):
+                problems.append(f"{topic}: window {name} is there more than once")
+            newest[name] = row
+            if not self._workload.bounded and (self._highest is None or last_ms > self._highest):
+                problems.append(f"{topic}: window {name} came out although no watermark has passed its end")
+        for name, row in newest.items():
+            pane = panes[name]
+            if self._timing.allowed_ms and not complete:
+                if row["orders"] > len(pane.sure) + len(pane.either):
+                    problems.append(f"{topic}: {row} where at most {self._describe(topic, pane)} was expected")
+            elif not self._fits(topic, row, pane):
+                problems.append(f"{topic}: {row} where {self._describe(topic, pane)} was expected")
+        return problems[:SHOWN]
+
+    def _check_least(self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]]) -> list[str]:
+        """At least once: a window may come again, and count records again, but has all of its records."""
+        problems = []
+        for row in _rows(partitions):
+            name = name_of(topic, row)
+            if name not in panes:
+                problems.append(f"{topic}: {row} is nobody's")
+                continue
+            least = self._total(topic, panes[name].sure) if panes[name].sure else (0,) * len(COLUMNS)
+            fewer = any(row[column] < value for column, value in zip(COLUMNS[:3], least, strict=False))
+            if fewer and not self._timing.allowed_ms:
+                problems.append(f"{topic}: {row} where at least {least} was expected")
+        return problems[:SHOWN]
+
+    def _check_closed(
+        self,
+        topic: str,
+        panes: Mapping[Name, Pane],
+        done: frozenset[int],
+        partitions: Sequence[Sequence[Row]],
+        ever: set[Name],
+    ) -> list[str]:
+        """Windows whose end all partitions had passed where somebody went back to: they have come out, and stay closed.
+
+        An unaligned barrier overtakes watermarks: what they close comes out after it.
+        """
+        passed, _ = passed_by(self._records, done, self._timing)
+        if passed is None or self._workload.unaligned_after_ms is not None or not self._workload.exactly_once:
+            return []
+        before = {name for name in panes if self._last_ms(topic, name) <= passed}
+        closed = {name for name in before if self._last_ms(topic, name) + self._timing.allowed_ms <= passed}
+        again = sorted(closed & {name_of(topic, row) for row in _rows(partitions)})
+        never = sorted(name for name in before - ever if any(record.id in done for record in panes[name].sure))
+        problems = []
+        if again:
+            problems.append(f"{topic}: windows that were closed came out again: {again[:SHOWN]}")
+        if never:
+            problems.append(f"{topic}: continued after windows that have never come out: {never[:SHOWN]}")
+        return problems
+
+    def _check_order(self, topic: str, partitions: Sequence[Sequence[Row]]) -> list[str]:
+        """The windows of a key come in the order of their ends, but for corrections, all in one output partition."""
+        problems = []
+        newest: dict[Name, int] = {}
+        homes: dict[Name, int] = {}
+        for number, partition in enumerate(partitions):
+            for row in partition:
+                key, end_ms = name_of(topic, row)[:-1], read_ms(row["window_end"])
+                if newest.get(key, -1) > end_ms and not self._timing.allowed_ms:
+                    problems.append(f"{topic}: key {key}: the window until {end_ms} comes after {newest[key]}")
+                newest[key] = max(newest.get(key, -1), end_ms)
+                if homes.setdefault(key[:1], number) != number:
+                    problems.append(f"{topic}: key {key[:1]} is in partitions {homes[key[:1]]} and {number}")
+        return problems[:SHOWN]
+
+    def _fits(self, topic: str, row: Row, pane: Pane) -> bool:
+        """Whether some choice of the records that may be late gives the row."""
+        found = tuple(row[column] for column in self._columns(topic))
+        if len(pane.either) > CHOICES_MAX:
+            most, least = len(pane.sure) + len(pane.either), len(pane.sure)
+            return bool(least <= row["orders"] <= most)
+        return any(
+            (chosen := [*pane.sure, *more]) and found == self._total(topic, chosen)
+            for count in range(len(pane.either) + 1)
+            for more in combinations(pane.either, count)
+        )
+
+    def _columns(self, topic: str) -> tuple[str, ...]:
+        return (*COLUMNS, "parts") if WINDOW_TOPICS[topic].times > 1 else COLUMNS
+
+    def _total(self, topic: str, records: Sequence[InputRecord]) -> Total:
+        ids = [record.id for record in records]
+        cents = sum(record.quantity * record.price_cents for record in records)
+        total = len(ids), cents, sum(ids), min(ids), max(ids)
+        if WINDOW_TOPICS[topic].times == 1:
+            return total
+        size_ms = self._timing.size_ms
+        parts = {(record.sku, *begins_of(time_of(record), size_ms, size_ms)) for record in records}
+        return *total, len(parts)
+
+    def _describe(self, topic: str, pane: Pane) -> str:
+        sure = self._total(topic, pane.sure) if pane.sure else "nothing"
+        numbers = [record.id for record in pane.sure], [record.id for record in pane.either]
+        return f"{sure} (records {numbers[0]}, perhaps {numbers[1]})"
+
+
+def _rows(partitions: Sequence[Sequence[Row]]) -> Iterator[Row]:
+    return (row for partition in partitions for row in partition)
