@@ -24,7 +24,7 @@ def test_the_json_schema_is_one() -> None:
     Draft202012Validator.check_schema(derive_json_schema())
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda path: path.name)
 def test_every_example_passes_the_json_schema(path: Path) -> None:
     assert schema_errors(path.read_text(encoding="utf-8")) == []
 

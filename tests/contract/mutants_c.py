@@ -19,6 +19,8 @@ BARRIER_FIRST: Final = """\
         output.broadcast(notify.barrier)
 """
 CAPTURE: Final = """\
+    for runtime in self.operators.values():
+        runtime.before_snapshot()
     full = notify.barrier.savepoint
     captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
 """

@@ -49,7 +49,7 @@ class HandClock:
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
     clock = clock or HandClock()
-    return PipelineMetrics("shop", "0.1.0", elapsed=clock)
+    return PipelineMetrics("shop", "0.1.0", elapsed=clock, kinds={ORDERS: "source", TOTALS: "aggregate"})
 
 
 def value(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
@@ -80,7 +80,12 @@ def fill(metrics: PipelineMetrics) -> None:
         records_out={TOTALS: 9},
         bytes_out={TOTALS: 900},
         bad_records={ORDERS: {FailureKind.WRONG_TYPE: 1}},
-        operators={TOTALS: OperatorCounts(rows_in=10, rows_out=8, filtered=1, failed=1, busy_ms=5)},
+        operators={
+            ORDERS: OperatorCounts(watermarks=2, watermark_ms=7),
+            TOTALS: OperatorCounts(
+                rows_in=10, rows_out=8, filtered=1, failed=1, late=1, busy_ms=5, gauges={"timers": 2}
+            ),
+        },
         busy_seconds=0.5,
         backpressured_seconds=0.25,
         idle_seconds=0.25,

@@ -92,7 +92,7 @@ def test_a_watermark_is_the_lowest_of_all_slots_and_belongs_to_the_attempt() -> 
     assert totals(metrics).watermark_ms == 50
     metrics.attempt_started(SECOND)
     assert totals(metrics).watermark_ms is None
-    assert derive_total([OperatorCounts(watermark_ms=7), OperatorCounts()]).watermark_ms is None
+    assert derive_total({0: OperatorCounts(watermark_ms=7), 1: OperatorCounts()}).watermark_ms is None
 
 
 def test_kinds_come_from_the_plan() -> None:

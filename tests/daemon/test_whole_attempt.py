@@ -50,7 +50,8 @@ def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_s
     play(Loopback(plan_of("totals"), ROWS), scene)
 
 
-def test_F01_F02_F03_after_the_death_of_a_slot_all_go_on_from_the_newest_checkpoint() -> None:
+@pytest.mark.parametrize("steps", ["totals", "ending"])
+def test_F01_F02_F03_after_the_death_of_a_slot_all_go_on_from_the_newest_checkpoint(steps: str) -> None:
     async def scene(world: Loopback) -> None:
         for _ in range(5):
             world.turn()
@@ -70,7 +71,7 @@ def test_F01_F02_F03_after_the_death_of_a_slot_all_go_on_from_the_newest_checkpo
         assert await to_the_end(world) == sorted((key, count) for key in range(3) for count in range(1, 81))
 
     many = {partition: [(number % 3, number) for number in range(120)] for partition in range(2)}
-    play(Loopback(plan_of("totals"), many), scene)
+    play(Loopback(plan_of(steps), many), scene)
 
 
 def test_the_history_has_the_phases_of_every_subtask_and_the_death_of_a_slot() -> None:

@@ -144,6 +144,22 @@ def test_a_timestamp_that_its_offset_moves_out_of_the_calendar_fails_its_record(
     assert failures[1].message.endswith("at `$.v`")
 
 
+YEARS = (dt.datetime(2, 1, 1), dt.datetime(9998, 12, 31))  # noqa: DTZ001  # bounds for any time zone
+OFFSETS = st.none() | st.integers(-839, 839).map(lambda minutes: dt.timezone(dt.timedelta(minutes=minutes)))
+
+
+@given(st.lists(st.none() | st.datetimes(*YEARS, timezones=OFFSETS), max_size=8))  # type: ignore[arg-type]  # None, too
+def test_timestamps_are_exact_to_the_microsecond_with_any_offset_and_without_one(
+    moments: list[dt.datetime | None],
+) -> None:
+    values = [b'{"v":null}' if one is None else b'{"v":"%s"}' % one.isoformat().encode() for one in moments]
+    frame, failures = JsonDecoder([("v", TIMESTAMP)]).decode_values(values)
+    assert not failures
+    utc = [one if one is None or one.tzinfo else one.replace(tzinfo=UTC) for one in moments]
+    assert frame["v"].to_list() == utc
+    assert frame.schema == {"v": polars_type(TIMESTAMP)}
+
+
 def test_the_first_and_the_last_moment_are_taken() -> None:
     for text in ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"):
         value, reason = decode_one(TIMESTAMP, f'"{text}"')

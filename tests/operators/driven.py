@@ -11,6 +11,7 @@ from tidegate.formats.failures import RecordFailure
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.state.backends import choose_backend
+from tidegate.task.elements import StreamStatus, Watermark
 
 
 class Collected:
@@ -20,10 +21,13 @@ class Collected:
         self.batches: list[pl.DataFrame] = []
         self.sides: dict[str, list[pl.DataFrame]] = {}
         self.failures: list[RecordFailure] = []
+        self.order: list[pl.DataFrame | Watermark | StreamStatus] = []
+        """Rows of the main output and event time, as they came."""
 
     def emit(self, batch: pl.DataFrame) -> None:
         if batch.height:
             self.batches.append(batch)
+            self.order.append(batch)
 
     def side(self, name: str, batch: pl.DataFrame) -> None:
         self.sides.setdefault(name, []).append(batch)
@@ -31,6 +35,12 @@ class Collected:
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         assert all(0 <= one.row < batch.height for one in failures)
         self.failures += failures
+
+    def watermark(self, time_ms: int) -> None:
+        self.order.append(Watermark(time_ms))
+
+    def status(self, idle: bool) -> None:
+        self.order.append(StreamStatus(idle))
 
 
 class Driven:

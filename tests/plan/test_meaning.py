@@ -112,6 +112,29 @@ def test_X16_what_changes_no_total_changes_no_meaning(changes: list[tuple[str, s
     assert changed(*changes) == {}
 
 
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (("within: 1h", "within: 2h"), True),
+        (("key: id, within", "key: [id, customer], within"), True),
+        (("where: amount > 100", "where: amount > 200"), True),
+        (("within: 1h", "within: 60m"), False),
+        (("where: amount > 100", "where: 100 < amount"), True),
+    ],
+)
+def test_X16_what_a_duplicate_is_belongs_to_the_meaning_of_what_follows(change: tuple[str, str], differs: bool) -> None:
+    def meanings(text: str) -> dict[str, Meaning]:
+        return {str(name): one for name, one in derive_meanings(build_plan(parse_pipeline(text, "p", {}))).items()}
+
+    text = PIPELINE.replace(
+        "  - {name: priced, from: big,",
+        "  - {name: once, from: big, dedup: {key: id, within: 1h}}\n  - {name: priced, from: once,",
+    )
+    old, new = meanings(text), meanings(text.replace(*change))
+    assert find_changes(old["once"], new["once"]) == (["what a duplicate is of orders"] if differs else [])
+    assert find_changes(old["totals"], new["totals"]) == (["the choice of records of orders"] if differs else [])
+
+
 def test_X16_a_source_may_join_what_feeds_a_step() -> None:
     old = meanings_of(("from: [orders, returns]", "from: orders"))
     assert find_changes(old["both"], meanings_of()["both"]) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from tests.coordinator.fake_storage import FakeStorage
 from tests.support.loopback_slot import LoopParts
 from tests.task.fakes import ATTEMPT, FakeSink, Trace, frame_of
@@ -12,7 +14,7 @@ from tests.task.topologies import filter_node, plan_of, sink_node, source_node, 
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import FailureKind
-from tidegate.ids import OperatorName, SlotIndex
+from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
@@ -80,6 +82,19 @@ def test_a_source_reports_records_that_the_loop_never_sees() -> None:
     made.loop.counters.bad_records[READ, FailureKind.WRONG_TYPE] = 2
     found = {name: (one.rows_in, one.rows_out, one.failed) for name, one in made.report().operators.items()}
     assert found == {"read": (5, 3, 2), "pass": (3, 3, 0), "write": (3, 3, 0)}
+
+
+def test_W25_an_operator_reports_late_rows_and_what_it_holds_and_a_source_whom_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = make_deployment()
+    (task,) = made.loop.tasks
+    monkeypatch.setattr(type(task.operators[1]), "late_rows", 3)
+    monkeypatch.setattr(type(task.operators[1]), "gauges", {"timers": 2})
+    monkeypatch.setattr(OneBatch, "held_back_by", TopicPartition("in", 4))
+    operators = made.report().operators
+    found = {name: (one.late, one.gauges, one.held_back_by) for name, one in operators.items()}
+    assert found == {"read": (0, {}, "in[4]"), "pass": (3, {"timers": 2}, ""), "write": (0, {}, "")}
 
 
 def test_a_report_holds_copies() -> None:

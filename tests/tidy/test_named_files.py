@@ -12,7 +12,9 @@ from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, repo
 NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 ELSEWHERE = frozenset({"bench.py"})
 """Of the peer harness that `bench/run.py` drives."""
-FILES = frozenset(str(file.relative_to(ROOT)) for file in python_files(PACKAGE, TESTS, ROOT / "bench"))
+FILES = frozenset(
+    str(file.relative_to(ROOT)) for file in python_files(PACKAGE, TESTS, ROOT / "bench", ROOT / "examples")
+)
 
 
 def find_missing(text: str, files: Collection[str]) -> list[str]:

@@ -40,9 +40,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sinks": CORE | EDGE | {"kafka"},
     "process": CORE | EDGE,
     "slot": CORE | EDGE | RUNTIME | {"process"},
+    "testing": CORE | EDGE | RUNTIME | {"process", "slot"},
     "spark": CORE | EDGE | {"process", "slot"},
     "daemon": DRIVER | {"__version__"},
-    "cli": DRIVER | {"daemon", "__version__"},
+    "cli": DRIVER | {"testing", "daemon", "__version__"},
     "dev": DRIVER | {"daemon", "cli"},
     "simulation": DRIVER | {"daemon", "__version__"},
     "__init__": frozenset(),
@@ -63,7 +64,7 @@ LIGHT = [
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
     *("process", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
 ]
-RUNNING = ("expressions/compiled/", "operators/rowwise.py", "/runtime.py")
+RUNNING = ("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "/runtime.py", "/running/")
 """Places of light rooms that are imported only where rows are processed."""
 
 WORDS = {

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from tidegate.config.case_checks import decide_case_problems
 from tidegate.config.encryption import decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.translate import Understood
 from tidegate.config.values import Value
 from tidegate.datatypes import Schema
 from tidegate.formats.registry import FORMATS
-from tidegate.operators.registry import step_kinds
+from tidegate.operators.registry import given_kinds, keys_of, step_kinds
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import Text
 from tidegate.settings.suggest import derive_suggestion
@@ -28,10 +30,9 @@ _SERVERS = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9
 _CLUSTER = frozenset(["bootstrap.servers", "metadata.broker.list"])
 
 
-def derive_problems(
-    settings: PipelineSettings, step_indices: tuple[int, ...], values: dict[str, Value]
-) -> list[PathProblem]:
+def derive_problems(understood: Understood, values: dict[str, Value]) -> list[PathProblem]:
     """Every problem between settings. `values` is what the file itself says: parts of it may be broken."""
+    settings = understood.settings
     problems = [
         PathProblem((section,), f"there are no {section}", f"name at least one under `{section}:`")
         for section in ("sources", "sinks")
@@ -42,9 +43,31 @@ def derive_problems(
     problems += _times(settings, values)
     for name, source in settings.sources.items():
         problems += _source(("sources", name), source)
-    for index, step in zip(step_indices, settings.steps, strict=True):
+    for index, step in zip(understood.step_indices, settings.steps, strict=True):
         problems += _step(("steps", index), step)
+    problems += decide_case_problems(settings, understood.case_indices, values)
+    problems += _late_sinks(settings, values)
     return problems
+
+
+def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
+    """A sink has `from`, or is named as `late` by a step; not both."""
+    steps, sinks = values.get("steps"), values.get("sinks")
+    named: dict[str, str] = {}
+    for index, step in enumerate(steps if isinstance(steps, list) else ()):
+        late = step.get("late") if isinstance(step, dict) else None
+        if isinstance(step, dict) and isinstance(late, str):
+            named[late] = str(step.get("name"))
+            if isinstance(sinks, dict) and late not in sinks:
+                remedy = derive_suggestion(late, sinks) or "add it under `sinks:`, without `from`"
+                yield PathProblem(("steps", index, "late"), f"there is no sink `{late}`", remedy)
+    for name, sink in settings.sinks.items():
+        if sink.from_ is None and name not in named:
+            remedy = "add it: source or step to write; a list writes all of them"
+            yield PathProblem(("sinks", name), "`from` is missing", remedy, at_key=True)
+        elif sink.from_ is not None and name in named:
+            message = f"it gets the late records of `{named[name]}`, and nothing else"
+            yield PathProblem(("sinks", name, "from"), message, "remove `from`, or make a sink of its own", at_key=True)
 
 
 def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
@@ -165,7 +188,7 @@ def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Ite
 
 def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     kinds = step_kinds()
-    given = [kind for kind in kinds if kind.word and getattr(step, kind.word) is not None]
+    given = given_kinds(step)
     words = [kind.word for kind in given]
     if len(given) > 1:
         message = f"a step does one thing, this one has `{'` and `'.join(words)}`"
@@ -174,10 +197,10 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
         for key, remedy in kind.needs.items():
             if getattr(step, key) is None:
                 yield PathProblem(path, f"`{key}` is missing", remedy, at_key=True)
-    orphans = [key for key in _keys_given(step) if not any(key in kind.keys for kind in given)]
-    for key in orphans:
+    orphans = [key for key in _keys_given(step) if not any(key in keys_of(kind) for kind in given)]
+    for key, name in ((key, type(step).model_fields[key].alias or key) for key in orphans):
         owners = " or ".join(f"`{kind.word}`" for kind in kinds if key in kind.keys)
-        yield PathProblem((*path, key), f"`{key}` without {owners}", f"add {owners}, or remove `{key}`", at_key=True)
+        yield PathProblem((*path, name), f"`{name}` without {owners}", f"add {owners}, or remove `{name}`", at_key=True)
     if not given and not orphans and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
         remedy = f"add one of {choices}; a union lists several in `from`"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -24,7 +25,7 @@ from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Place, Reader, Value, derive_place_inside
-from tidegate.settings.base import Path
+from tidegate.settings.base import Path, Settings
 from tidegate.settings.secrets import Redactor
 
 
@@ -108,7 +109,7 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
     settings, indices = understood.settings, understood.step_indices
     redactor = Redactor(_secrets(settings))
     loaded = LoadedPipeline(file, settings, reader.places, source, redactor, values, (), understood.broken, indices)
-    at_paths = (*understood.problems, *derive_problems(settings, indices, values))
+    at_paths = (*understood.problems, *derive_problems(understood, values))
     problems += [_at_path(loaded, one) for one in at_paths if one.at_key or one.path not in reader.unresolved]
     return replace(loaded, problems=tuple(sorted(set(problems))))
 
@@ -128,10 +129,21 @@ def _root(tree: Node | None) -> MappingNode:
 
 
 def _secrets(settings: PipelineSettings) -> set[str]:
-    maps = [settings.kafka, settings.spark]
+    maps: list[Mapping[Any, object]] = [settings.kafka, settings.spark]
     maps += [source.kafka for source in settings.sources.values()]
     maps += [sink.kafka for sink in settings.sinks.values()]
+    maps += [properties for step in settings.steps for properties in _properties_of(step)]
     return {value.get_secret_value() for each in maps for value in each.values() if isinstance(value, SecretStr)}
+
+
+def _properties_of(section: Settings) -> Iterator[Mapping[object, object]]:
+    """All mappings in a section and those below it: whatever is secret is in one."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Settings):
+            yield from _properties_of(value)
+        elif isinstance(value, Mapping):
+            yield value
 
 
 def _mark(places: Mapping[Path, Place], path: Path, at_key: bool) -> Mark:

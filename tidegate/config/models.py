@@ -5,13 +5,15 @@ Attributes carry their unit last (`interval_ms`); the file's own word is the ali
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 from pydantic import Field, SecretStr, create_model
 
+from tidegate.config.cases import CaseSettings, section_at
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Settings
+from tidegate.settings.event_time import Idle, IdleWord
 from tidegate.settings.fields import (
     Column,
     ColumnType,
@@ -102,7 +104,7 @@ class SavepointSettings(Settings):
 class StateSettings(Settings):
     """Where keyed state lives while the pipeline runs."""
 
-    LATER: ClassVar[dict[str, str]] = {"ttl": "state is kept for ever: remove it"}
+    LATER: ClassVar[dict[str, str]] = {"ttl": "give each step with `aggregate` its own: `ttl: 30d`"}
     backend: Annotated[
         str,
         choice("memory", "rocksdb"),
@@ -186,13 +188,41 @@ class LoggingSettings(Settings):
     ] = "info"
 
 
+class WatermarkSettings(Settings):
+    """Event time of a source: `watermark` says which records a window still waits for.
+
+    The watermark of a partition is the highest event time of its records so far, less `delay` and a millisecond; it
+    never goes back, not over a restart either. That of a source is the lowest of its partitions. A record is late for a
+    window when the watermark of its own partition had passed the window's end before the record was read, so which
+    records are late depends on the topic and on `delay` alone.
+    """
+
+    delay_ms: Annotated[
+        int,
+        duration("0s", "366d"),
+        Field(
+            alias="delay",
+            description="By how much a record may be older than the newest one before it in its partition, and not be "
+            "late. `0s` is for records that are in order within their partition, as timestamps of the broker are "
+            "(`LogAppendTime`).",
+        ),
+    ] = 0
+    idle: Annotated[
+        IdleWord,
+        Field(
+            description="Whether partitions without new records hold the watermark back. `caught-up`: not once all up "
+            "to the last stable offset was read and nothing has come for a second; what comes later and is older than "
+            "the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, and while all of them "
+            "are idle the watermark follows the clock, less `delay`, so that a silent topic closes its windows, too."
+        ),
+    ] = Idle.CAUGHT_UP
+
+
 class SourceSettings(Settings):
     """A Kafka source."""
 
     LATER: ClassVar[dict[str, str]] = {
         "pattern": "list the topics: `topics: [a, b]`",
-        "event_time": "remove it",
-        "watermark": "remove it",
     }
     topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`.")] = None
     topics: Annotated[Topics | None, Field(description="Several topics whose records have the same schema.")] = None
@@ -203,6 +233,17 @@ class SourceSettings(Settings):
         dict[Column, ColumnType] | None,
         Field(alias="schema", min_length=1, description=f"Columns and Spark types; {', '.join(_NEEDED + _FIXED)}."),
     ] = None
+    event_time: Annotated[
+        Column | None,
+        Field(
+            description="Column with the time of the event that a record is about: timestamp, or bigint in ms since "
+            "1970. A record where it is NULL, or outside the years 1 to 9999, is a bad record. By default the Kafka "
+            "timestamp, where a step needs event time; then a record without one is bad."
+        ),
+    ] = None
+    watermark: Annotated[
+        WatermarkSettings, Field(description="How event time advances; used where a step needs it.")
+    ] = WatermarkSettings()
     start: Annotated[
         Start,
         Field(description="Where to begin without a checkpoint: earliest, latest, a timestamp, {partition: offset}."),
@@ -229,19 +270,10 @@ class BaseStepSettings(Settings):
     """What every step has, whatever its kind."""
 
     LATER: ClassVar[dict[str, str]] = {
-        "window": "without it aggregates are running totals",
-        "allowed_lateness": "remove it",
-        "late": "remove it",
         "join": "remove it",
         "on": "it belongs to join: remove it",
         "within": "it belongs to join: remove it",
-        "async": "remove it",
-        "capacity": "it belongs to async: remove it",
-        "timeout": "it belongs to async: remove it",
-        "order": "it belongs to async: remove it",
         "python": "use select with expressions",
-        "output": "it belongs to python: remove it",
-        "ttl": "state is kept for ever: remove it",
         "was": "keep the old name",
     }
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
@@ -269,7 +301,14 @@ else:
 class SinkSettings(Settings):
     """A Kafka sink."""
 
-    from_: Annotated[Names, Field(alias="from", description="Source or step to write; a list writes all of them.")]
+    from_: Annotated[
+        Names | None,
+        Field(
+            alias="from",
+            description="Source or step to write; a list writes all of them. Only a sink that a step names as `late` "
+            "has none.",
+        ),
+    ] = None
     topic: Annotated[Topic, Field(description="The topic to write.")]
     format: Annotated[
         str,
@@ -298,7 +337,6 @@ class PipelineSettings(Settings):
 
     LATER: ClassVar[dict[str, str]] = {
         "dead_letters": "use `bad_records: skip`, which counts them",
-        "tests": "remove it",
     }
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
@@ -326,6 +364,9 @@ class PipelineSettings(Settings):
         list[StepSettings], Field(max_length=1000, description="The steps between sources and sinks, in any order.")
     ] = []
     sinks: Annotated[dict[StepName, SinkSettings], Field(description="Kafka sinks by name.")]
+    tests: Annotated[
+        list[CaseSettings], Field(max_length=1000, description="Cases for `tidegate test FILE`; a run ignores them.")
+    ] = []
 
     @property
     def spark_master(self) -> str:
@@ -334,8 +375,16 @@ class PipelineSettings(Settings):
         return master.get_secret_value() if isinstance(master, SecretStr) else str(master)
 
 
+def _section_of(annotation: Any) -> Any:
+    """A section that may be left out, or for which a word may stand, is one, too."""
+    sections = [part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, Settings)]
+    return sections[0] if len(sections) == 1 and type(None) in get_args(annotation) else annotation
+
+
 def model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
     """The section that a path in the file leads to; None where there is no fixed section."""
+    if path[:1] == ("tests",):
+        return section_at(path[1:])
     model: Any = PipelineSettings
     steps = list(path)
     while steps:
@@ -347,7 +396,7 @@ def model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
             steps.pop(0)
             continue
         names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
-        model = names.get(str(word))
+        model = _section_of(names.get(str(word)))
         if not (isinstance(model, type) and issubclass(model, Settings)):
             return None
     found: type[Settings] = model

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from tidegate.config.cases import CaseSettings, ExpectedSettings, GivenSettings
 from tidegate.config.models import (
     CheckpointSettings,
     HttpSettings,
@@ -22,9 +23,13 @@ from tidegate.config.models import (
     SourceSettings,
     StateSettings,
     StepSettings,
+    WatermarkSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
 from tidegate.formats.registry import FORMATS
+from tidegate.operators.kinds.dedup import DedupSettings
+from tidegate.operators.kinds.http_calls import HttpLookup
+from tidegate.operators.kinds.window.settings import WindowSettings
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.units import render_duration
@@ -39,8 +44,15 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "HTTP": ("http", HttpSettings),
     "Logging": ("logging", LoggingSettings),
     "Sources": ("sources.<name>", SourceSettings),
+    "Watermarks": ("sources.<name>.watermark", WatermarkSettings),
     "Steps": ("steps[]", StepSettings),
+    "Deduplication": ("steps[].dedup", DedupSettings),
+    "Windows": ("steps[].window", WindowSettings),
+    "HTTP lookups": ("steps[].http", HttpLookup),
     "Sinks": ("sinks.<name>", SinkSettings),
+    "Tests": ("tests[]", CaseSettings),
+    "Given": ("tests[].given.<source>[]", GivenSettings),
+    "Expected": ("tests[].expect.<sink>[]", ExpectedSettings),
 }
 
 _HEAD = """\
@@ -61,7 +73,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`.
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
-  and Spark properties only.
+  and Spark properties and for `headers` of `http` steps only.
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
 - Names of sources, steps and sinks share one name space. A step's name is the name of its state: do not rename a step
   with `aggregate` once it has run.
@@ -125,6 +137,8 @@ def _shape(annotation: Any) -> str:
     if origin is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
         return _shape(annotation)
+    if annotation is Any:
+        return "any"
     if origin is tuple:
         return "one or a list"
     if origin is dict or annotation is dict:
@@ -140,7 +154,7 @@ def _default(name: str, info: FieldInfo) -> str:
     value = info.default
     if value is PydanticUndefined:
         return "required"
-    if name.endswith("_ms"):
+    if name.endswith("_ms") and isinstance(value, int):
         return f"`{render_duration(value)}`"
     if isinstance(value, GiveUp):
         return f"`{value.failures} in {render_duration(value.within_ms)}`"

@@ -61,4 +61,13 @@ steps:                                  # expressions are Spark SQL
 sinks:
   priced_orders: {from: priced, topic: orders-priced, key: customer}
   totals: {from: per_customer, topic: orders-per-customer, key: customer}
+
+tests:                                  # `tidegate test FILE`: no Kafka, no Spark
+  - name: small orders are dropped
+    given:
+      orders:
+        - {value: {id: 1, customer: ann, amount: 120, at: 2026-01-01T00:00:00Z}}
+        - {value: {id: 2, customer: bo, amount: 5, at: 2026-01-01T00:00:00Z}}
+    expect:
+      totals: [{key: ANN, value: {customer: ANN, orders: 1, net: 100}}]
 """.replace("@default@", DEFAULT).replace("@others@", _OTHERS)

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from tidegate.config.cases import ORDERED, UNORDERED
 from tidegate.config.errors import PathProblem
 from tidegate.config.models import PipelineSettings, model_at
 from tidegate.config.values import Value
@@ -28,7 +29,7 @@ _SECTIONS: tuple[Path, ...] = ((), ("checkpoints",), ("state",), ("restart",), (
 
 def derive_problem(error: ErrorDetails) -> PathProblem:
     """One error of pydantic in our words."""
-    path: Path = tuple(error["loc"])
+    path: Path = tuple(step for step in error["loc"] if step not in (ORDERED, UNORDERED))
     at_key = bool(path) and path[-1] == "[key]"
     if at_key:
         path = path[:-1]
@@ -88,12 +89,15 @@ def _keys_of(model: type[Settings] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What could be made of the values: see `LoadedPipeline` for the meaning of `broken` and `step_indices`."""
+    """What could be made of the values: see `LoadedPipeline` for the meaning of `broken` and `step_indices`;
+    `case_indices` are those of the cases in `tests`.
+    """
 
     settings: PipelineSettings
     problems: tuple[PathProblem, ...]
     broken: frozenset[str]
     step_indices: tuple[int, ...]
+    case_indices: tuple[int, ...]
 
 
 _PLACEHOLDERS: Mapping[str, Any] = {
@@ -106,6 +110,8 @@ _PLACEHOLDERS: Mapping[str, Any] = {
 }
 """Stand-ins for required parts that are broken, so that the rest can be looked at in the same run."""
 
+LISTS = ("steps", "tests")
+"""Sections that are lists, of which a broken item is left out alone."""
 
 MAX_ROUNDS = 100
 """One round finds all that is wrong but for properties, of which it finds one per map."""
@@ -124,15 +130,18 @@ def derive_settings(values: dict[str, Value]) -> Understood:
         problems += [rest.in_file(problem) for problem in found if problem.at_key or problem.path not in known]
         broken_parts += found
         if settings is not None and not broken_parts:
-            return Understood(settings, tuple(problems), frozenset(rest.broken), tuple(rest.indices))
+            steps, cases = (tuple(rest.indices[section]) for section in LISTS)
+            return Understood(settings, tuple(problems), frozenset(rest.broken), steps, cases)
         rest.remove(broken_parts)
         broken_parts = []
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
-    return Understood(nothing, tuple(problems), frozenset([""]), ())
+    return Understood(nothing, tuple(problems), frozenset([""]), (), ())
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:
+    if path[:1] == ("tests",) and len(path) > 1:
+        return  # a record may have no key, no value, and fields that are null
     if value is None:
         yield path
     elif isinstance(value, Mapping):
@@ -151,8 +160,10 @@ class _Rest:
             name: dict(part) if isinstance(part, dict) else list(part) if isinstance(part, list) else part
             for name, part in values.items()
         }
-        steps = values.get("steps")
-        self.indices = list(range(len(steps))) if isinstance(steps, list) else []
+        self.indices: dict[str, list[int]] = {}
+        for section in LISTS:
+            items = values.get(section)
+            self.indices[section] = list(range(len(items))) if isinstance(items, list) else []
         self.broken: set[str] = set()
 
     def validate(self) -> tuple[PipelineSettings | None, list[PathProblem]]:
@@ -163,15 +174,15 @@ class _Rest:
             return None, [derive_problem(detail) for detail in error.errors(include_url=False)]
 
     def in_file(self, problem: PathProblem) -> PathProblem:
-        """The problem at its place in the file: steps before it may have been taken out."""
+        """The problem at its place in the file: items before it may have been taken out."""
         match problem.path:
-            case ("steps", int(index), *below):
-                return msgspec.structs.replace(problem, path=("steps", self.indices[index], *below))
+            case (str(section), int(index), *below) if section in LISTS:
+                return msgspec.structs.replace(problem, path=(section, self.indices[section][index], *below))
         return problem
 
     def remove(self, problems: Iterable[PathProblem]) -> None:
         """Take out every part that has a problem; note the names of the sources, steps and sinks among them."""
-        steps: set[int] = set()
+        items: dict[str, set[int]] = {section: set() for section in LISTS}
         for problem in problems:
             match problem.path:
                 case ("sources" | "sinks" as section, str(name), *_) if isinstance(self.values.get(section), dict):
@@ -179,19 +190,24 @@ class _Rest:
                     self.broken.add(name)
                 case ("kafka" | "spark" as section, str(name)) if isinstance(self.values.get(section), dict):
                     self.values[section].pop(name, None)
-                case ("steps", int(index), *_):
-                    steps.add(index)
+                case (str(section), int(index), *_) if section in LISTS:
+                    items[section].add(index)
                 case (str(section), *_) if section in self.values:
                     del self.values[section]
                     self.broken |= {""} if section in ("sources", "steps") else set()
-        for index in sorted(steps, reverse=True):
-            step = self.values["steps"].pop(index)
-            del self.indices[index]
-            label: object = step.get("name") if isinstance(step, dict) else None
-            self.broken.add(label if isinstance(label, str) else "")
-        if "steps" not in self.values:
-            self.indices = []
+        for section in LISTS:
+            for index in sorted(items[section], reverse=True):
+                self._remove_item(section, index)
+            if section not in self.values:
+                self.indices[section] = []
         for section, placeholder in _PLACEHOLDERS.items():
             if section not in self.values:
                 self.values[section] = placeholder
                 self.broken |= {""} if section == "sources" else set()
+
+    def _remove_item(self, section: str, index: int) -> None:
+        item = self.values[section].pop(index)
+        del self.indices[section][index]
+        if section == "steps":
+            label: object = item.get("name") if isinstance(item, dict) else None
+            self.broken.add(label if isinstance(label, str) else "")

@@ -114,6 +114,39 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "Time that an operator has kept its slot's loop busy: the highest rate is the slowest step.",
             ("step", "subtask"),
         ),
+        MetricSpec(
+            "tidegate_operator_rows_late_total",
+            _C,
+            "Rows that an operator has left out because what they belong to was closed already.",
+            ("step", "subtask"),
+        ),
+        MetricSpec(
+            "tidegate_operator_watermarks_total", _C, "Watermarks that an operator has passed on.", ("step", "subtask")
+        ),
+        MetricSpec(
+            "tidegate_operator_watermark_timestamp_seconds",
+            _G,
+            "Event time that an operator has reached in all slots that are not idle, as Unix time.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_operator_event_time_lag_seconds",
+            _G,
+            "How long ago that is, by this machine's clock.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_source_watermark_stalled_seconds",
+            _G,
+            "For how long a source's watermark has stood although rows arrive; 0 while it moves.",
+            ("step",),
+        ),
+        MetricSpec(
+            "tidegate_operator_entries",
+            _G,
+            "What an operator holds, by kind (open_windows, timers).",
+            ("step", "subtask", "kind"),
+        ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
         MetricSpec("tidegate_state_keys", _G, "Keys held in keyed state.", ("step", "subtask")),
         MetricSpec(

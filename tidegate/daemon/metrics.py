@@ -8,15 +8,18 @@ thread and returns at once.
 
 from __future__ import annotations
 
+import logging
 import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
 from tidegate.coordinator.types import CompletedCheckpoint
@@ -30,11 +33,17 @@ from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
 from tidegate.ids import Attempt, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
+logger = logging.getLogger(__name__)
+
 RATE_WINDOW_SECONDS: Final = 5.0
 STEPS_MAX: Final = 1000
 REASONS_MAX: Final = 50
 PARTITIONS_MAX: Final = 20_000
 NO_KINDS: Final[Mapping[OperatorName, str]] = {}
+EVENT_TIME_GAUGES: Final = (
+    "tidegate_operator_watermark_timestamp_seconds",
+    "tidegate_operator_event_time_lag_seconds",
+)
 MARKER_ENDS: Final = ("commit", "abort")
 
 
@@ -50,7 +59,7 @@ class TransactionResult(StrEnum):
 
 
 class PipelineMetrics:
-    """See the module. `elapsed` gives monotonic seconds; `kinds` as in OperatorAccounts."""
+    """See the module. `elapsed` gives monotonic seconds, `now_ms` the wall clock; `kinds` as in OperatorAccounts."""
 
     def __init__(
         self,
@@ -58,11 +67,13 @@ class PipelineMetrics:
         version: str,
         elapsed: Callable[[], float] = time.monotonic,
         kinds: Mapping[OperatorName, str] = NO_KINDS,
+        now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
     ) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
         self._version = version
         self._elapsed = elapsed
+        self._now_ms = now_ms
         self._started_at = elapsed()
         self._lock = threading.Lock()
         self._counters: dict[str, Counter] = {}
@@ -83,6 +94,7 @@ class PipelineMetrics:
         self._last: CompletedCheckpoint | None = None
         self._freshness = Freshness()
         self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS)
+        self._stalled: set[OperatorName] = set()
         self._history, self._failures = CheckpointHistory(), FailureHistory()
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
         self._register()
@@ -144,6 +156,7 @@ class PipelineMetrics:
             for window in self._windows.values():
                 window.observe(self._elapsed())
             self._operators.observe(self._elapsed())
+            self._show_event_time()
 
     def _add_records(self, counts: ReportCounts, subtask: str, report: SlotReport) -> None:
         for name, per_step in (
@@ -179,6 +192,35 @@ class PipelineMetrics:
             self._counter("tidegate_operator_rows_filtered_total", step).inc(new.filtered)
             self._counter("tidegate_operator_rows_failed_total", step).inc(new.failed)
             self._counter("tidegate_operator_busy_seconds_total", step, str(subtask)).inc(new.busy_ms / 1000)
+            self._counter("tidegate_operator_rows_late_total", step, str(subtask)).inc(new.late)
+            self._counter("tidegate_operator_watermarks_total", step, str(subtask)).inc(new.watermarks)
+            for kind, held in new.gauges.items():
+                self._gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
+
+    def _show_event_time(self) -> None:
+        """A gauge whose value is not known is not exported."""
+        for name, watermark_ms in self._operators.watermarks().items():
+            step = self._steps.of(name)
+            if watermark_ms is None:
+                for gauge in EVENT_TIME_GAUGES:
+                    self._gauges[gauge].remove(self._pipeline, step)
+                continue
+            self._gauge(EVENT_TIME_GAUGES[0], step).set(watermark_ms / 1000)
+            lag = partial(self._lag_of_event_time, watermark_ms)
+            self._gauge(EVENT_TIME_GAUGES[1], step).set_function(lag)
+        now = self._elapsed()
+        for source, stall in self._operators.stalls(now).items():
+            self._gauge("tidegate_source_watermark_stalled_seconds", self._steps.of(source)).set(
+                0 if stall is None else now - stall.since_s
+            )
+            if stall is None:
+                self._stalled.discard(source)
+            elif source not in self._stalled:
+                self._stalled.add(source)
+                logger.warning("%s", stall.text(now))
+
+    def _lag_of_event_time(self, watermark_ms: int) -> float:
+        return (self._now_ms() - watermark_ms) / 1000
 
     def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
@@ -211,7 +253,7 @@ class PipelineMetrics:
         self._attempt = attempt
         self._reports.clear()
         self._operators.begin_attempt()
-        for name in ("state_keys", "queue_batches"):
+        for name in ("state_keys", "queue_batches", "operator_entries"):
             self._gauges[f"tidegate_{name}"].clear()
         self._gauge("tidegate_attempt").set(attempt)
 
@@ -356,7 +398,7 @@ class PipelineMetrics:
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
                 brokers_away_seconds=self._away_s,
-                operators=self._operators.operators(now),
+                operators=self._operators.operators(now, self._now_ms()),
                 slots=self._operators.slots,
                 history=self._history.summarise(self._failures.failures),
             )

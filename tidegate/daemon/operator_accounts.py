@@ -6,8 +6,10 @@ over the last few seconds, so that the step that is slow now can be named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
+from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark
 from tidegate.daemon.rates import CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
@@ -23,6 +25,7 @@ class OperatorAccounts:
         self._window_s = window_s
         self._operators = {name: _Account(window_s) for name in kinds}
         self._slots: dict[int, SlotStatus] = {}
+        self._stalls = StallWatch()
 
     def take(self, slot: int, report: SlotReport, seen: ReportCounts) -> dict[OperatorName, OperatorCounts]:
         """Add what is new in a report; returns that. `seen` holds the slot's counts of this attempt so far."""
@@ -52,35 +55,48 @@ class OperatorAccounts:
 
     def begin_attempt(self) -> None:
         """A watermark belongs to an attempt; counts go on."""
+        self._stalls.begin_attempt()
         for account in self._operators.values():
             for counts in account.slots.values():
-                counts.watermark_ms = None
+                _set_gauges(counts, OperatorCounts())
+
+    def watermarks(self) -> dict[OperatorName, int | None]:
+        """Of all slots together, ms since 1970; None before the first, and at the end of event time."""
+        return {name: as_shown(derive_watermark(account.slots)) for name, account in self._operators.items()}
+
+    def stalls(self, now: float) -> dict[OperatorName, Stall | None]:
+        """Whether a source's watermark stands although rows arrive, for every source; after every report."""
+        found: dict[OperatorName, Stall | None] = {}
+        for name, account in self._operators.items():
+            if self._kinds.get(name) == "source":
+                self._stalls.observe(name, account.slots, now)
+                found[name] = self._stalls.find(name, account.slots, now)
+        return found
 
     @property
     def slots(self) -> tuple[SlotStatus, ...]:
         """Of every slot that has reported, by its number."""
         return tuple(status for _, status in sorted(self._slots.items()))
 
-    def operators(self, now: float) -> tuple[OperatorStatus, ...]:
-        """In the order of the plan."""
-        return tuple(self._status(name, account, now) for name, account in self._operators.items())
+    def operators(self, now: float, now_ms: int) -> tuple[OperatorStatus, ...]:
+        """In the order of the plan; `now_ms` is the wall clock, for the lag of event time."""
+        return tuple(self._status(name, account, now, now_ms) for name, account in self._operators.items())
 
-    def _status(self, name: OperatorName, account: _Account, now: float) -> OperatorStatus:
-        total = derive_total(account.slots.values())
+    def _status(self, name: OperatorName, account: _Account, now: float, now_ms: int) -> OperatorStatus:
+        total = derive_total(account.slots)
+        watermark_ms, stall = as_shown(total.watermark_ms), self._stalls.find(name, account.slots, now)
         rows_in, rows_out, busy_ms = (window.rate(now) for window in account.windows)
         return OperatorStatus(
+            **_figures(total),
             name=name,
             kind=self._kinds.get(name, ""),
-            rows_in=total.rows_in,
-            rows_out=total.rows_out,
-            filtered=total.filtered,
-            failed=total.failed,
-            busy_seconds=total.busy_ms / 1000,
-            watermark_ms=total.watermark_ms,
             rows_in_per_second=rows_in,
             rows_out_per_second=rows_out,
             busy_ratio=busy_ms / 1000 / max(1, len(account.slots)),
-            subtasks=tuple(_subtask(slot, counts) for slot, counts in sorted(account.slots.items())),
+            event_time_lag_seconds=None if watermark_ms is None else (now_ms - watermark_ms) / 1000,
+            stalled_seconds=None if stall is None else now - stall.since_s,
+            held_back_by="" if stall is None else stall.partition,
+            subtasks=tuple(SubtaskStatus(slot=slot, **_figures(one)) for slot, one in sorted(account.slots.items())),
         )
 
 
@@ -102,38 +118,46 @@ def derive_kinds(plan: Plan) -> dict[OperatorName, str]:
     return {node.operator.name: node.operator.kind for node in plan.nodes}
 
 
-def derive_total(counts: Iterable[OperatorCounts]) -> OperatorCounts:
-    """Of all slots. A watermark is known when every slot has one: it is the lowest."""
-    total, watermarks = OperatorCounts(), []
-    for one in counts:
+def derive_total(per_slot: Mapping[int, OperatorCounts]) -> OperatorCounts:
+    """Of all slots together."""
+    total, gauges = OperatorCounts(), dict[str, int]()
+    for one in per_slot.values():
         _add(total, one)
-        watermarks.append(one.watermark_ms)
-    known = [watermark for watermark in watermarks if watermark is not None]
-    total.watermark_ms = min(known) if known and len(known) == len(watermarks) else None
+        for name, held in one.gauges.items():
+            gauges[name] = gauges.get(name, 0) + held
+    total.gauges = gauges
+    total.watermark_ms = derive_watermark(per_slot)
+    total.idle = bool(per_slot) and all(one.idle for one in per_slot.values())
     return total
 
 
-def _subtask(slot: int, counts: OperatorCounts) -> SubtaskStatus:
-    return SubtaskStatus(
-        slot=slot,
-        rows_in=counts.rows_in,
-        rows_out=counts.rows_out,
-        filtered=counts.filtered,
-        failed=counts.failed,
-        busy_seconds=counts.busy_ms / 1000,
-        watermark_ms=counts.watermark_ms,
-    )
+def _figures(counts: OperatorCounts) -> dict[str, Any]:
+    return {
+        "rows_in": counts.rows_in,
+        "rows_out": counts.rows_out,
+        "filtered": counts.filtered,
+        "failed": counts.failed,
+        "late": counts.late,
+        "busy_seconds": counts.busy_ms / 1000,
+        "watermarks": counts.watermarks,
+        "watermark_ms": as_shown(counts.watermark_ms),
+        "idle": counts.idle,
+        "gauges": counts.gauges,
+    }
 
 
 def _derive_new(name: OperatorName, counts: OperatorCounts, seen: ReportCounts) -> OperatorCounts:
-    return OperatorCounts(
+    new = OperatorCounts(
         rows_in=int(seen.advance(("rows_in", name), counts.rows_in)),
         rows_out=int(seen.advance(("rows_out", name), counts.rows_out)),
         filtered=int(seen.advance(("filtered", name), counts.filtered)),
         failed=int(seen.advance(("failed", name), counts.failed)),
+        late=int(seen.advance(("late", name), counts.late)),
         busy_ms=seen.advance(("busy_ms", name), counts.busy_ms),
-        watermark_ms=counts.watermark_ms,
+        watermarks=int(seen.advance(("watermarks", name), counts.watermarks)),
     )
+    _set_gauges(new, counts)
+    return new
 
 
 def _add(total: OperatorCounts, new: OperatorCounts) -> None:
@@ -141,5 +165,15 @@ def _add(total: OperatorCounts, new: OperatorCounts) -> None:
     total.rows_out += new.rows_out
     total.filtered += new.filtered
     total.failed += new.failed
+    total.late += new.late
     total.busy_ms += new.busy_ms
-    total.watermark_ms = new.watermark_ms
+    total.watermarks += new.watermarks
+    _set_gauges(total, new)
+
+
+def _set_gauges(counts: OperatorCounts, new: OperatorCounts) -> None:
+    """How it is now takes the place of how it was."""
+    counts.watermark_ms = new.watermark_ms
+    counts.idle = new.idle
+    counts.held_back_by = new.held_back_by
+    counts.gauges = new.gauges

@@ -58,8 +58,16 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     """Rows that could not be read, computed or written, and were left out."""
     busy_seconds: float
+    late: int = 0
+    """Rows left out because what they belong to was closed already."""
+    watermarks: int = 0
+    """How many it has passed on."""
     watermark_ms: int | None = None
-    """Event time that it has reached, ms since 1970; None: it has none."""
+    """Event time that it has reached, ms since 1970; None: it has none, or it is at the end of event time."""
+    idle: bool = False
+    """Nobody waits for its watermark."""
+    gauges: dict[str, int] = {}
+    """What it holds now: `open_windows`, `timers`."""
 
 
 class SubtaskStatus(OperatorFigures, frozen=True, kw_only=True):
@@ -78,6 +86,12 @@ class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
     rows_out_per_second: float
     busy_ratio: float
     """The part of its slots' time that it takes: 1 keeps them busy all the time."""
+    event_time_lag_seconds: float | None = None
+    """How long ago its watermark is, by this machine's clock; None without one."""
+    stalled_seconds: float | None = None
+    """Of a source: for so long its watermark has stood although rows arrive; None while it moves."""
+    held_back_by: str = ""
+    """Then: the partition that it waits for."""
     subtasks: tuple[SubtaskStatus, ...]
 
 

@@ -8,9 +8,10 @@ Polars where it makes them.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -149,6 +150,17 @@ class Format(ABC):
     def default_key(self, columns: Schema) -> str | None:  # noqa: ARG002 - for formats that have one
         """The column that is the record key where the sink names none."""
         return None
+
+    def from_plain(self, value: Any) -> bytes:
+        """The bytes of a value as people write it in YAML or JSON, for tests and previews. Raises FormatRefusal."""
+        try:
+            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except ValueError as error:
+            raise FormatRefusal("JSON has no infinities and no NaN", "write null") from error
+
+    def to_plain(self, data: bytes) -> Any:
+        """The inverse of `from_plain`, for what a sink of the format has written. Raises ValueError."""
+        return json.loads(data)
 
     @abstractmethod
     def decoder(self, declared: Columns, output: Columns) -> Decoder:

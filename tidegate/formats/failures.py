@@ -39,6 +39,10 @@ class FailureKind(StrEnum):
     TIMESTAMP_OUT_OF_RANGE = "TIMESTAMP_OUT_OF_RANGE"
     TIMESTAMP_NOT_STORABLE = "TIMESTAMP_NOT_STORABLE"
     NO_KEY = "NO_KEY"
+    NO_EVENT_TIME = "NO_EVENT_TIME"
+    EVENT_TIME_OUT_OF_RANGE = "EVENT_TIME_OUT_OF_RANGE"
+    CALL_FAILED = "CALL_FAILED"
+    CALL_TIMED_OUT = "CALL_TIMED_OUT"
     INTERNAL_ERROR = "INTERNAL_ERROR"
     """Of a record that makes the program raise something unforeseen."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from socket import socket
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,25 @@ LOOK_S: Final = 1.0
 not go away by waiting."""
 STEP_S: Final = 2.0
 PAUSE_S: Final = 0.1
+
+
+CLIENT_MODULES: Final = (
+    "kafka",
+    "kafka.admin",
+    "kafka.errors",
+    "kafka.protocol.admin.configs",
+    "kafka.protocol.admin.transactions",
+    "kafka.protocol.consumer",
+    "kafka.protocol.producer.transaction",
+)
+
+
+def import_client() -> None:
+    """Import the client as a whole. Before threads ask brokers: its modules import each other in circles, and two
+    threads that begin at different ends of one raise a deadlock of imports.
+    """
+    for name in CLIENT_MODULES:
+        import_module(name)
 
 
 def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:

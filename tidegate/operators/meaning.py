@@ -35,6 +35,8 @@ class Branch(msgspec.Struct, frozen=True):
     origin: str
     columns: Mapping[str, str]
     conditions: frozenset[str] = frozenset()
+    time: str = ""
+    """Digest of what its event time is read from; empty where nobody needs one."""
 
 
 Branches = tuple[Branch, ...]

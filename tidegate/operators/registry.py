@@ -29,10 +29,21 @@ def step_kinds() -> tuple[StepKind, ...]:
 
 def choose_step_kind(step: Any) -> StepKind:
     """The kind whose word the step has; the kind without a word when it has none."""
-    kinds_by_word = {kind.word: kind for kind in step_kinds()}
-    return next(
-        (kind for word, kind in kinds_by_word.items() if word and getattr(step, word) is not None), kinds_by_word[""]
-    )
+    given = given_kinds(step)
+    return given[0] if given else next(kind for kind in step_kinds() if not kind.word)
+
+
+def given_kinds(step: Any) -> list[StepKind]:
+    """The kinds whose words a step has, without those that another one of them extends."""
+    given = [kind for kind in step_kinds() if kind.word and getattr(step, kind.word) is not None]
+    extended = {kind.extends for kind in given}
+    return [kind for kind in given if kind.word not in extended]
+
+
+def keys_of(kind: StepKind) -> tuple[str, ...]:
+    """The keys that a step of this kind may have besides its word."""
+    others = [key for other in step_kinds() if other.word and other.word == kind.extends for key in other.keys]
+    return (*kind.keys, *others, *((kind.extends,) if kind.extends else ()))
 
 
 def operator_union() -> Any:

@@ -42,14 +42,21 @@ class StepContext(Protocol):
     def expression(self, path: Path, text: str) -> Expression | None:
         """A typed expression over `columns`; None when it is none, which is reported."""
 
-    def aggregate(self, path: Path, text: str) -> AggregateCall | None:
-        """A typed aggregate over `columns`; None when it is none, which is reported."""
+    def aggregate(self, path: Path, text: str, *, windowed: bool = False) -> AggregateCall | None:
+        """A typed aggregate over `columns`, for running totals or for a window; None when it is none, which is
+        reported.
+        """
+
+    def column(self, path: Path, name: str) -> DataType | None:
+        """The type of a column; None when there is none of that name, which is reported."""
 
     def key(self, path: Path, name: str) -> bool:
         """Whether rows can be partitioned by a column; if not, that is reported."""
 
-    def gives(self, columns: Mapping[str, DataType]) -> None:
-        """The columns of the step, for those that read it; without this call nothing downstream is looked at."""
+    def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
+        """The columns of the step, or of a side output, for those that read it; without this call nothing downstream is
+        looked at.
+        """
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
@@ -62,6 +69,8 @@ class StepKind:
     """The key that makes a step one of this kind; empty for the kind of a step without such a key."""
     needs: ClassVar[Mapping[str, str]] = {}
     """Other keys that it cannot do without, and what to do when one is missing."""
+    extends: ClassVar[str] = ""
+    """The word of another kind: a step that has both words is one of this kind, with the keys of both."""
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 

@@ -17,7 +17,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
-from tidegate.plan.prune import derive_pruned, derive_reachable
+from tidegate.plan.prune import derive_pruned, derive_reachable, derive_timed
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 
@@ -55,7 +55,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         return Checked(None, problems, (), tuple(builder.expressions))
     reachable = derive_reachable(builder.graph)
     warnings = (*_unused(loaded, scope, reachable), *_loops(loaded, reachable), *_unordered(loaded, scope, reachable))
-    vertices, edges = derive_vertices(derive_pruned(reachable))
+    vertices, edges = derive_vertices(derive_pruned(derive_timed(reachable)))
     settings = loaded.settings
     plan = Plan(
         pipeline=settings.name,
@@ -104,7 +104,7 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
     """Totals without a record key are spread over partitions, where nobody can know which is the newest."""
     totals: set[str] = set()
     for name, node in reachable.items():
-        if any(one.keys or one.upstream in totals for one in node.inputs):
+        if any(one.keys or (one.upstream in totals and not one.output) for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"
     return [

@@ -13,6 +13,7 @@ from tidegate.datatypes import DataType
 from tidegate.operators.spec import Operator, render_columns, texts_of
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.settings.base import Path, Settings
+from tidegate.settings.event_time import Idle, render_idle
 from tidegate.settings.fields import GiveUp, Unaligned
 from tidegate.settings.secrets import REDACTED
 from tidegate.settings.units import render_duration
@@ -61,7 +62,10 @@ def _node(node: Node, max_parallelism: int) -> Explanation:
 def _state(operator: Operator, max_parallelism: int) -> str:
     if operator.origins():
         return "positions"
-    return "keyed" if operator.states(max_parallelism) else "none"
+    states = operator.states(max_parallelism)
+    if not states:
+        return "none"
+    return "keyed" if any(one.keyed for one in states) else "list"
 
 
 def _edge(edge: Edge, plan: Plan) -> Explanation:
@@ -87,11 +91,11 @@ def _settings(settings: PipelineSettings) -> Iterator[tuple[Path, object]]:
 
 
 def _leaves(value: object, path: Path) -> Iterator[tuple[Path, object]]:
-    """Every setting with a value; the graph shows the steps."""
+    """Every setting with a value; the graph shows the steps, and tests are none of the pipeline's settings."""
     if isinstance(value, Settings):
         for name, info in type(value).model_fields.items():
             item = getattr(value, name)
-            if item is not None and not (name == "steps" and isinstance(value, PipelineSettings)):
+            if item is not None and not (name in ("steps", "tests") and isinstance(value, PipelineSettings)):
                 yield from _leaves(_timed(name, item), (*path, info.alias or name))
     elif isinstance(value, Mapping) and path[-1:] != ("start",):
         for name, item in value.items():
@@ -110,6 +114,8 @@ def _shown(value: object) -> Any:
             return REDACTED
         case GiveUp():
             return f"{value.failures} in {render_duration(value.within_ms)}"
+        case Idle():
+            return render_idle(value)
         case DataType() | Unaligned():
             return str(value)
         case tuple():

@@ -77,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True):
     exactly_once: bool
     vertices: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
+    modules: dict[str, str] = {}
+    """Source texts of the user's modules, see `operators/calls/user_code.py`. Not part of what a plan means."""
 
     def inputs_of(self, vertex: VertexId) -> tuple[Edge, ...]:
         """The edges that end in a vertex, in index order."""

@@ -37,4 +37,4 @@ LogicalGraph = dict[OperatorName, LogicalNode]
 
 def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:
     """What goes from an operator to one that reads it over an exchange."""
-    return reader.accepts(graph[one.upstream].operator.produces())
+    return reader.accepts(graph[one.upstream].operator.produces_at(one.output))

@@ -1,6 +1,10 @@
-"""Only what is needed: columns that nobody reads are neither computed nor sent (a source checks them all the same)."""
+"""Only what is needed: columns that nobody reads are neither computed nor sent (a source checks them all the same), and
+event time is carried only where an operator needs it.
+"""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -17,14 +21,31 @@ def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
     return {name: node for name, node in graph.items() if name in needed}
 
 
+def derive_timed(graph: LogicalGraph) -> LogicalGraph:
+    """The same graph with event time wherever an operator downstream needs it, and nowhere else.
+
+    All inputs of a union have it then, since all of them lead there.
+    """
+    needing: set[OperatorName] = set()
+    for name in reversed(graph):
+        if name in needing or graph[name].operator.needs_time():
+            needing.add(name)
+            needing.update(one.upstream for one in graph[name].inputs)
+    return {
+        name: LogicalNode(node.operator.timed(carried=name in needing), node.inputs) for name, node in graph.items()
+    }
+
+
 def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
     """The same graph with narrow outputs."""
-    needed: dict[OperatorName, set[str]] = {name: set() for name in graph}
+    needed: defaultdict[tuple[OperatorName, str], set[str]] = defaultdict(set)
     narrowed: LogicalGraph = {}
     for name in reversed(graph):
         node = graph[name]
-        operator = node.operator.narrowed(needed[name])
+        operator = node.operator.narrowed(needed[name, ""])
+        for side in operator.side_outputs():
+            operator = operator.narrowed_at(side, needed[name, side])
         narrowed[name] = LogicalNode(operator, node.inputs)
         for one in node.inputs:
-            needed[one.upstream] |= operator.reads()
+            needed[one.upstream, one.output] |= operator.reads()
     return {name: narrowed[name] for name in graph}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -19,11 +20,15 @@ class Declared:
     name: str
     path: Path
     settings: SourceSettings | StepSettings | SinkSettings
+    late_of: tuple[str, ...] = ()
+    """The steps whose late records a sink gets."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """What it reads, as written."""
-        return () if isinstance(self.settings, SourceSettings) else self.settings.from_
+        if isinstance(self.settings, SourceSettings):
+            return ()
+        return tuple(f"{name}.late" for name in self.late_of) or self.settings.from_ or ()
 
     def input_path(self, index: int) -> Path:
         """Where the n-th input is written; the list's place serves when `from` is a single name."""
@@ -62,7 +67,13 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
         Declared(step.name, ("steps", index), step)
         for index, step in zip(loaded.step_indices, settings.steps, strict=True)
     ]
-    everything += [Declared(name, ("sinks", name), sink) for name, sink in settings.sinks.items()]
+    late_of: defaultdict[str, list[str]] = defaultdict(list)
+    for step in settings.steps:
+        late_of[getattr(step, "late", None) or ""].append(step.name)
+    everything += [
+        Declared(name, ("sinks", name), sink, tuple(late_of[name]) if sink.from_ is None else ())
+        for name, sink in settings.sinks.items()
+    ]
     found: dict[str, Declared] = {}
     for one in everything:
         earlier = found.setdefault(one.name, one)
@@ -79,8 +90,8 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
 
 def _inputs(one: Declared, found: Mapping[str, Declared], loaded: LoadedPipeline, scope: Scope) -> list[str]:
     known = [name for name, other in found.items() if not isinstance(other.settings, SinkSettings)]
-    inputs: list[str] = []
-    for index, name in enumerate(one.inputs):
+    inputs: list[str] = list(one.late_of)
+    for index, name in enumerate(one.inputs if not one.late_of else ()):
         if name in known:
             inputs.append(name)
             continue

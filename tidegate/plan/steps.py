@@ -18,10 +18,10 @@ from tidegate.formats.failures import BadRecordPolicy, combine_policies
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
-from tidegate.operators.spec import Operator
+from tidegate.operators.spec import LATE, Operator
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.scope import Declared
 from tidegate.settings.base import Path
@@ -105,8 +105,15 @@ class Builder:
             until=source.until,
             bad_records=policy,
             kafka=reveal(properties),
+            event_time=self._event_time(name, source, columns),
         )
         self.graph[name] = LogicalNode(operator)
+
+    def _event_time(self, name: str, source: SourceSettings, columns: Mapping[str, DataType]) -> EventTime:
+        """As declared; whether anybody needs it is found later (`prune.py`)."""
+        if source.event_time is not None:
+            self.moment(("sources", name, "event_time"), source.event_time, columns)
+        return EventTime(source.event_time, source.watermark.delay_ms, source.watermark.idle)
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
         """The columns that arrive; None when an input is unusable or the inputs disagree."""
@@ -126,7 +133,7 @@ class Builder:
 
     def upstream(self, one: Declared, columns: Mapping[str, DataType]) -> OperatorName:
         """The one operator to read: a generated union when there are several inputs."""
-        if len(one.inputs) == 1:
+        if len(one.inputs) == 1 and not one.late_of:
             return OperatorName(one.inputs[0])
         name = OperatorName(f"{one.name}.union")
         self.graph[name] = LogicalNode(
@@ -148,10 +155,7 @@ class Builder:
         key = record_format.default_key(columns) if sink.key is None else sink.key
         usable = key is None or self.key((*one.path, "key"), key, columns)
         if sink.timestamp is not None:
-            path = (*one.path, "timestamp")
-            kind = self.column(path, sink.timestamp, columns)
-            if kind is not None and kind.kind not in ("timestamp", "bigint"):
-                self.problem(path, f"`{sink.timestamp}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
+            self.moment((*one.path, "timestamp"), sink.timestamp, columns)
         try:
             written = tuple(record_format.written_columns(columns).items())
         except FormatRefusal as refusal:
@@ -165,7 +169,8 @@ class Builder:
         operator = SinkOperator(
             name, sink.topic, sink.format, written, key, sink.timestamp, policy, kafka=reveal(properties)
         )
-        self.graph[name] = LogicalNode(operator, (Input(self.upstream(one, columns)),))
+        reads = _inputs_of(one) if len(one.late_of) == 1 else (Input(self.upstream(one, columns)),)
+        self.graph[name] = LogicalNode(operator, reads)
 
     # -- expressions and columns ---------------------------------------------------------------------------------------
 
@@ -179,15 +184,16 @@ class Builder:
         self.expressions.append(PlacedExpression(path, text, found))
         return found
 
-    def aggregate(self, path: Path, text: str, columns: Mapping[str, DataType]) -> AggregateCall | None:
+    def aggregate(
+        self, path: Path, text: str, columns: Mapping[str, DataType], *, windowed: bool
+    ) -> AggregateCall | None:
         """A typed aggregate; None when it is none, which is reported."""
         try:
-            call = parse_aggregate(text, columns)
+            call = parse_aggregate(text, columns, windowed=windowed)
         except ExpressionError as error:
             self._inside(path, text, error)
             return None
-        if call.argument is not None:
-            self.expressions.append(PlacedExpression(path, text, call.argument))
+        self.expressions += [PlacedExpression(path, text, argument) for argument in call.arguments]
         return call
 
     def _inside(self, path: Path, text: str, error: ExpressionError) -> None:
@@ -199,6 +205,12 @@ class Builder:
         if name not in columns:
             self.problem(path, f"there is no column `{name}`", derive_suggestion(name, columns))
         return columns.get(name)
+
+    def moment(self, path: Path, name: str, columns: Mapping[str, DataType]) -> None:
+        """Reports a column that is not there, or holds no moments in time."""
+        kind = self.column(path, name, columns)
+        if kind is not None and kind.kind not in ("timestamp", "bigint"):
+            self.problem(path, f"`{name}` is {kind}", "use a timestamp, or a bigint in ms since 1970")
 
     def key(self, path: Path, name: str, columns: Mapping[str, DataType]) -> bool:
         """Whether rows can be partitioned by a column; if not, that is reported."""
@@ -227,14 +239,19 @@ class _Context:
     def expression(self, path: Path, text: str) -> Expression | None:
         return self._builder.expression((*self._one.path, *path), text, self.columns)
 
-    def aggregate(self, path: Path, text: str) -> AggregateCall | None:
-        return self._builder.aggregate((*self._one.path, *path), text, self.columns)
+    def aggregate(self, path: Path, text: str, *, windowed: bool = False) -> AggregateCall | None:
+        return self._builder.aggregate((*self._one.path, *path), text, self.columns, windowed=windowed)
+
+    def column(self, path: Path, name: str) -> DataType | None:
+        return self._builder.column((*self._one.path, *path), name, self.columns)
 
     def key(self, path: Path, name: str) -> bool:
         return self._builder.key((*self._one.path, *path), name, self.columns)
 
-    def gives(self, columns: Mapping[str, DataType]) -> None:
-        self._builder.schemas[self.name] = dict(columns)
+    def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
+        name = f"{self.name}.{output}" if output else self.name
+        self._builder.schemas[name] = dict(columns)
+        self._builder.policies[name] = self.policy
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         if self._last is not None:
@@ -248,6 +265,8 @@ class _Context:
 
 
 def _inputs_of(one: Declared) -> tuple[Input, ...]:
+    if one.late_of:
+        return tuple(Input(OperatorName(name), LATE) for name in one.late_of)
     return tuple(Input(OperatorName(name)) for name in one.inputs)
 
 

@@ -16,6 +16,8 @@ from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, StateId, SubtaskId, TopicPartition, VertexId
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.operators.calls.caller import OpenCaller, ThreadCaller
+from tidegate.operators.calls.user_code import install_modules
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
@@ -59,6 +61,8 @@ class SlotParts:
     """What a slot gets from outside. The simulation hands in others."""
 
     tools: KafkaTools = KAFKA_TOOLS
+    open_caller: OpenCaller = ThreadCaller
+    """How operators call what is outside."""
 
     def input_channel(self, edge: int) -> InputChannel:
         """The receiving end of a channel."""
@@ -92,6 +96,27 @@ class SlotParts:
         """A source subtask that reads on its own thread."""
         return SourceRuntime(spec, partitions, restored, group_id, wake, bad_record)
 
+    def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
+        """A sink subtask that writes to Kafka."""
+        return SinkRuntime(
+            spec,
+            deploy.plan.pipeline,
+            deploy.slot,
+            deploy.attempt,
+            deploy.settings.transaction_timeout_ms,
+            wake,
+            journal=deploy.journal,
+            exactly_once=deploy.plan.exactly_once,
+            interval_ms=deploy.settings.checkpoint_interval_ms,
+            max_concurrent=deploy.settings.max_concurrent,
+            tools=self.tools,
+        )
+
+    def log_bad_record(self, where: str, count: int) -> None:
+        """A record was skipped, with its place and the reason; `count` of them so far for this reason."""
+        if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
+            logger.warning("skipped: %s (%d so far for this reason)", where, count)
+
 
 class Deployment:
     """The work of one slot. `open` builds and starts everything; `close` ends it."""
@@ -114,7 +139,9 @@ class Deployment:
         self._parts = SlotParts() if parts is None else parts
         self._storage = self._parts.open_storage(deploy.settings.storage_url)
         self.uploads = self._parts.make_uploads(self._storage, wake)
-        self.loop = SlotLoop(deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, _log_bad_record)
+        self.loop = SlotLoop(
+            deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, self._parts.log_bad_record
+        )
         self.loop.origins = derive_origins(deploy.plan)
         self.loop.shapes = derive_shapes(deploy.plan)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
@@ -123,6 +150,7 @@ class Deployment:
         self._inputs: dict[VertexId, list[InputChannel]] = {}
         self._sources: list[SourceRuntime] = []
         self._sinks: list[SinkRuntime] = []
+        self._operators: list[OperatorRuntime] = []
         settings = deploy.settings
         self._open_state = self._parts.choose_backend(settings.state_backend, settings.checkpoints_retained)
         self._states: dict[StateId, OperatorState] = {}
@@ -130,6 +158,7 @@ class Deployment:
     def open(self) -> None:
         """Build all subtasks of this slot, upstream channels first, and restore their state."""
         plan = self._deploy.plan
+        install_modules(plan.modules)
         proof = Proof(self._storage, self._deploy.attempt, self._deploy.proof, self._parts.tools.clock)
         proof.answer(self._deploy.slot, self._host)
         for vertex in plan.vertices:
@@ -177,15 +206,19 @@ class Deployment:
 
         While subtasks are being built some have no task yet: they have nothing to report.
         """
-        found = {
-            node.operator.name: msgspec.structs.replace(counts)
-            for task in self.loop.tasks
-            for node, counts in zip(task.vertex.nodes, task.meter.counts, strict=True)
-        }
+        found: dict[OperatorName, OperatorCounts] = {}
+        for task in self.loop.tasks:
+            for index, (node, counts) in enumerate(zip(task.vertex.nodes, task.meter.counts, strict=True)):
+                one = found[node.operator.name] = msgspec.structs.replace(counts)
+                if index in task.operators:
+                    operator = task.operators[index]
+                    one.late, one.gauges = operator.late_rows, dict(operator.gauges)
         for source in self._sources:
-            counts = found.get(source.operator.name)
-            if counts is not None:
-                counts.rows_in, counts.failed = source.records, sum(bad.get(source.operator.name, {}).values())
+            own = found.get(source.operator.name)
+            if own is not None:
+                own.rows_in, own.failed = source.records, sum(bad.get(source.operator.name, {}).values())
+                held_by = source.held_back_by
+                own.held_back_by = str(held_by) if held_by is not None else ""
         return found
 
     def open_transactions(self) -> dict[VertexId, int | None]:
@@ -201,6 +234,8 @@ class Deployment:
         """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
         for source in self._sources:
             source.close()
+        for operator in self._operators:
+            operator.close()
         for sink in self._sinks:
             sink.close()
         self.uploads.close(CLOSE_TIMEOUT_S)
@@ -286,20 +321,7 @@ class Deployment:
         return source
 
     def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
-        deploy = self._deploy
-        sink = SinkRuntime(
-            spec,
-            deploy.plan.pipeline,
-            deploy.slot,
-            deploy.attempt,
-            deploy.settings.transaction_timeout_ms,
-            self._wake,
-            journal=deploy.journal,
-            exactly_once=deploy.plan.exactly_once,
-            interval_ms=deploy.settings.checkpoint_interval_ms,
-            max_concurrent=deploy.settings.max_concurrent,
-            tools=self._parts.tools,
-        )
+        sink = self._parts.make_sink(spec, self._deploy, self._wake)
         sink.open()
         self._sinks.append(sink)
         return sink
@@ -310,7 +332,19 @@ class Deployment:
         if not isinstance(node.operator, StepOperator):
             raise TypeError(f"{node.operator.kind} {node.operator.name} is not an operator of a slot's chain")
         plan, name = deploy.plan, node.operator.name
-        operator = node.operator.open(Slot(plan.max_parallelism, self._open_state))
+        operator = node.operator.open(
+            Slot(
+                plan.max_parallelism,
+                self._open_state,
+                self._key_groups,
+                subtask=int(deploy.slot),
+                parallelism=plan.parallelism,
+                now_ms=self.loop.now_ms,
+                wake=self._wake,
+                open_caller=self._parts.open_caller,
+            )
+        )
+        self._operators.append(operator)
         for state, held in operator.states.items():
             self._states[StateId(name, state)] = held
         share = Share(self._key_groups, deploy.slot, plan.parallelism)
@@ -344,8 +378,3 @@ def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:
         if positions.source == source:
             return positions
     return SourcePositions(source, ())
-
-
-def _log_bad_record(where: str, count: int) -> None:
-    if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
-        logger.warning("skipped: %s (%d so far for this reason)", where, count)

@@ -24,7 +24,7 @@ from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.kafka.client_properties import derive_login
-from tidegate.kafka.connecting import STEP_S, connect
+from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -84,6 +84,7 @@ async def _survey(
     loaded: LoadedPipeline, plan: Plan, patience_s: float, problems: list[StartProblem]
 ) -> Cluster | None:
     kafka = reveal(loaded.settings.kafka)
+    await asyncio.to_thread(import_client)
     asking = asyncio.create_task(asyncio.to_thread(read_cluster, kafka, plan, patience_s))
     done, _ = await asyncio.wait({asking}, timeout=QUIET_S)
     if not done:

@@ -18,6 +18,7 @@ import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
+from tidegate.daemon.start.user_code_check import check_user_code
 from tidegate.expressions.expression import Expression
 from tidegate.plan.build import Checked, check_pipeline
 from tidegate.plan.graph import Plan
@@ -49,7 +50,7 @@ class ExpressionCheck:
 
     def check(self, loaded: LoadedPipeline) -> Checked:
         """As `check_pipeline`, with what trying the expressions has found. Once."""
-        checked = check_pipeline(loaded)
+        checked = check_user_code(loaded, check_pipeline(loaded))
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
             found = [loaded.problem(("steps",), tried, _REMEDY)]

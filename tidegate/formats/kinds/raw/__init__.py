@@ -7,7 +7,7 @@ per key.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
@@ -46,6 +46,16 @@ and the sink names no other.
     def default_key(self, columns: Schema) -> str | None:
         """As it was read."""
         return "key" if "key" in columns else None
+
+    def from_plain(self, value: Any) -> bytes:
+        """See Format."""
+        if isinstance(value, str):
+            return value.encode()
+        raise FormatRefusal("a raw value is text", "put it in quotes, or give its bytes by `value_base64`")
+
+    def to_plain(self, data: bytes) -> str:
+        """See Format."""
+        return data.decode()
 
     def decoder(self, declared: Columns, output: Columns) -> Decoder:  # noqa: ARG002 - all columns are always right
         """See Format."""

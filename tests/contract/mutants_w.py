@@ -1,0 +1,90 @@
+"""Event time, W01-W32: one mutant a line, where production keeps it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.contract.planting import Mutant
+
+VALVE: Final = "task.valve:Valve"
+TREE: Final = "task.tree:Tree"
+OUT: Final = "task.tree:NodeOut"
+SOURCE: Final = "sources.watermarks:SourceWatermarks"
+
+WINDOWS: Final = "operators.kinds.window.running"
+
+TIMERS: Final = (
+    Mutant(
+        "W20", f"{WINDOWS}.base:WindowRuntime._go_on", "assert watermark_ms is not None", "out.watermark(watermark_ms)"
+    ),
+    Mutant("W21", f"{WINDOWS}.tumbling:TumblingRuntime._fire", "parts.sort(self._by)", "parts.sort(self._by)[::-1]"),
+    Mutant("W22", f"{WINDOWS}.tumbling:TumblingRuntime.before_snapshot", "self._store.add(parts)", "pass"),
+)
+
+ELEMENTS: Final = (
+    Mutant("W01", f"{VALVE}._end", "if all(one.ended for one in self._channels):", "if True:"),
+    Mutant("W02", "task.vertex:VertexTask.finished", " and self._settled", ""),
+    Mutant("W02", f"{SOURCE}.waiting", "bool(self._before or self._after)", "False"),
+    Mutant("W02", f"{SOURCE}.__init__", "Watermark(END_OF_TIME) if bounded else ", ""),
+    Mutant("W02", f"{SOURCE}.on_end", "END_OF_TIME", "self._marks[part]"),
+    Mutant("W05", f"{SOURCE}.on_records", "self._put(self._before", "self._put(self._after"),
+    Mutant("W03", f"{OUT}.watermark", "if not self._idle:", "if True:"),
+    Mutant(
+        "W03",
+        f"{OUT}.watermark",
+        "self._tree.meter.reached(self._index, time_ms)\n    if not self._idle:",
+        "if not self._idle:\n        self._tree.meter.reached(self._index, time_ms)",
+    ),
+    Mutant(
+        "W04", "task.outputs:EdgeOutput.broadcast", "for channel in self.channels:", "for channel in self.channels[:1]:"
+    ),
+    Mutant("W04", f"{TREE}.pass_on", "for edge in edges:", "for edge in edges[:1]:"),
+    Mutant("W05", f"{OUT}._deliver", "if not self._idle:", "if True:"),
+    Mutant("W25", "task.meter:Meter.reached", "counts.watermarks += 1", "pass"),
+    Mutant("W25", "task.meter:Meter.reached", "counts.watermark_ms = time_ms", "pass"),
+)
+
+MERGED: Final = (
+    Mutant("W07", f"{VALVE}.__init__", "if channels < 1:", "if False:"),
+    Mutant("W07", "task.valve:_Channel.__init__", "self.aligned = not idle", "self.aligned = False"),
+    Mutant("W08", f"{VALVE}.on_watermark", "one.idle or ", ""),
+    Mutant("W09", f"{VALVE}.on_watermark", " or time_ms <= one.watermark_ms", ""),
+    Mutant("W10", f"{VALVE}.on_watermark", "one.aligned or time_ms >= self.watermark_ms", "one.aligned"),
+    Mutant("W11", f"{VALVE}._advance", "min(aligned)", "max(aligned)"),
+    Mutant("W11", f"{VALVE}._raise", "if time_ms <= self.watermark_ms:", "if False:"),
+    Mutant("W12", f"{VALVE}.on_status", "one.idle == idle or ", ""),
+    Mutant("W12", f"{OUT}.status", "if idle != self._idle:", "if True:"),
+    Mutant("W13", f"{VALVE}.on_status", "one.aligned = False", "pass"),
+    Mutant("W14", f"{VALVE}._turn_idle", "self._raise(highest_ms) if flush else []", "[]"),
+    Mutant("W14", f"{VALVE}._turn_idle", "max(", "min("),
+    Mutant("W15", f"{VALVE}._turn_idle", "self._raise(highest_ms) if flush else []", "self._raise(highest_ms)"),
+    Mutant("W16", f"{VALVE}.on_status", "return self._advance() if held else []", "return []"),
+    Mutant("W17", f"{VALVE}._resume", "one.aligned = one.watermark_ms >= self.watermark_ms", "one.aligned = False"),
+    Mutant("W17", f"{VALVE}._resume", "return [StreamStatus(idle=False)]", "return []"),
+    Mutant("W18", f"{VALVE}._resume", "one.aligned = one.watermark_ms >= self.watermark_ms", "one.aligned = True"),
+    Mutant(
+        "W19",
+        "task.valve:Combined._update",
+        "min(waited_for, default=END_OF_TIME)",
+        "max(waited_for, default=END_OF_TIME)",
+    ),
+    Mutant("W19", "task.valve:Inputs.__init__", "ports[:index].count(port)", "0"),
+)
+
+CALLS: Final = "operators.calls.runtime:CallRuntime"
+QUEUE: Final = "operators.async_queue"
+
+ASYNCHRONOUS: Final = (
+    Mutant("W26", f"{CALLS}._mark", "self._release(TURN_ROWS, out)", "pass"),
+    Mutant("W27", f"{CALLS}.room", "return self._queue.room", "return 1"),
+    Mutant("W27", f"{CALLS}._begin", "self._operator.capacity - self._asked", "len(self._unasked)"),
+    Mutant("W28", f"{CALLS}._release", "take_calls(rows_max)", "take_calls(1 << 31)"),
+    Mutant("W29", f"{QUEUE}:OrderedQueue.take_calls", " or not head.done", ""),
+    Mutant("W29", f"{QUEUE}:OrderedQueue.room", "len(self._elements)", "len(list(self.waiting()))"),
+    Mutant("W30", f"{QUEUE}:UnorderedQueue.take_calls", "self._segments[0]", "self._segments[-1]"),
+    Mutant("W31", f"{QUEUE}:UnorderedQueue.put", "if not last.drained:", "if True:"),
+    Mutant("W31", f"{QUEUE}:UnorderedQueue._drop_drained", "self._segments.popleft()", "break"),
+    Mutant("W32", f"{QUEUE}:_known", "if isinstance(element, WatermarkMark | StatusMark):", "if True:"),
+)
+
+MUTANTS: Final = (*ELEMENTS, *TIMERS, *MERGED, *ASYNCHRONOUS)

@@ -1,0 +1,173 @@
+"""`dedup` against a model that remembers every record, whatever batches, restarts and numbers of subtasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.subtasks import Subtasks
+from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.dedup import DedupOperator
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.task.elements import Watermark
+
+WITHIN = 10
+KEYS = (("k", STRING), ("day", TIMESTAMP))
+SPEC = DedupOperator(OperatorName("once"), KEYS, WITHIN, (("n", BIGINT), ("k", STRING)), BadRecordPolicy.FAIL)
+Record = tuple[int, Any, int, int]
+"""Number, key, event time, and by how much the watermark of its partition had passed that."""
+
+
+def frame(records: list[Record]) -> pl.DataFrame:
+    columns = list(zip(*records, strict=True))
+    day = pl.Series("day", [0] * len(records), pl.Int64).cast(pl.Datetime("us", "UTC"))
+    names = ("n", "k", "__time", "__behind")
+    kinds = (pl.Int64, pl.String, pl.Int64, pl.Int64)
+    parts = [pl.Series(name, values, kind) for name, values, kind in zip(names, columns, kinds, strict=True)]
+    return pl.DataFrame([*parts[:2], day, *parts[2:]])
+
+
+class Model:
+    """What passes, from the definition."""
+
+    def __init__(self) -> None:
+        self.passed: list[tuple[Any, int]] = []
+        self.watermark = -(2**63)
+        self.late = 0
+
+    def passing(self, records: list[Record]) -> list[int]:
+        found = []
+        for number, key, time, behind in records:
+            if behind or time < self.watermark:
+                self.late += 1
+            elif not any(key == other and abs(time - at) <= WITHIN for other, at in self.passed):
+                self.passed.append((key, time))
+                found.append(number)
+        return found
+
+
+RECORDS = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-40, 60), st.sampled_from([0, 0, 0, 5])),
+    min_size=1,
+    max_size=30,
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("records"), RECORDS),
+        st.tuples(st.just("watermark"), st.integers(-50, 70)),
+        st.tuples(st.just("restart"), st.integers(1, 3)),
+    ),
+    max_size=12,
+)
+
+
+def play(backend: str, steps: list[Any]) -> None:
+    tasks, model, number = Subtasks(SPEC, ["k", "day"], backend), Model(), 0
+    late = 0
+    for what, argument in steps:
+        if what == "restart":
+            late += sum(one.late_rows for one in tasks.runtimes)
+            tasks.restart(argument)
+        elif what == "watermark":
+            model.watermark = max(model.watermark, argument)
+            tasks.watermark(model.watermark)
+        else:
+            records = [(number + index, *rest) for index, rest in enumerate(argument)]
+            number += len(records)
+            tasks.process(frame(records))
+            assert sorted(row["n"] for row in tasks.rows()) == model.passing(records)
+    assert late + sum(one.late_rows for one in tasks.runtimes) == model.late
+    for one in tasks.runtimes:
+        assert all(row[0] // WITHIN >= model.watermark // WITHIN - 1 for row in held(one))
+    tasks.close()
+
+
+def held(runtime: Any) -> list[Any]:
+    """The entries of its state, whose first column is the bucket."""
+    state = runtime.states["seen"]
+    return [(key[0] * WITHIN, *key[1:]) for group in range(16) for key, _ in state.scan(group)]
+
+
+@given(STEPS)
+@settings(deadline=None, max_examples=40)
+def test_W22_the_first_of_each_key_within_a_time_passes(steps: list[Any]) -> None:
+    play("memory", steps)
+
+
+@pytest.mark.slow
+@given(STEPS)
+@settings(deadline=None, max_examples=30)
+def test_W22_the_first_of_each_key_within_a_time_passes_on_disk(steps: list[Any]) -> None:
+    play("rocksdb", steps)
+
+
+@given(RECORDS, st.lists(st.integers(1, 29), max_size=4))
+@settings(deadline=None, max_examples=40)
+def test_how_rows_are_cut_into_batches_does_not_matter(records: list[Any], cuts: list[int]) -> None:
+    rows = [(number, *rest) for number, rest in enumerate(records)]
+    one, several = Subtasks(SPEC, ["k", "day"]), Subtasks(SPEC, ["k", "day"])
+    one.process(frame(rows))
+    bounds = [0, *sorted(cuts), len(rows)]
+    for start, end in pairwise(bounds):
+        if rows[start:end]:
+            several.process(frame(rows[start:end]))
+    assert one.rows() == several.rows()
+
+
+@pytest.fixture
+def once() -> Subtasks:
+    return Subtasks(SPEC, ["k", "day"])
+
+
+@pytest.fixture
+def passing(once: Subtasks) -> Callable[[list[Record]], list[int]]:
+    def run(records: list[Record]) -> list[int]:
+        once.process(frame(records))
+        return [row["n"] for row in once.rows()]
+
+    return run
+
+
+def test_a_duplicate_is_as_far_as_the_time_and_no_further(passing: Any) -> None:
+    times = (100, 110, 90, 111, 89)
+    assert passing([(number, "a", time, 0) for number, time in enumerate(times)]) == [0, 3, 4]
+
+
+def test_a_duplicate_does_not_make_the_time_longer(passing: Any) -> None:
+    assert passing([(1, "a", 100, 0), (2, "a", 108, 0), (3, "a", 116, 0)]) == [1, 3]
+
+
+def test_only_the_columns_that_are_read_are_passed_on_with_those_of_the_engine(once: Subtasks) -> None:
+    once.process(frame([(1, "a", 100, 0)]))
+    assert once.rows() == [{"n": 1, "k": "a", "__time": 100, "__behind": 0}]
+
+
+def test_keys_are_forgotten_as_the_watermark_passes_and_the_watermark_goes_on(once: Subtasks) -> None:
+    once.process(frame([(number, f"k{number}", 100 + number % 10, 0) for number in range(5000)]))
+    (runtime,) = once.runtimes
+    once.watermark(119)
+    assert runtime.gauges == {"remembered": 5000}
+    runtime.on_watermark(120, once.out)
+    assert runtime.gauges == {"remembered": 5000}, "not all in one call"
+    assert runtime.poll(1, once.out)
+    assert runtime.gauges == {"remembered": 3000}
+    once.watermark(121)
+    assert runtime.gauges == {"remembered": 0}
+    assert [one.time_ms for one in once.out.order if isinstance(one, Watermark)] == [119, 120, 121]
+
+
+def test_W01_an_end_of_time_forgets_nothing(once: Subtasks, passing: Any) -> None:
+    assert passing([(1, "a", 100, 0)]) == [1]
+    once.watermark(95)
+    once.watermark(END_OF_TIME)
+    once.restart(2)
+    assert passing([(2, "a", 104, 0), (3, "a", 94, 0), (4, "a", 111, 0)]) == [4]
+    assert sum(one.late_rows for one in once.runtimes) == 1

@@ -1,0 +1,274 @@
+"""`keep` against models that sort everything, whatever the order of arrival, batches, restarts and subtasks."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby, pairwise
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.operators.subtasks import Subtasks
+from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.keep import LastOperator, RankingOperator
+from tidegate.operators.kinds.keep.ranking import Order
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.task.elements import StreamStatus, Watermark
+
+COLUMNS = (("k", STRING), ("x", DOUBLE), ("name", STRING), ("day", DATE), ("at", TIMESTAMP), ("n", BIGINT))
+RANKED = (*dict(COLUMNS), "rank")
+LAST = LastOperator(OperatorName("last"), ("k", "day"), COLUMNS, BadRecordPolicy.FAIL)
+Record = tuple[Any, ...]
+"""k, x, name, day, at, n, event time, by how much the watermark of its partition had passed that."""
+
+
+def ranking(by: str = "x", places: int = 3, emit: str = "each", *, descending: bool = True) -> RankingOperator:
+    return RankingOperator(
+        OperatorName("top"), ("k", "day"), COLUMNS, BadRecordPolicy.FAIL, by, places, descending, emit
+    )
+
+
+def frame(records: list[Record]) -> pl.DataFrame:
+    columns = list(zip(*records, strict=True))
+    kinds = [(name, polars_type(kind)) for name, kind in COLUMNS] + [("__time", pl.Int64()), ("__behind", pl.Int64())]
+    parts = []
+    for (name, kind), values in zip(kinds, columns, strict=True):
+        physical = {"day": pl.Int32(), "at": pl.Int64()}.get(name, kind)
+        parts.append(pl.Series(name, values, physical).cast(kind))
+    return pl.DataFrame(parts)
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", None]),
+        st.sampled_from([None, math.nan, -1.5, 0.0, 2.0, math.inf]),
+        st.sampled_from([None, "", "x", "y"]),
+        st.sampled_from([None, 0]),
+        st.sampled_from([None, 0, -1]),
+        st.integers(0, 3),
+        st.integers(0, 30),
+        st.just(0),
+    ),
+    min_size=1,
+    max_size=25,
+)
+STEPS = st.lists(st.one_of(RECORDS, st.integers(1, 3)), max_size=8)
+SPECS = st.builds(
+    ranking,
+    st.sampled_from(["x", "name", "day", "at", "n"]),
+    st.integers(1, 4),
+    descending=st.booleans(),
+)
+
+
+def value_order(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return (2, 0)
+    return (1, 0) if value != value else (0, value)
+
+
+def best(rows: list[Record], spec: RankingOperator) -> list[Record]:
+    """The rows of one key that have a rank: by stable sorts from the last criterion to the first."""
+    column = [name for name, _ in COLUMNS].index(spec.by)
+    found = sorted(rows, key=lambda row: [value_order(value) for value in row])
+    there = [row for row in found if row[column] is not None]
+    there.sort(key=lambda row: value_order(row[column]), reverse=spec.descending)
+    return [*there, *(row for row in found if row[column] is None)][: spec.places]
+
+
+def shown(rows: list[Record]) -> str:
+    """NaN is not equal to itself."""
+    return repr([tuple(map(str, row)) for row in rows])
+
+
+def physical(row: dict[str, Any]) -> Record:
+    """A row as records are written here."""
+    plain = pl.DataFrame([row], schema={name: polars_type(kind) for name, kind in COLUMNS} | {"rank": pl.Int64})
+    found: Record = plain.with_columns(pl.col("day", "at").to_physical()).row(0)
+    return found
+
+
+def by_key(rows: list[Record]) -> list[tuple[Any, list[Record]]]:
+    def key(row: Record) -> Any:
+        return value_order(row[0]), value_order(row[3])
+
+    return [(one, list(part)) for one, part in groupby(sorted(rows, key=key), key)]
+
+
+def play_running(spec: RankingOperator, steps: list[Any], backend: str) -> None:
+    tasks, seen, newest = Subtasks(spec, ["k", "day"], backend), list[Record](), dict[Any, Record]()
+    for step in steps:
+        if isinstance(step, int):
+            tasks.restart(step)
+            continue
+        tasks.process(frame(step))
+        seen += [record[:6] for record in step]
+        for row in tasks.rows():
+            made = physical({name: row[name] for name in RANKED})
+            newest[made[0], made[3], made[6]] = made[:6]
+    tasks.close()
+    for _, rows in by_key(seen):
+        key, expected = (rows[0][0], rows[0][3]), best(rows, spec)
+        held = [newest.pop((*key, rank + 1)) for rank in range(len(expected))]
+        assert shown(held) == shown(expected)
+    assert not newest
+
+
+@given(SPECS, STEPS)
+@settings(deadline=None, max_examples=60)
+def test_the_newest_record_of_each_rank_is_the_ranking_of_everything(spec: RankingOperator, steps: list[Any]) -> None:
+    play_running(spec, steps, "memory")
+
+
+@pytest.mark.slow
+@given(SPECS, STEPS)
+@settings(deadline=None, max_examples=20)
+def test_the_newest_record_of_each_rank_is_the_ranking_on_disk(spec: RankingOperator, steps: list[Any]) -> None:
+    play_running(spec, steps, "rocksdb")
+
+
+def simple(*values: float | None, time: int = 0, k: str = "a") -> pl.DataFrame:
+    return frame([(k, value, None, 0, 0, number, time + number, 0) for number, value in enumerate(values)])
+
+
+def ranks(rows: list[dict[str, Any]]) -> list[tuple[int, Any, int]]:
+    return [(row["rank"], row["x"], row["__time"]) for row in rows]
+
+
+def test_a_row_with_a_rank_is_emitted_with_those_it_moves_down_and_its_own_time() -> None:
+    tasks = Subtasks(ranking(), ["k", "day"])
+    tasks.process(simple(1.0, 3.0, 2.0, 0.5, 9.0))
+    assert ranks(tasks.rows()) == [
+        *[(1, 1.0, 0)],
+        *[(1, 3.0, 1), (2, 1.0, 1)],
+        *[(2, 2.0, 2), (3, 1.0, 2)],
+        *[(1, 9.0, 4), (2, 3.0, 4), (3, 2.0, 4)],
+    ]
+
+
+@given(RECORDS, st.lists(st.integers(1, 24), max_size=4), SPECS)
+@settings(deadline=None, max_examples=40)
+def test_how_rows_are_cut_into_batches_does_not_matter(rows: list[Any], cuts: list[int], spec: RankingOperator) -> None:
+    for one in (spec, LAST):
+        whole, cut = Subtasks(one, ["k", "day"]), Subtasks(one, ["k", "day"])
+        whole.process(frame(rows))
+        for start, end in pairwise([0, *sorted(cuts), len(rows)]):
+            if rows[start:end]:
+                cut.process(frame(rows[start:end]))
+        assert shown([tuple(row.values()) for row in whole.rows()]) == shown(
+            [tuple(row.values()) for row in cut.rows()]
+        )
+
+
+# -- last ------------------------------------------------------------------------------------------------------------
+
+
+@given(STEPS)
+@settings(deadline=None, max_examples=40)
+def test_the_last_record_passes_whenever_it_changes(steps: list[Any]) -> None:
+    tasks, lasts = Subtasks(LAST, ["k", "day"]), dict[Any, int]()
+    for step in steps:
+        if isinstance(step, int):
+            tasks.restart(step)
+            continue
+        tasks.process(frame(step))
+        expected = []
+        for record in step:
+            key = record[0], record[3]
+            if key not in lasts or record[6] >= lasts[key]:
+                lasts[key] = record[6]
+                expected.append(record)
+        found = [(row["k"], row["__time"]) for row in tasks.rows()]
+        assert sorted(found, key=str) == sorted(((record[0], record[6]) for record in expected), key=str)
+    tasks.close()
+
+
+# -- on close --------------------------------------------------------------------------------------------------------
+
+
+def play_closing(spec: RankingOperator, steps: list[Any], backend: str) -> None:
+    """Integers of a step are watermarks up to 30, above them numbers of subtasks."""
+    tasks, open_rows, watermark, late = Subtasks(spec, ["k", "day"], backend), list[Record](), -1, 0
+    for step in [*steps, END_OF_TIME]:
+        if not isinstance(step, int):
+            tasks.process(frame(step))
+            open_rows += [record for record in step if record[6] > watermark]
+            late += sum(record[6] <= watermark for record in step)
+            assert tasks.rows() == []
+        elif 30 < step < END_OF_TIME:
+            late -= sum(one.late_rows for one in tasks.runtimes)
+            tasks.restart(step - 30)
+        else:
+            watermark = max(watermark, step)
+            tasks.watermark(watermark)
+            closed = [record for record in open_rows if record[6] <= watermark]
+            open_rows = [record for record in open_rows if record[6] > watermark]
+            expected = [
+                (*row, rank + 1, time)
+                for time in sorted({record[6] for record in closed})
+                for _, rows in by_key([record[:6] for record in closed if record[6] == time])
+                for rank, row in enumerate(best(rows, spec))
+            ]
+            found = [(*physical({name: row[name] for name in RANKED}), row["__time"]) for row in tasks.rows()]
+            assert sorted(shown([row]) for row in found) == sorted(shown([row]) for row in expected)
+            if len(tasks.runtimes) == 1:
+                assert [row[7] for row in found] == [row[7] for row in expected], "in the order of time"
+    assert late == sum(one.late_rows for one in tasks.runtimes)
+    assert all(not one.gauges["open_rankings"] for one in tasks.runtimes)
+    tasks.close()
+
+
+CLOSING_STEPS = st.lists(st.one_of(RECORDS, st.integers(0, 33)), max_size=8)
+CLOSING = st.builds(ranking, st.sampled_from(["x", "name"]), st.integers(1, 3), st.just("on close"))
+
+
+@given(CLOSING, CLOSING_STEPS)
+@settings(deadline=None, max_examples=60)
+def test_W21_W22_each_ranking_is_emitted_once_as_the_watermark_passes(spec: RankingOperator, steps: list[Any]) -> None:
+    play_closing(spec, steps, "memory")
+
+
+@pytest.mark.slow
+@given(CLOSING, CLOSING_STEPS)
+@settings(deadline=None, max_examples=20)
+def test_W21_W22_each_ranking_is_emitted_once_from_disk(spec: RankingOperator, steps: list[Any]) -> None:
+    play_closing(spec, steps, "rocksdb")
+
+
+def test_W05_W20_rankings_are_emitted_in_parts_before_the_watermark_and_idleness_go_on() -> None:
+    tasks = Subtasks(ranking(places=1000, emit="on close"), ["k", "day"])
+    for key in range(12):
+        tasks.process(simple(1.0, k=f"k{key}"))
+    (runtime,), out = tasks.runtimes, tasks.out
+    runtime.on_watermark(5, out)
+    runtime.on_status(True, out)
+    assert [type(one) for one in out.order] == [pl.DataFrame]
+    assert not runtime.settled
+    while runtime.poll(1, out):
+        pass
+    assert [type(one) for one in out.order] == [pl.DataFrame] * 3 + [Watermark, StreamStatus]
+    assert runtime.settled
+    runtime.on_status(False, out)
+    assert out.order[-1] == StreamStatus(idle=False)
+
+
+def test_rows_that_their_partition_was_past_are_late_whatever_the_watermark_is() -> None:
+    tasks = Subtasks(ranking(emit="on close"), ["k", "day"])
+    tasks.process(frame([("a", 1.0, None, 0, 0, 0, 100, 1), ("a", 2.0, None, 0, 0, 0, 100, 0)]))
+    tasks.watermark(100)
+    assert ranks(tasks.rows()) == [(1, 2.0, 100)]
+    assert tasks.runtimes[0].late_rows == 1
+
+
+@pytest.mark.parametrize("descending", [True, False])
+def test_texts_and_bytes_have_places_in_both_directions(descending: bool) -> None:
+    order = Order(0, descending=descending)
+    for values in (["", "a", "b"], [b"", b"a"], [False, True], [-1, 0, 5]):
+        rows = sorted([(value,) for value in [None, *values]], key=order.place)
+        assert [row[0] for row in rows] == [*(values[::-1] if descending else values), None]

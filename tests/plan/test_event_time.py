@@ -1,0 +1,148 @@
+"""Where event time is carried, and what a source's settings become."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.plan.test_build import HEAD, ORDERS, check, operators, plan_of
+from tidegate.config.load import parse_pipeline
+from tidegate.datatypes import BIGINT
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.kinds.union import UnionOperator
+from tidegate.operators.spec import Columns, Operator
+from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.prune import derive_pruned, derive_timed
+from tidegate.settings.event_time import Idle
+
+COLUMNS: Columns = (("id", BIGINT), ("at", BIGINT))
+
+
+class Step(Operator, frozen=True, tag="step"):
+    """Reads `id`; whether it needs event time a test says."""
+
+    timely: bool = False
+
+    def needs_time(self) -> bool:
+        return self.timely
+
+    def reads(self) -> set[str]:
+        return {"id"}
+
+
+def source(name: str, event_time: EventTime | None = None) -> SourceOperator:
+    return SourceOperator(
+        OperatorName(name),
+        (name,),
+        "json",
+        COLUMNS,
+        COLUMNS,
+        "earliest",
+        "never",
+        BadRecordPolicy.FAIL,
+        {},
+        event_time or EventTime(),
+    )
+
+
+def graph_of(*nodes: tuple[Operator, tuple[str, ...]]) -> LogicalGraph:
+    return {
+        operator.name: LogicalNode(operator, tuple(Input(OperatorName(one)) for one in inputs))
+        for operator, inputs in nodes
+    }
+
+
+def step(name: str, *, timely: bool = False) -> Step:
+    return Step(OperatorName(name), timely)
+
+
+def times(graph: LogicalGraph) -> dict[str, EventTime | None]:
+    found = (node.operator for node in derive_timed(graph).values())
+    return {str(one.name): one.event_time for one in found if isinstance(one, SourceOperator)}
+
+
+def test_only_sources_of_a_step_that_needs_event_time_carry_it_and_all_inputs_of_a_union_do() -> None:
+    union = UnionOperator(OperatorName("both"), COLUMNS, BadRecordPolicy.FAIL)
+    graph = graph_of(
+        (source("a"), ()),
+        (source("b"), ()),
+        (source("c"), ()),
+        (union, ("a", "b")),
+        (step("between"), ("both",)),
+        (step("windows", timely=True), ("between",)),
+        (step("plain"), ("c",)),
+        (step("beside"), ("b",)),
+    )
+    assert times(graph) == {"a": EventTime(carried=True), "b": EventTime(carried=True), "c": None}
+
+
+def test_a_declared_column_is_checked_where_nobody_needs_it_and_survives_pruning() -> None:
+    declared = EventTime("at", 5000, Idle.NEVER)
+    graph = graph_of((source("a", declared), ()), (step("plain"), ("a",)))
+    pruned = derive_pruned(derive_timed(graph))[OperatorName("a")].operator
+    assert isinstance(pruned, SourceOperator)
+    assert pruned.event_time == declared
+    assert pruned.output == COLUMNS[:1]
+    assert pruned.decodes == COLUMNS
+
+
+SINK = "sinks: {out: {from: orders, topic: out, key: customer}}\n"
+
+
+def time_of(setting: str) -> EventTime | None:
+    found = operators(plan_of(ORDERS + setting + SINK))["orders"]
+    assert isinstance(found, SourceOperator)
+    return found.event_time
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("", None),
+        ("    watermark: {delay: 5s}\n", None),
+        ("    event_time: at\n", EventTime("at")),
+        ("    event_time: id\n    watermark: {delay: 1m30s, idle: never}\n", EventTime("id", 90_000, Idle.NEVER)),
+        ("    event_time: at\n    watermark: {idle: caught-up}\n", EventTime("at")),
+        (
+            "    event_time: at\n    watermark: {idle: {advance: wall-clock}}\n",
+            EventTime("at", 0, Idle.WALL_CLOCK),
+        ),
+    ],
+)
+def test_what_the_file_says_of_event_time(setting: str, found: EventTime | None) -> None:
+    assert time_of(setting) == found
+
+
+def test_the_explanation_has_the_event_time_of_a_source() -> None:
+    text = ORDERS + "    event_time: at\n    watermark: {delay: 5s, idle: {advance: wall-clock}}\n" + SINK
+    checked = check(text)
+    assert checked.plan is not None
+    loaded = parse_pipeline(HEAD + text, "p.yaml", {})
+    explanation = derive_explanation(loaded, checked.plan)
+    wanted = {"of": "at", "delay": "5s", "idle": "{advance: wall-clock}", "carried": False}
+    assert explanation["vertices"][0]["operators"][0]["event_time"] == wanted
+    shown = render_explanation(explanation)
+    assert "event time: at, checked; no step needs it" in shown
+    (idle,) = [line for line in shown.splitlines() if line.startswith("  sources.orders.watermark.idle ")]
+    assert idle.split()[1:3] == ["{advance:", "wall-clock}"]
+
+
+def test_a_source_that_carries_event_time_says_how_it_advances() -> None:
+    carried = EventTime(None, 5000, Idle.CAUGHT_UP, carried=True)
+    assert source("a", carried).describes()[-1] == "event time: Kafka timestamp; watermark: delay 5s, idle caught-up"
+
+
+def test_what_the_event_time_is_read_from_is_part_of_what_reaches_a_step_and_how_it_advances_is_not() -> None:
+    declared = [None, EventTime("at"), EventTime("at", carried=True), EventTime("at", 5, Idle.NEVER, carried=True)]
+    declared += [EventTime("id", carried=True), EventTime(carried=True)]
+    times = []
+    for one in declared:
+        operator = msgspec.structs.replace(source("a"), event_time=one)
+        (branch,) = operator.passes(())
+        times.append(branch.time)
+    assert times[:2] == ["", ""]
+    assert times[2] == times[3]
+    assert len(set(times[2:])) == 3

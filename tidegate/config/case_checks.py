@@ -1,0 +1,114 @@
+"""What the cases of `tests:` must agree on, with one another and with the pipeline. Returned as problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tidegate.config.cases import CaseSettings, ExpectedSet, ExpectedSettings, GivenSettings, RecordSettings
+from tidegate.config.errors import PathProblem
+from tidegate.config.models import PipelineSettings, SourceSettings
+from tidegate.config.values import Value
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.failures import FailureKind
+from tidegate.formats.registry import FORMATS
+from tidegate.settings.base import Path
+from tidegate.settings.suggest import derive_suggestion
+
+_VALUES: Final = ("value", "text", "value_base64")
+_KEYS: Final = ("key", "key_base64")
+
+
+def decide_case_problems(
+    settings: PipelineSettings, indices: Sequence[int], values: Mapping[str, Value]
+) -> Iterator[PathProblem]:
+    """Every problem of the cases. `values` is what the file says: sources and sinks may be broken in `settings`.
+
+    `indices`: where each case stands in the file.
+    """
+    sources, sinks = (_names(values, section) for section in ("sources", "sinks"))
+    lines: dict[str, int] = {}
+    for index, case in zip(indices, settings.tests, strict=True):
+        path: Path = ("tests", index)
+        if case.name in lines:
+            message = f"the name `{case.name[:60]}` is given twice, first to case {lines[case.name] + 1} of the file"
+            yield PathProblem((*path, "name"), message, "rename one of them")
+        lines.setdefault(case.name, index)
+        yield from _unknown((*path, "given"), case.given, sources, "source")
+        yield from _unknown((*path, "expect"), case.expect, sinks, "sink")
+        yield from _end(path, case)
+        if isinstance(case.late, dict):
+            yield from _unknown((*path, "late"), case.late, _steps(values), "step")
+        for name, elements in case.given.items():
+            source = settings.sources.get(name)
+            for place, element in enumerate(elements):
+                yield from _given((*path, "given", name, place), element, source)
+        for name, expected in case.expect.items():
+            yield from _expected((*path, "expect", name), expected)
+
+
+def _names(values: Mapping[str, Value], section: str) -> Sequence[str]:
+    found = values.get(section)
+    return list(found) if isinstance(found, dict) else []
+
+
+def _steps(values: Mapping[str, Value]) -> Sequence[str]:
+    found = values.get("steps")
+    items = found if isinstance(found, list) else []
+    return [str(item["name"]) for item in items if isinstance(item, dict) and "name" in item]
+
+
+def _unknown(path: Path, named: Mapping[str, object], known: Sequence[str], what: str) -> Iterator[PathProblem]:
+    for name in named:
+        if name not in known:
+            remedy = derive_suggestion(name, known)
+            yield PathProblem((*path, name), f"there is no {what} `{name}`", remedy or f"name a {what}", at_key=True)
+
+
+def _end(path: Path, case: CaseSettings) -> Iterator[PathProblem]:
+    if case.fails is not None and (case.expect or case.bad_records or case.late):
+        message = "a pipeline that fails has written nothing that counts"
+        yield PathProblem((*path, "fails"), message, "remove it, or what else is expected", at_key=True)
+    if isinstance(case.bad_records, dict):
+        for kind in case.bad_records:
+            if kind not in FailureKind.__members__:
+                remedy = derive_suggestion(kind, FailureKind.__members__) or "docs/operations.md lists them"
+                message = f"`{kind[:60]}` is no kind of bad record"
+                yield PathProblem((*path, "bad_records", kind), message, remedy, at_key=True)
+
+
+def _given(path: Path, element: GivenSettings, source: SourceSettings | None) -> Iterator[PathProblem]:
+    if not element.is_record:
+        time = "watermark" if "watermark" in element.written else "advance"
+        for field in sorted(element.written - {time, "advance_ms" if time == "advance" else time}):
+            word = "advance" if field == "advance_ms" else field
+            yield PathProblem((*path, word), f"`{word}` beside `{time}`", "make it two elements", at_key=True)
+        return
+    yield from _alternatives(path, element)
+    if not element.written.intersection(_VALUES):
+        message = "a record without `value`"
+        yield PathProblem(path, message, "add it; `value: null` is a tombstone")
+    if source is None:
+        return
+    if element.topic is not None and element.topic not in source.all_topics:
+        remedy = derive_suggestion(element.topic, source.all_topics)
+        yield PathProblem((*path, "topic"), f"the source does not read `{element.topic}`", remedy)
+    if element.value is not None:
+        try:
+            FORMATS[source.format].from_plain(element.value)
+        except FormatRefusal as refused:
+            yield PathProblem((*path, "value"), refused.message, refused.remedy)
+
+
+def _expected(path: Path, expected: list[ExpectedSettings] | ExpectedSet) -> Iterator[PathProblem]:
+    below: Path = (*path, "set") if isinstance(expected, ExpectedSet) else path
+    for place, record in enumerate(expected.set_ if isinstance(expected, ExpectedSet) else expected):
+        yield from _alternatives((*below, place), record)
+
+
+def _alternatives(path: Path, record: RecordSettings) -> Iterator[PathProblem]:
+    for choices in (_VALUES, _KEYS):
+        given = [field for field in choices if field in record.written]
+        if len(given) > 1:
+            message = f"both `{given[0]}` and `{given[1]}` are given"
+            yield PathProblem((*path, given[1]), message, "keep one of them", at_key=True)

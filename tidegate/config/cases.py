@@ -1,0 +1,253 @@
+"""`tests:` of a pipeline file: cases for `tidegate test`, as the file says them. What runs them is in `testing/`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+from typing import Annotated, Any, Final
+
+from pydantic import Discriminator, Field, SecretStr, Tag
+
+from tidegate.settings.base import Path, Settings
+from tidegate.settings.fields import (
+    Check,
+    StepName,
+    Topic,
+    derive_timestamp,
+    describe_value,
+    duration,
+    integer,
+    refusal,
+    require_text,
+)
+
+PARTITION_MAX: Final = 9_999
+NOW: Final = "2026-01-01T00:00:00Z"
+"""What the clock shows at the beginning of a case that says nothing."""
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+
+
+def moment_ms(text: str) -> int:
+    """Milliseconds since 1970 of a timestamp in its normal form."""
+    return (dt.datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+
+
+def _moment(value: object) -> int:
+    """A timestamp, or the number of milliseconds since 1970 that Kafka stores."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    text = require_text(value, "a timestamp")
+    try:
+        return moment_ms(derive_timestamp(text))
+    except ValueError as error:
+        zone = "; add the time zone, for instance `Z`" if str(error) == "no time zone" else ""
+        remedy = f"for instance 2026-11-01T00:00:00Z, or the ms since 1970{zone}"
+        raise refusal(f"`{text[:60]}` is not a timestamp", remedy) from error
+
+
+def _plain(value: object) -> Any:
+    """A value of YAML. A secret would be compared, and shown where it differs."""
+    if isinstance(value, SecretStr):
+        raise refusal("a test holds a secret", "write the value out: ${file:...} is for properties only")
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _key(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool | int):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return require_text(value, "text, or null", "write text; bytes that are no text are `key_base64`")
+
+
+def _text(value: object) -> str:
+    """May be empty: so may be a record's value."""
+    return "" if value == "" else require_text(value, "text")
+
+
+def _base64(value: object) -> bytes:
+    text = require_text(value, "base64")
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise refusal(f"{describe_value(value)} is not base64", "for instance AAEC") from error
+
+
+def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
+    remedy = 'write pairs, in order: [[source, "web"]]; null stands for a header without value'
+    if not isinstance(value, list):
+        raise refusal(f"expected a list of headers, got {describe_value(value)}", remedy)
+    found: list[tuple[str, bytes | None]] = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise refusal(f"{describe_value(pair)} is not a header", remedy)
+        text = _key(pair[1])
+        found.append((pair[0], None if text is None else text.encode()))
+    return tuple(found)
+
+
+def _counts(value: object) -> int | dict[str, int]:
+    remedy = "write a number, or numbers by name, for instance {WRONG_TYPE: 1}"
+    counts = value if isinstance(value, dict) else {"": value}
+    for count in counts.values():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise refusal(f"{describe_value(count)} is not a number of records", remedy)
+    found: int | dict[str, int] = value  # type: ignore[assignment]  # looked at above
+    return found
+
+
+_TEXT_OR_NUMBER: Final = {"type": ["string", "integer", "boolean", "null"]}
+_COUNTS: Final = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
+    ]
+}
+_HEADER: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": _TEXT_OR_NUMBER}
+
+Moment = Annotated[int, Check(_moment, {"type": ["string", "integer"]})]
+PlainValue = Annotated[Any, Check(_plain, {})]
+KeyText = Annotated[str | None, Check(_key, _TEXT_OR_NUMBER)]
+Base64 = Annotated[bytes, Check(_base64, {"type": "string"})]
+RecordHeaders = Annotated[tuple[tuple[str, bytes | None], ...], Check(_headers, {"type": "array", "items": _HEADER})]
+Counts = Annotated[int | dict[str, int], Check(_counts, _COUNTS)]
+
+
+class RecordSettings(Settings):
+    """What a record given and a record expected have in common. What is not in `given` was not written."""
+
+    key: Annotated[KeyText, Field(description="Text of the key; null: none.")] = None
+    key_base64: Annotated[Base64 | None, Field(description="Bytes of the key, for what is no text.")] = None
+    value: Annotated[
+        PlainValue, Field(description="The value as YAML, in the format of source or sink; null: a tombstone.")
+    ] = None
+    value_base64: Annotated[Base64 | None, Field(description="The value's bytes, for what is no text.")] = None
+    headers: Annotated[
+        RecordHeaders | None, Field(description='Pairs of name and text, in order: [[source, "web"]].')
+    ] = None
+    timestamp: Annotated[
+        Moment | None, Field(description="Of the record; of one given what the clock shows by default.")
+    ] = None
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Names of the fields that the file gives."""
+        return frozenset(self.model_fields_set)
+
+
+class GivenSettings(RecordSettings):
+    """One element of `given`: a record, or time that passes between two of them."""
+
+    text: Annotated[
+        str | None,
+        Check(_text, {"type": "string"}),
+        Field(description="The value's bytes as text, whatever the format: for records that cannot be read."),
+    ] = None
+    partition: Annotated[int, integer(0, PARTITION_MAX), Field(description="Partition of the record.")] = 0
+    topic: Annotated[Topic | None, Field(description="Topic of the record, of a source with several.")] = None
+    watermark: Annotated[
+        Moment | None,
+        Field(description="The watermark of all partitions of the source comes to this time, unless it is past it."),
+    ] = None
+    advance_ms: Annotated[
+        int | None,
+        duration("1ms", "366d"),
+        Field(alias="advance", description="So much time passes before what follows in this list."),
+    ] = None
+
+    @property
+    def is_record(self) -> bool:
+        """Whether it is a record, and not time."""
+        return not self.written & TIMES
+
+
+class ExpectedSettings(RecordSettings):
+    """A record that a sink is to write. What it does not say is not compared."""
+
+
+class ExpectedSet(Settings):
+    """Records whose order does not matter."""
+
+    set_: Annotated[
+        list[ExpectedSettings],
+        Field(alias="set", description="The records, in any order; each as often as it is here."),
+    ]
+
+
+TIMES: Final = frozenset({"watermark", "advance_ms"})
+"""Fields of an element that is time."""
+ORDERED: Final = "<in order>"
+UNORDERED: Final = "<set>"
+
+
+def _form_of(value: object) -> str:
+    return UNORDERED if isinstance(value, dict | ExpectedSet) else ORDERED
+
+
+Expected = Annotated[
+    Annotated[list[ExpectedSettings], Tag(ORDERED)] | Annotated[ExpectedSet, Tag(UNORDERED)], Discriminator(_form_of)
+]
+
+
+class CaseSettings(Settings):
+    """A case: what sources are given, and what sinks are expected to write. See docs/testing.md."""
+
+    name: Annotated[
+        str,
+        Check(lambda value: require_text(value, "a name"), {"type": "string"}),
+        Field(description="What it shows, in words; each has another."),
+    ]
+    now: Annotated[Moment | None, Field(description=f"What the clock shows at the beginning, by default {NOW}.")] = None
+    parallelism: Annotated[
+        int,
+        integer(1, 16),
+        Field(description="Slots that the case runs with; records may arrive in another order then."),
+    ] = 1
+    given: Annotated[
+        dict[StepName, list[GivenSettings]], Field(description="By source: records, and time between them.")
+    ] = {}
+    expect: Annotated[
+        dict[StepName, Expected],
+        Field(description="By sink: the records that it writes, in order for each key, or {set: [...]}."),
+    ] = {}
+    bad_records: Annotated[
+        Counts, Field(description="Records that are skipped, in all or by kind; other cases skip none.")
+    ] = 0
+    late: Annotated[
+        Counts | None,
+        Field(description="Records that come too late, in all or by step; by default it is not compared."),
+    ] = None
+    fails: Annotated[
+        str | None,
+        Check(lambda value: require_text(value, "a part of the message"), {"type": "string"}),
+        Field(description="The pipeline stops, with a message that has this text in it."),
+    ] = None
+
+    @property
+    def begins_ms(self) -> int:
+        """What the clock shows at the beginning."""
+        return moment_ms(NOW) if self.now is None else self.now
+
+
+SECTIONS: Final[tuple[tuple[tuple[str | None, ...], type[Settings]], ...]] = (
+    ((None,), CaseSettings),
+    ((None, "given", None, None), GivenSettings),
+    ((None, "expect", None), ExpectedSet),
+    ((None, "expect", None, None), ExpectedSettings),
+    ((None, "expect", None, "set", None), ExpectedSettings),
+)
+"""The sections below `tests`, by their paths; None stands for a name or an index."""
+
+
+def section_at(path: Path) -> type[Settings] | None:
+    """The section at a path below `tests`; None where there is no fixed section."""
+    for shape, model in SECTIONS:
+        if len(shape) == len(path) and all(want in (None, have) for want, have in zip(shape, path, strict=True)):
+            return model
+    return None

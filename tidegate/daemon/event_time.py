@@ -1,0 +1,111 @@
+"""How far operators have come in event time, and which partition a watermark waits for that does not move. Pure.
+
+Monotonic seconds come in as an argument. What is known of one operator in all slots are its `OperatorCounts`, by slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from tidegate.daemon.checkpoint_summary import render_duration
+from tidegate.ids import OperatorName
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.task.report import OperatorCounts
+
+STALL_S: Final = 30.0
+"""A watermark that has not moved for so long although rows arrive is reported."""
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """Rows arrive at a source, but its watermark stands."""
+
+    source: OperatorName
+    watermark_ms: int | None
+    since_s: float
+    """When it moved last."""
+    partition: str
+    """The one that it waits for."""
+
+    def text(self, now_s: float) -> str:
+        """For the log."""
+        age = render_duration(now_s - self.since_s)
+        what = "no watermark"
+        if self.watermark_ms is not None:
+            what = f"the watermark stands at {render_moment(self.watermark_ms)}"
+        return (
+            f"source {self.source}: {what} for {age} although rows arrive: it waits for {self.partition}, whose event "
+            "times do not advance; check its producers, and `idle` under `watermark` of the source, which says when a "
+            "partition is not waited for"
+        )
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """A watermark, since when it is there, and how many rows had been read then."""
+
+    watermark_ms: int | None
+    since_s: float
+    rows: int
+
+
+class StallWatch:
+    """See the module. Only sources say whom they wait for; what follows them waits for them."""
+
+    def __init__(self) -> None:
+        self._marks: dict[OperatorName, _Mark] = {}
+
+    def begin_attempt(self) -> None:
+        """Watermarks start from nothing again."""
+        self._marks.clear()
+
+    def observe(self, source: OperatorName, per_slot: Mapping[int, OperatorCounts], now_s: float) -> None:
+        """Take the counts of a source, after every report."""
+        watermark_ms, mark = derive_watermark(per_slot), self._marks.get(source)
+        if mark is None or mark.watermark_ms != watermark_ms:
+            self._marks[source] = _Mark(watermark_ms, now_s, _rows(per_slot))
+
+    def find(self, source: OperatorName, per_slot: Mapping[int, OperatorCounts], now_s: float) -> Stall | None:
+        """How it is now; None while the watermark moves, or no row has come since it did."""
+        mark, partition = self._marks.get(source), derive_holder(per_slot)
+        if mark is None or not partition or now_s - mark.since_s < STALL_S or _rows(per_slot) <= mark.rows:
+            return None
+        return Stall(source, mark.watermark_ms, mark.since_s, partition)
+
+
+def _rows(per_slot: Mapping[int, OperatorCounts]) -> int:
+    return sum(counts.rows_in for counts in per_slot.values())
+
+
+def derive_watermark(per_slot: Mapping[int, OperatorCounts]) -> int | None:
+    """The lowest of the slots that are not idle, None while one of those has none; the highest when all are idle.
+
+    END_OF_TIME when all that are not idle have ended.
+    """
+    waited_for = [counts.watermark_ms for counts in per_slot.values() if not counts.idle]
+    known = [watermark for watermark in waited_for if watermark is not None]
+    if waited_for:
+        return min(known) if len(known) == len(waited_for) else None
+    return max((one.watermark_ms for one in per_slot.values() if one.watermark_ms is not None), default=None)
+
+
+def derive_holder(per_slot: Mapping[int, OperatorCounts]) -> str:
+    """The partition that holds a source's watermark back, in the slot with the lowest; empty when none does."""
+    holding = [one for one in per_slot.values() if one.held_back_by and not one.idle]
+    lowest = min(holding, key=lambda one: LOWEST if one.watermark_ms is None else one.watermark_ms, default=None)
+    return lowest.held_back_by if lowest is not None else ""
+
+
+def as_shown(watermark_ms: int | None) -> int | None:
+    """Ms since 1970, for people and for metrics: the end of event time is no moment."""
+    return None if watermark_ms == END_OF_TIME else watermark_ms
+
+
+def render_moment(time_ms: int) -> str:
+    """`2026-05-01T10:00:00.000Z`; the number itself where no calendar reaches."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
