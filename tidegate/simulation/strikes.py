@@ -182,6 +182,8 @@ class Striker:
             checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
+        if not newest and origin == self._world.origin:
+            return False  # the journal has it already: asked for again, by a supervisor for instance, nothing is done
         self._world.going_back = (origin, self._world.processed(checkpoint))
         self._world.restore = RestoreOption(target, repeat_output=True)
         daemon.process.kill(f"to go back to {origin}")

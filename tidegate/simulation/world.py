@@ -121,6 +121,8 @@ class World:
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
         """Origin that the journal will name, and the records that had been processed then."""
+        self.origin = ""
+        """What the journal was last made to go back to; asked for the same again, a daemon continues."""
         self._dropped: RestoreOption | None = None
         """What was wished and could not be had."""
         self.transaction_timeout_ms = workload.transaction_timeout_ms
@@ -295,6 +297,7 @@ class World:
         Where the first one begins is fixed from then on: what lies in front of it is nobody's.
         """
         self.attempts += 1
+        self.origin = state.origin
         self._go_on_in(directory)
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
