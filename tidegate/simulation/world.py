@@ -89,6 +89,9 @@ class World:
     heartbeat_ms = 200
     lease_ms = 1500
 
+    origin = ""
+    """What the journal was last made to go back to; asked for the same again, a daemon continues."""
+
     def __init__(self, schedule: Schedule, workers: Workers) -> None:
         workload = schedule.workload
         self.schedule = schedule
@@ -121,8 +124,6 @@ class World:
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
         """Origin that the journal will name, and the records that had been processed then."""
-        self.origin = ""
-        """What the journal was last made to go back to; asked for the same again, a daemon continues."""
         self._dropped: RestoreOption | None = None
         """What was wished and could not be had."""
         self.transaction_timeout_ms = workload.transaction_timeout_ms
