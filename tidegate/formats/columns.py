@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import polars as pl
 
 from tidegate.datatypes import DataType
@@ -23,6 +26,8 @@ _POLARS: dict[str, pl.DataType] = {
     "void": pl.Null(),
 }
 
+_PHYSICAL: dict[str, pl.DataType] = {"date": pl.Int32(), "timestamp": pl.Int64()}
+
 
 def polars_type(kind: DataType) -> pl.DataType:
     """The Polars type of a column; `interval` and `void` exist only inside expressions."""
@@ -36,3 +41,17 @@ def polars_type(kind: DataType) -> pl.DataType:
 def type_instance(kind: object) -> pl.DataType:
     """Polars allows a class where it means an instance of it."""
     return kind() if isinstance(kind, type) else kind  # type: ignore[return-value]  # DataTypeClass or DataType
+
+
+def plain_values(column: pl.Series) -> list[Any]:
+    """Values as they are kept in a state: dates as days, timestamps as microseconds since 1970."""
+    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
+    return values
+
+
+def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
+    """The opposite of `plain_values`. Raises TypeError for values that the type does not hold."""
+    physical = _PHYSICAL.get(kind.kind)
+    if physical is None:
+        return pl.Series(name, values, dtype=polars_type(kind))
+    return pl.Series(name, values, dtype=physical).cast(polars_type(kind))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import starmap
-from typing import Any
 
 import polars as pl
 
@@ -31,12 +30,6 @@ class RowWise(Runtime):
         if failures:
             out.fail(batch, failures)
         out.emit(result)
-
-
-def plain_values(column: pl.Series) -> list[Any]:
-    """Values as they are kept in a state: dates as days, timestamps as microseconds since 1970."""
-    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
-    return values
 
 
 def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:

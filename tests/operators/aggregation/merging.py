@@ -10,13 +10,13 @@ import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.expression import AggregateCall, Column, Expression, Literal
+from tidegate.formats.columns import make_column
 from tidegate.operators.aggregation.contract import (
     AggregateTooLarge,
     MergeableAggregate,
     Value,
     derive_accumulators,
     derive_part_columns,
-    make_column,
 )
 from tidegate.operators.aggregation.reduction import reduce_parts, reduce_rows
 

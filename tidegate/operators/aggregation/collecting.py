@@ -14,15 +14,8 @@ from typing import Any, Final
 import polars as pl
 
 from tidegate.datatypes import BIGINT, DataType
-from tidegate.formats.columns import polars_type
-from tidegate.operators.aggregation.contract import (
-    AggregateTooLarge,
-    Direct,
-    Reduction,
-    Value,
-    blank,
-    make_column,
-)
+from tidegate.formats.columns import make_column, polars_type
+from tidegate.operators.aggregation.contract import AggregateTooLarge, Direct, Reduction, Value, blank
 from tidegate.operators.aggregation.parts import TIME, Part, key_type
 from tidegate.operators.aggregation.values import equal_key, order_key, plain_from_key
 

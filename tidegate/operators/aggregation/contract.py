@@ -12,16 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
-from tidegate.datatypes import DataType
 from tidegate.formats.bisection import first_line, internal_failure
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.aggregation.parts import Part
 
 Value = tuple[Any, ...]
 """An accumulator: one plain value per part. Dates are days, timestamps microseconds since 1970, arrays tuples."""
-
-_PHYSICAL: dict[str, pl.DataType] = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 class Reduction(NamedTuple):
@@ -100,15 +97,7 @@ def derive_part_columns(name: str, parts: Sequence[Part], accumulators: Iterable
 
 def derive_accumulators(name: str, parts: Sequence[Part], frame: pl.DataFrame) -> list[Value]:
     """The accumulators of partial results, one per row."""
-    return list(zip(*(_plain_values(frame[f"{name}.{suffix}"]) for suffix, _, _ in parts), strict=True))
-
-
-def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-    """A column of plain values."""
-    physical = _PHYSICAL.get(kind.kind)
-    if physical is None:
-        return pl.Series(name, values, dtype=polars_type(kind))
-    return pl.Series(name, values, dtype=physical).cast(polars_type(kind))
+    return list(zip(*(_part_values(frame[f"{name}.{suffix}"]) for suffix, _, _ in parts), strict=True))
 
 
 def blank(column: pl.Series, where: pl.Series) -> pl.Series:
@@ -116,9 +105,6 @@ def blank(column: pl.Series, where: pl.Series) -> pl.Series:
     return column.zip_with(~where, pl.Series([None], dtype=column.dtype)) if where.any() else column
 
 
-def _plain_values(column: pl.Series) -> list[Any]:
-    physical = column.to_physical() if column.dtype.is_temporal() else column
-    values: list[Any] = physical.to_list()
-    if column.dtype == pl.List:
-        return [None if value is None else tuple(value) for value in values]
-    return values
+def _part_values(column: pl.Series) -> list[Any]:
+    values = plain_values(column)
+    return [None if value is None else tuple(value) for value in values] if column.dtype == pl.List else values

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.datatypes import BIGINT
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value
 from tidegate.operators.aggregation.parts import COUNT
 
 

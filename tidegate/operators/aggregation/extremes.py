@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value
 from tidegate.operators.aggregation.parts import Part
 from tidegate.operators.aggregation.values import from_order_key, order_key, plain_key
 

@@ -12,7 +12,8 @@ from typing import Final
 import polars as pl
 
 from tidegate.datatypes import BIGINT
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, blank, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value, blank
 from tidegate.operators.aggregation.parts import INTEGER_SUM
 from tidegate.operators.aggregation.wide import WORD, carry_words
 

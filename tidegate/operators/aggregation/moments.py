@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.datatypes import DOUBLE
-from tidegate.operators.aggregation.contract import Reduction, Value, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Reduction, Value
 from tidegate.operators.aggregation.exact import ExactSum, divide, merge_sums, total_of
 from tidegate.operators.aggregation.parts import COUNT, EXACT_SUM, SQUARES
 

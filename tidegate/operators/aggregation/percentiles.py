@@ -21,7 +21,8 @@ import polars as pl
 
 from tidegate.datatypes import DOUBLE, DataType
 from tidegate.expressions.typing_rules import INTEGRAL, LIMITS
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value
 from tidegate.operators.aggregation.parts import Part
 from tidegate.operators.aggregation.values import equal_key, plain_from_key, plain_key
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, blank, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value, blank
 from tidegate.operators.aggregation.parts import Part
 from tidegate.operators.aggregation.values import from_order_key, order_key, plain_key, rank
 

@@ -14,7 +14,8 @@ import polars as pl
 from datasketches import compact_theta_sketch, theta_union, update_theta_sketch
 
 from tidegate.datatypes import BIGINT, DataType
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value, make_column
+from tidegate.formats.columns import make_column
+from tidegate.operators.aggregation.contract import Direct, Reduction, Value
 from tidegate.operators.aggregation.parts import Part
 from tidegate.operators.aggregation.values import equal_key
 

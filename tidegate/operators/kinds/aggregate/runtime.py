@@ -15,14 +15,13 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.bisection import evaluate_rows, internal_failure
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.expiry import Sweep, split_lives
 from tidegate.operators.kinds.aggregate.running import Aggregate
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.runtime import (
     END_OF_TIME,
     LOWEST,
@@ -38,7 +37,6 @@ from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.snapshot import Value
 
 OVERFLOW = "a running sum leaves the range of bigint"
-_PHYSICAL = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 class AggregateRuntime(Runtime):
@@ -188,11 +186,8 @@ def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
     """A column of results. Raises OverflowError for a sum that does not fit into a bigint."""
-    physical = _PHYSICAL.get(kind.kind)
     try:
-        if physical is None:
-            return pl.Series(name, values, dtype=polars_type(kind))
-        return pl.Series(name, values, dtype=physical).cast(polars_type(kind))
+        return make_column(name, kind, values)
     except TypeError as error:  # what Polars makes of an integer that does not fit: no check of our own per row
         if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
             raise OverflowError(OVERFLOW) from error

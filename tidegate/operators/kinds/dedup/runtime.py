@@ -16,10 +16,10 @@ from typing import Final
 
 import polars as pl
 
+from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.keygroups import key_group_of, key_groups_of_keys

@@ -11,12 +11,12 @@ from typing import Final
 
 import polars as pl
 
+from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Order, Ranking
 from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.runtime import OperatorState, Out, Runtime
 from tidegate.operators.spec import Slot
 from tidegate.state.keygroups import key_group_of, key_groups_of_keys

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import polars as pl
 
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.kinds.keep import RANK
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.spec import Columns
 from tidegate.state.order import Row
-
-_PHYSICAL: Final = {"date": pl.Int32(), "timestamp": pl.Int64()}
 
 
 def rows_of(batch: pl.DataFrame, columns: Columns) -> list[Row]:
@@ -23,11 +19,6 @@ def rows_of(batch: pl.DataFrame, columns: Columns) -> list[Row]:
 
 def frame_of(rows: Sequence[Row], ranks: Sequence[int], columns: Columns) -> pl.DataFrame:
     """Rows with their ranks."""
-    values = list(zip(*rows, strict=True))
-    made = []
-    for (name, kind), column in zip(columns, values, strict=True):
-        physical, own = _PHYSICAL.get(kind.kind), polars_type(kind)
-        made.append(
-            pl.Series(name, column, dtype=own) if physical is None else pl.Series(name, column, physical).cast(own)
-        )
+    values = zip(*rows, strict=True)
+    made = [make_column(name, kind, column) for (name, kind), column in zip(columns, values, strict=True)]
     return pl.DataFrame([*made, pl.Series(RANK, ranks, dtype=pl.Int64)])

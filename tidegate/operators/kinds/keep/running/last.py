@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 
+from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import TIME
 from tidegate.operators.kinds.keep import LastOperator
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.keygroups import key_groups_of_keys

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import polars as pl
 
+from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Order, Ranking
 from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
-from tidegate.operators.rowwise import plain_values
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.keygroups import key_groups_of_keys

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from tidegate.formats.columns import plain_values
 from tidegate.operators.aggregation.contract import Value
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.emission import emit_results
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, PARTS_MAX
-from tidegate.operators.kinds.window.running.store import key_columns, plain_values
+from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.kinds.window.states import LAGGARDS, SESSIONS, TIMERS
 from tidegate.operators.runtime import END_OF_TIME
 

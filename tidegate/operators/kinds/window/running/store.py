@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.operators.aggregation.contract import Value, make_column
+from tidegate.formats.columns import make_column, plain_values
+from tidegate.operators.aggregation.contract import Value
 from tidegate.operators.kinds.window.running.partial import AT, Aggregates
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import Timed, TimeOrdered
@@ -60,9 +61,3 @@ def key_columns(rows: Sequence[Row], keys: Sequence[tuple[str, DataType]]) -> li
     times = pl.Series(AT, columns[0], dtype=pl.Int64)
     named = zip(keys, columns[1:], strict=True)
     return [times, *(make_column(name, kind, values) for (name, kind), values in named)]
-
-
-def plain_values(column: pl.Series) -> list[Any]:
-    """Values as the state has them: dates as days, timestamps as microseconds since 1970."""
-    values: list[Any] = (column.to_physical() if column.dtype.is_temporal() else column).to_list()
-    return values
