@@ -8,7 +8,7 @@ watermark that arrives, `task/valve.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,6 +48,7 @@ class EventClock:
         self._restored: dict[int, int] | None = None
         """By key group; empty once the watermark has passed all of them. None: not looked at yet."""
         self._restored_max = LOWEST
+        self._before: Mapping[int, int] | None = None
 
     def advance(self, watermark_ms: int) -> None:
         """A watermark has arrived. One that is not higher changes nothing."""
@@ -91,9 +92,25 @@ class EventClock:
             return passed
         return times <= type(times)("watermark", self.watermark_of(groups()), dtype=times.dtype)
 
+    @property
+    def width(self) -> int:
+        """The number of the subtask's key groups."""
+        return len(self._groups)
+
+    def restored(self) -> Mapping[int, int]:
+        """The watermark that was restored for each own key group that has one, passed or not."""
+        if self._before is None:
+            found: dict[int, int] = {}
+            for first, end, watermark_ms in self.state.values:
+                for group in range(max(first, self._groups.start), min(end, self._groups.stop)):
+                    found[group] = max(watermark_ms, found.get(group, LOWEST))
+            self._before = found
+        return self._before
+
     def before_snapshot(self) -> None:
         """Put the watermarks of the subtask's key groups into the state."""
         values = tuple(self._ranges())
+        self.restored()  # looked at before it is written over
         if values != self.state.values:
             self.state.replace(values)
 
@@ -107,10 +124,7 @@ class EventClock:
     def _ahead(self) -> dict[int, int]:
         """What was restored for own key groups and may be higher than the watermark."""
         if self._restored is None:
-            self._restored = {}
-            for first, end, watermark_ms in self.state.values:
-                for group in range(max(first, self._groups.start), min(end, self._groups.stop)):
-                    self._restored[group] = max(watermark_ms, self._restored.get(group, LOWEST))
+            self._restored = dict(self.restored())
             self._restored_max = max(self._restored.values(), default=LOWEST)
             self._forget_passed()
         return self._restored

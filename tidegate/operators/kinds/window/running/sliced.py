@@ -18,10 +18,12 @@ import polars as pl
 
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime, after_ms
 from tidegate.operators.kinds.window.running.emission import emit_results
+from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
 from tidegate.operators.kinds.window.states import EXTRA, SLICES, TIMERS
+from tidegate.state.keygroups import key_group_of
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
@@ -49,8 +51,7 @@ class SlicedRuntime(WindowRuntime):
         names = [name for name, _ in self._keys]
         self._rows = Buffer(self._aggregates, names, slicing.row_ends, slicing.first_end)
         self._more = Buffer(self._aggregates, names, _at_of, _first_at)
-        self._fired_until: int | None = None
-        """Local: results up to here have been due; None before the first watermark."""
+        self._given = Given(self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list())
 
     @property
     def gauges(self) -> Mapping[str, int]:
@@ -86,8 +87,9 @@ class SlicedRuntime(WindowRuntime):
         some = ~late & (begin > first)
         if some.any():
             self._take_some(batch.filter(some), begin.filter(some), last.filter(some))
-        if self._lateness_ms and self._fired_until is not None:
-            again = ~late & (begin <= self._fired_until)
+        given = self._given.until(batch) if self._lateness_ms else None
+        if given is not None:
+            again = ~late & (begin <= given)
             if again.any():
                 self._correct(batch.filter(again), begin.filter(again), last.filter(again), out)
 
@@ -95,8 +97,9 @@ class SlicedRuntime(WindowRuntime):
         """Rows that only results from `begin` to `last` take."""
         self._more.add(self._for_each_due(batch.select(self._columns), begin, last))
         if self._early:  # the results between are given if something else makes them
+            given = self._given.until(batch)
             for dues in (begin, last):
-                self._set_timers(self._slices.rows_of(batch.with_columns(dues.alias(AT))), dues, last)
+                self._set_timers(self._slices.rows_of(batch.with_columns(dues.alias(AT))), dues, last, given)
 
     def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> pl.DataFrame:
         dues = pl.int_ranges(begin, last + 1, self._slicing.step_ms, eager=True).alias(AT)
@@ -112,25 +115,26 @@ class SlicedRuntime(WindowRuntime):
         if parts is None:
             return
         rows = store.add(parts)
+        given = self._given.until(parts)
         if store is self._slices:
             first, last = self._slicing.first_due(parts[AT]), self._slicing.last_due(parts[AT])
-            self._set_timers(rows, self._unfired(first) if self._chained else first, last)
+            self._set_timers(rows, self._not_given(first, given) if self._chained else first, last, given)
             if self._early:
-                self._set_timers(rows, last, last)
+                self._set_timers(rows, last, last, given)
         elif self._chained:
-            self._set_timers(rows, parts[AT], parts[AT])
+            self._set_timers(rows, parts[AT], parts[AT], given)
 
-    def _unfired(self, dues: pl.Series) -> pl.Series:
+    def _not_given(self, dues: pl.Series, given: pl.Series | None) -> pl.Series:
         """The same, or the first result that was not given yet."""
-        if self._fired_until is None:
+        if given is None:
             return dues
-        return dues.clip(lower_bound=self._slicing.first_due_after(pl.Series([self._fired_until]))[0])
+        return pl.select(pl.max_horizontal(dues, self._slicing.first_due_after(given))).to_series()
 
-    def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series) -> None:
+    def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series, given: pl.Series | None) -> None:
         """Of the results that were not given yet and are not after the last ones."""
         wanted = dues <= last
-        if self._fired_until is not None:
-            wanted &= dues > self._fired_until
+        if given is not None:
+            wanted &= dues > given
         timers = {(due, *row[1:]) for due, row, yes in zip(dues, rows, wanted, strict=True) if yes}
         if timers:
             self._timers.put_many(list(timers), [()] * len(timers))
@@ -148,7 +152,7 @@ class SlicedRuntime(WindowRuntime):
                     return True
         if self._fire_timers(until, limit, out):
             return True
-        self._fired_until = until if self._fired_until is None else max(until, self._fired_until)
+        self._given.advance(until)
         return self._drop(watermark_ms)
 
     def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
@@ -209,21 +213,22 @@ class SlicedRuntime(WindowRuntime):
 
     def _correct(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series, out: Out) -> None:
         """Results that were given and take these rows, too: once each, in the order of their ends."""
-        until = self._fired_until
-        assert until is not None
-        ends = last.clip(upper_bound=until)
+        given = self._given.until(batch)
+        assert given is not None
+        ends = pl.select(pl.min_horizontal(last, given)).to_series()
         if self._early:  # only the last result of a window is corrected
-            begin, chosen = last, last <= until
+            begin, chosen = last, last <= given
             batch, begin, ends = batch.filter(chosen), begin.filter(chosen), ends.filter(chosen)
         names = [name for name, _ in self._keys]
         wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
+        until = wanted[AT].max()
         for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
-            self._fold(buffer.take_due(until), store)
+            self._fold(buffer.take_due(until) if isinstance(until, int) else None, store)
         rows = self._slices.rows_of(wanted)
         pending = self._timers.get_many(rows)
-        given = [row for row, timer in zip(rows, pending, strict=True) if timer is None]
-        if given:
-            self._emit(given, out)
+        again = [row for row, timer in zip(rows, pending, strict=True) if timer is None]
+        if again:
+            self._emit(again, out)
 
     def _drop(self, watermark_ms: int) -> bool:
         """Forget what no result takes any more; True when there is more."""
