@@ -61,6 +61,11 @@ def derive_identity(name: str, kind: DataType) -> Bound:
     return Bound({name: 1.0}, FIXED_BYTES) if kind.kind in GROWING else Bound({}, FIXED_BYTES)
 
 
+def derive_identities(columns: Iterable[tuple[str, DataType]]) -> Bounds:
+    """Columns as they come in."""
+    return {name: derive_identity(name, kind) for name, kind in columns}
+
+
 def sum_bounds(bounds: Iterable[Bound]) -> Bound:
     """All of them together."""
     total = Bound()

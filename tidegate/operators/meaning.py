@@ -11,14 +11,15 @@ Digests of another version are not compared.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal
 
-VERSION: Final = 1
+VERSION: Final = 2
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 
@@ -40,6 +41,23 @@ class Branch(msgspec.Struct, frozen=True):
 
 
 Branches = tuple[Branch, ...]
+
+
+def combine_digests(found: Iterable[tuple[str, str, str]]) -> Meaning:
+    """Of what feeds a step, the name of a part, and a digest of it; the order of several of one part does not count."""
+    by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for origin, part, one in found:
+        by_origin[origin][part].append(one)
+    return {
+        origin: {part: f"{VERSION}:{digest(*sorted(digests))}" for part, digests in parts.items()}
+        for origin, parts in by_origin.items()
+    }
+
+
+def combine_times(name: str, branches: Branches) -> str:
+    """Of the event time of what a step makes of its records; empty where nobody needs one."""
+    times = sorted({branch.time for branch in branches if branch.time})
+    return digest("event time", name, *times) if times else ""
 
 
 def derive_conjuncts(predicate: Expression) -> Iterator[Expression]:

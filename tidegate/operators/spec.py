@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, Meaning
@@ -120,7 +120,7 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
 
     def arrives(self) -> Bounds:
         """The columns that come in where it is the head of a vertex, each as large as itself."""
-        return {name: derive_identity(name, kind) for name, kind in self.produces()}
+        return derive_identities(self.produces())
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """The columns after it in terms of those that come into the vertex, and all the memory that it makes."""

@@ -5,20 +5,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identity, sum_bounds
+from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identities, sum_bounds
 from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.kinds.select import make_projection
-from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, digest, digest_expression
+from tidegate.operators.meaning import (
+    Branch,
+    Branches,
+    Meaning,
+    combine_digests,
+    combine_times,
+    digest,
+    digest_expression,
+)
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
@@ -103,43 +111,24 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         )
         return (StateDeclaration(TOTALS, shape),)
 
-    def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes totals
-        """See Operator."""
-        return (Branch(self.name, {name: digest("total", self.name, self.emit, name) for name, _ in self.output}),)
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator. Whatever arrives becomes totals."""
+        columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
+        return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
     def means(self, branches: Branches) -> Meaning:
         """See Operator."""
-        by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for branch in branches:
-            parts = by_origin[branch.origin]
-            conditions = digest("conditions", *sorted(branch.conditions))
-            parts["the choice of records"].append(conditions)
-            several = sum(other.origin == branch.origin for other in branches) > 1
-            ways = (conditions,) if several else ()  # which of several ways a value goes is part of what it means
-            for key in self.keys:
-                parts[f"key `{key}`"].append(digest("key", branch.columns[key], *ways))
-            for name, call in self.aggregates:
-                parts[f"`{name}`"].append(digest("aggregate", *digests_of(call, branch.columns), *ways))
-        return {
-            origin: {name: f"{VERSION}:{digest(*sorted(digests))}" for name, digests in parts.items()}
-            for origin, parts in by_origin.items()
-        }
+        digests = derive_digests(branches, self.keys, self.aggregates)
+        times = ((one.origin, "the event time", one.time) for one in branches if self.needs_time())
+        return combine_digests(itertools.chain(digests, times))
 
     def arrives(self) -> Bounds:
         """See Operator. The arguments besides the keys."""
-        arguments = [call.argument for _, call in self.aggregates if isinstance(call.argument, Column)]
-        columns = (*self.output, *((argument.name, argument.type) for argument in arguments))
-        return {name: derive_identity(name, kind) for name, kind in columns}
+        return derive_identities((*self.output, *argument_columns(self.aggregates)))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator."""
-        results = {
-            name: columns[call.argument.name]
-            if isinstance(call.argument, Column) and call.type.kind in GROWING
-            else Bound({}, FIXED_BYTES)
-            for name, call in self.aggregates
-        }
-        outgoing = {key: columns[key] for key in self.keys} | results
+        outgoing = {key: columns[key] for key in self.keys} | bound_results(self.aggregates, columns)
         return outgoing, sum_bounds(outgoing.values())
 
     def explains(self) -> dict[str, Any]:
@@ -249,6 +238,37 @@ def _input_of(column: str, argument: Expression, inputs: dict[str, Expression]) 
             name += "_"
         inputs[name] = argument
     return Column(name, argument.type)
+
+
+def derive_digests(
+    branches: Branches, keys: Iterable[str], aggregates: Iterable[tuple[str, AggregateCall]]
+) -> Iterator[tuple[str, str, str]]:
+    """For `combine_digests`: the choice of records, the keys and the aggregates of a step."""
+    calls = list(aggregates)
+    for branch in branches:
+        conditions = digest("conditions", *sorted(branch.conditions))
+        several = sum(other.origin == branch.origin for other in branches) > 1
+        ways = (conditions,) if several else ()  # which of several ways a value goes is part of what it means
+        yield branch.origin, "the choice of records", conditions
+        for key in keys:
+            yield branch.origin, f"key `{key}`", digest("key", branch.columns[key], *ways)
+        for name, call in calls:
+            yield branch.origin, f"`{name}`", digest("aggregate", *digests_of(call, branch.columns), *ways)
+
+
+def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:
+    """The plain columns that are aggregated, and their types."""
+    return tuple((one.name, one.type) for _, call in aggregates for one in call.arguments if isinstance(one, Column))
+
+
+def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Bounds) -> dict[str, Bound]:
+    """How large results are: a value that is kept is at most as large as an argument."""
+    return {
+        name: columns[call.argument.name]
+        if isinstance(call.argument, Column) and call.type.kind in GROWING
+        else Bound({}, FIXED_BYTES)
+        for name, call in aggregates
+    }
 
 
 def digests_of(call: AggregateCall, columns: Mapping[str, str]) -> tuple[str, ...]:

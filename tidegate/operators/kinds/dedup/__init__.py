@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -13,11 +12,11 @@ import msgspec
 from pydantic import Field
 
 from tidegate.datatypes import BIGINT
-from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.meaning import VERSION, Branches, Meaning, digest
+from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Settings
@@ -107,18 +106,18 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
 
     def means(self, branches: Branches) -> Meaning:
         """See Operator."""
-        by_origin: defaultdict[str, list[str]] = defaultdict(list)
-        for branch in branches:
-            conditions = digest("conditions", *sorted(branch.conditions))
-            by_origin[branch.origin].append(digest(conditions, self._digest(branch.columns)))
-        return {
-            origin: {"what a duplicate is": f"{VERSION}:{digest(*sorted(digests))}"}
-            for origin, digests in by_origin.items()
-        }
+        return combine_digests(
+            (
+                branch.origin,
+                "what a duplicate is",
+                digest(digest("conditions", *sorted(branch.conditions)), self._digest(branch.columns), branch.time),
+            )
+            for branch in branches
+        )
 
     def arrives(self) -> Bounds:
         """See Operator. Keys that nobody reads further down arrive, too."""
-        return {name: derive_identity(name, kind) for name, kind in (*self.keys, *self.output)}
+        return derive_identities((*self.keys, *self.output))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator."""

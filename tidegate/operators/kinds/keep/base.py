@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, digest
+from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.spec import Columns, StepOperator
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
@@ -30,20 +28,18 @@ class KeepOperator(StepOperator, frozen=True):
         """See Operator."""
         return True
 
-    def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes its results
-        """See Operator."""
-        name = self.name
-        return (Branch(name, {column: digest(self.kind, name, column) for column, _ in self.produces()}),)
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator. Whatever arrives becomes its results."""
+        columns = {column: digest(self.kind, self.name, column) for column, _ in self.produces()}
+        return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
     def means(self, branches: Branches) -> Meaning:
         """See Operator."""
-        by_origin: defaultdict[str, list[str]] = defaultdict(list)
-        for branch in branches:
-            columns = [branch.columns[name] for name in (*self.keys, *self.ordered_by())]
-            by_origin[branch.origin].append(digest(*self.words(), *columns, *sorted(branch.conditions)))
-        return {
-            origin: {"what is kept": f"{VERSION}:{digest(*sorted(digests))}"} for origin, digests in by_origin.items()
-        }
+        return combine_digests(self._digest(branch) for branch in branches)
+
+    def _digest(self, branch: Branch) -> tuple[str, str, str]:
+        columns = [branch.columns[name] for name in (*self.keys, *self.ordered_by())]
+        return branch.origin, "what is kept", digest(*self.words(), *columns, branch.time, *sorted(branch.conditions))
 
     def ordered_by(self) -> tuple[str, ...]:
         """The columns that decide besides the keys."""

@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, DataType
-from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identity, sum_bounds
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.aggregation.parts import derive_parts
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.kinds.aggregate import derive_inputs, digests_of, read_aggregates
+from tidegate.operators.kinds.aggregate import (
+    argument_columns,
+    bound_results,
+    derive_digests,
+    derive_inputs,
+    read_aggregates,
+)
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
-from tidegate.operators.kinds.window.states import EXTRA, LAGGARDS, SESSIONS, SLICES, TIMERS
-from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, digest
+from tidegate.operators.kinds.window.states import EXTRA, GATHERED, LAGGARDS, SESSIONS, SLICES, TIMERS
+from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path
@@ -110,50 +115,42 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             return sessions, timed(TIMERS, ()), timed(LAGGARDS, waiting), WATERMARK
         if self.plain:
             return timed(SLICES, parts), WATERMARK
-        return timed(SLICES, parts), timed(EXTRA, parts), timed(TIMERS, ()), WATERMARK
+        return (
+            timed(SLICES, parts),
+            timed(GATHERED if self.window.early_ms else EXTRA, parts),
+            timed(TIMERS, ()),
+            WATERMARK,
+        )
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes results
         """See Operator."""
-        return (Branch(self.name, {name: digest("window", self.name, name) for name, _ in self.output}),)
+        columns = {name: digest("window", self.name, name) for name, _ in self.output}
+        return (Branch(self.name, columns, time=digest("event time", self.name, "window_end")),)
 
     def means(self, branches: Branches) -> Meaning:
         """See Operator. Early results and a longer lateness change nothing of what the state holds."""
-        by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for branch in branches:
-            parts = by_origin[branch.origin]
-            conditions = digest("conditions", *sorted(branch.conditions))
-            parts["the choice of records"].append(conditions)
-            several = sum(other.origin == branch.origin for other in branches) > 1
-            ways = (conditions,) if several else ()
-            parts["the window"].append(digest("window", *self._window_words()))
-            for key in self.keys:
-                parts[f"key `{key}`"].append(digest("key", branch.columns[key], *ways))
-            for name, call in self.aggregates:
-                parts[f"`{name}`"].append(digest("aggregate", *digests_of(call, branch.columns), *ways))
-        return {
-            origin: {name: f"{VERSION}:{digest(*sorted(digests))}" for name, digests in parts.items()}
-            for origin, parts in by_origin.items()
-        }
+        window = digest("window", *self._window_words())
+        digests = derive_digests(branches, self.keys, self.aggregates)
+        own = [(one.origin, "the window", window) for one in branches]
+        times = [(one.origin, "the event time", one.time) for one in branches]
+        return combine_digests([*digests, *own, *times])
 
     def _window_words(self) -> tuple[str, ...]:
         window = self.window
         numbers = (window.size_ms, window.every_ms, window.offset_ms, window.early_ms)
-        return (*map(str, numbers), window.time_zone, "once" if self.plain else "kept")
+        return (
+            *map(str, numbers),
+            window.time_zone,
+            "once" if self.plain else "gathered" if window.early_ms else "kept",
+        )
 
     def arrives(self) -> Bounds:
         """See Operator. The arguments besides the keys."""
-        arguments = [one for _, call in self.aggregates for one in call.arguments if isinstance(one, Column)]
-        columns = (*self.output, *((one.name, one.type) for one in arguments), *self.late)
-        return {name: derive_identity(name, kind) for name, kind in columns}
+        return derive_identities((*self.output, *argument_columns(self.aggregates), *self.late))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. Nothing is made of a row at once; a result is at most as large as an argument."""
-        results = {
-            name: columns[call.argument.name]
-            if isinstance(call.argument, Column) and call.type.kind in GROWING
-            else Bound({}, FIXED_BYTES)
-            for name, call in self.aggregates
-        }
+        results = bound_results(self.aggregates, columns)
         fixed = {name: Bound({}, FIXED_BYTES) for name, _ in (*ADDED, *REASONS)}
         late = {name: columns[name] for name, _ in self.late if name in columns}
         outgoing = late | {key: columns[key] for key in self.keys} | fixed | results

@@ -10,6 +10,8 @@ SLICES: Final = StateName("slices")
 """Partial results by the local end of their slice and key."""
 EXTRA: Final = StateName("extra")
 """By due time and key: of rows that count for this result and not for all of their slice."""
+GATHERED: Final = StateName("gathered")
+"""By the local end of a window and key: what its last early result was made of."""
 TIMERS: Final = StateName("timers")
 """By due time and key: results to come, where a result is not just an entry of `slices`; and the ends of sessions."""
 SESSIONS: Final = StateName("sessions")

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class Given:
     """See the module. Times are local ms, as all due times."""
 
-    def __init__(
-        self, clock: EventClock, slicing: Slicing, groups_of: Callable[[pl.DataFrame], Sequence[int]]
-    ) -> None:
+    def __init__(self, clock: EventClock, slicing: Slicing, groups_of: Callable[[pl.DataFrame], Sequence[int]]) -> None:
         """`groups_of` gives the key group of each row of a frame that has the key columns."""
         self._clock = clock
         self._slicing = slicing

@@ -4,9 +4,11 @@ A row is in one slice, whatever many windows it is in. Each result that is to co
 where slices are part of the next result, too, it sets the timer of that one. When it fires, its slices are looked up
 and merged. A slice goes when the last of its results can be given no more.
 
-Rows that are late for some results of their slice and not for all cannot be in the slice: they go into the state
-`extra`, once for each due time that still takes them. With `allowed_lateness` a row may be taken by results that were
-given already: those are given again at once, corrected.
+Rows that are late for some results of their slice and not for all cannot be in the slice. With early results they go
+into the slice of the first one that takes them, since all later ones do; else into the state `extra`, once for each due
+time that still takes them. Each early result takes its slice out of the state and adds it to what was *gathered* for
+its window, so that it costs the same however many there are. With `allowed_lateness` a row may be taken by results that
+were given already: those are given again at once, corrected.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
-from tidegate.operators.kinds.window.states import EXTRA, SLICES, TIMERS
+from tidegate.operators.kinds.window.states import EXTRA, GATHERED, SLICES, TIMERS
 from tidegate.state.keygroups import key_group_of
 
 if TYPE_CHECKING:
@@ -46,12 +48,16 @@ class SlicedRuntime(WindowRuntime):
         self._early = bool(operator.window.early_ms)
         self._chained = not self._early
         self._slices = Store(self._timed[SLICES], self._aggregates, self._keys)
-        self._extra = Store(self._timed[EXTRA], self._aggregates, self._keys)
+        self._more_of = Store(self._timed[GATHERED if self._early else EXTRA], self._aggregates, self._keys)
+        """`extra`, or `gathered`."""
         self._timers = self._timed[TIMERS]
         names = [name for name, _ in self._keys]
         self._rows = Buffer(self._aggregates, names, slicing.row_ends, slicing.first_end)
         self._more = Buffer(self._aggregates, names, _at_of, _first_at)
-        self._given = Given(self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list())
+        self._buffers = ((self._rows, self._slices), (self._more, self._slices if self._early else self._more_of))
+        self._given = Given(
+            self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list()
+        )
 
     @property
     def gauges(self) -> Mapping[str, int]:
@@ -60,7 +66,7 @@ class SlicedRuntime(WindowRuntime):
 
     def before_snapshot(self) -> None:
         """See OperatorRuntime."""
-        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+        for buffer, store in self._buffers:
             self._fold(buffer.take(), store)
         self._clock.before_snapshot()
 
@@ -95,18 +101,15 @@ class SlicedRuntime(WindowRuntime):
 
     def _take_some(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series) -> None:
         """Rows that only results from `begin` to `last` take."""
-        self._more.add(self._for_each_due(batch.select(self._columns), begin, last))
-        if self._early:  # the results between are given if something else makes them
-            given = self._given.until(batch)
-            for dues in (begin, last):
-                self._set_timers(self._slices.rows_of(batch.with_columns(dues.alias(AT))), dues, last, given)
+        rows = batch.select(self._columns)
+        self._more.add(rows.with_columns(begin.alias(AT)) if self._early else self._for_each_due(rows, begin, last))
 
     def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> pl.DataFrame:
         dues = pl.int_ranges(begin, last + 1, self._slicing.step_ms, eager=True).alias(AT)
         return rows.with_columns(dues).explode(AT)
 
     def _relieve(self) -> None:
-        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+        for buffer, store in self._buffers:
             if buffer.crowded:
                 self._fold(buffer.take(FOLDED_MAX), store)
 
@@ -143,7 +146,7 @@ class SlicedRuntime(WindowRuntime):
 
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
         until = self._slicing.floor_of(after_ms(watermark_ms))
-        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+        for buffer, store in self._buffers:
             due = buffer.take_due(until)
             if due is not None:
                 buffer.put_back(due[FOLDED_MAX:])
@@ -157,7 +160,7 @@ class SlicedRuntime(WindowRuntime):
 
     def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
         """Results in the order of their due times; True when there are more."""
-        left = min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
+        left = limit if self._early else min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
         while left > 0:
             first = self._timers.first_ms
             if first is None or first > until:
@@ -196,12 +199,25 @@ class SlicedRuntime(WindowRuntime):
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out)
 
     def _gather(self, rows: Sequence[Row]) -> pl.DataFrame | None:
-        """What the state has for each due time and key that it has something for."""
+        """The partial results of all that each result is made of, where there is anything."""
+        return self._gather_early(rows) if self._early else self._look_up(rows)
+
+    def _gather_early(self, rows: Sequence[Row]) -> pl.DataFrame | None:
+        """The slices of these due times are added to what was gathered for their windows."""
+        wholes = [(self._slicing.window_end_of(due), *key) for due, *key in rows]
+        new = self._slices.state.get_many(rows)
+        self._slices.state.delete_many([row for row, value in zip(rows, new, strict=True) if value is not None])
+        merged = self._more_of.merge(wholes, new)
+        found = [(row, value) for row, value in zip(rows, merged, strict=True) if value is not None]
+        return self._slices.frame_of(*zip(*found, strict=True)) if found else None
+
+    def _look_up(self, rows: Sequence[Row]) -> pl.DataFrame | None:
+        """The slices of each due time, and what counts for it besides them."""
         wanted = [(place, (end, *row[1:])) for place, row in enumerate(rows) for end in self._slicing.slices_of(row[0])]
         found = self._slices.state.get_many([key for _, key in wanted])
         values = [(place, value) for (place, _), value in zip(wanted, found, strict=True) if value is not None]
-        if len(self._extra):
-            more = self._extra.state.get_many(rows)
+        if len(self._more_of):
+            more = self._more_of.state.get_many(rows)
             values += [(place, value) for place, value in enumerate(more) if value is not None]
         if not values:
             return None
@@ -222,7 +238,7 @@ class SlicedRuntime(WindowRuntime):
         names = [name for name, _ in self._keys]
         wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
         until = wanted[AT].max()
-        for buffer, store in ((self._rows, self._slices), (self._more, self._extra)):
+        for buffer, store in self._buffers:
             self._fold(buffer.take_due(until) if isinstance(until, int) else None, store)
         rows = self._slices.rows_of(wanted)
         pending = self._timers.get_many(rows)
@@ -234,7 +250,7 @@ class SlicedRuntime(WindowRuntime):
         """Forget what no result takes any more; True when there is more."""
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         taken = self._slices.state.take_due(self._slicing.last_dropped(over), FOLDED_MAX)
-        more = self._extra.state.take_due(over, FOLDED_MAX) if len(self._extra) else []
+        more = self._more_of.state.take_due(over, FOLDED_MAX) if len(self._more_of) else []
         return max(len(taken), len(more)) == FOLDED_MAX
 
 

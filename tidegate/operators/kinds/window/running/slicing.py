@@ -106,9 +106,13 @@ class Slicing:
         """Local end of the window whose result is due: later than that of an early result."""
         return self.window_start(dues) + self.size_ms
 
+    def window_end_of(self, due: int) -> int:
+        """As `window_end`, for one."""
+        return due - 1 - (due - 1) % self.size_ms + self.size_ms if self._early_ms else due
+
     def slices_of(self, due: int) -> range | list[int]:
         """The ends of the slices that a result is made of, in order."""
-        start = due - self.size_ms if not self._early_ms else (due - 1) - (due - 1) % self.size_ms
+        start = due - self.size_ms
         if not self._cut_ms:
             return range(start + self.step_ms, due + 1, self.step_ms)
         whole = range(start + self._period_ms, due + 1, self._period_ms)

@@ -30,12 +30,18 @@ class Store:
     def add(self, parts: pl.DataFrame) -> list[Row]:
         """Merge partial results, one per time and key, into the state. Returns their times and keys."""
         rows = self.rows_of(parts)
-        values = self._aggregates.values_of(parts)
-        merge = self._aggregates.merge
-        found = self.state.get_many(rows)
-        merged = [new if old is None else merge(old, new) for old, new in zip(found, values, strict=True)]
-        self.state.put_many(rows, merged)
+        self.merge(rows, self._aggregates.values_of(parts))
         return rows
+
+    def merge(self, rows: Sequence[Row], values: Sequence[Value | None]) -> list[Value | None]:
+        """Merge values, where there are some, into the entries of these times and keys; what they are then."""
+        merged: list[Value | None] = []
+        for old, new in zip(self.state.get_many(rows), values, strict=True):
+            merged.append(old if new is None else new if old is None else self._aggregates.merge(old, new))
+        changed = [(row, whole) for row, whole, new in zip(rows, merged, values, strict=True) if new is not None]
+        if changed:
+            self.state.put_many(*map(list, zip(*changed, strict=True)))
+        return merged
 
     def rows_of(self, frame: pl.DataFrame) -> list[Row]:
         """Times and keys as the state has them."""
