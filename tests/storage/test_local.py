@@ -40,6 +40,19 @@ def test_put_replaces(storage: LocalStorage) -> None:
     assert storage.get("x") == b"two"
 
 
+def test_nothing_is_put_into_a_directory_that_has_come_in_place_of_the_one_that_was_opened(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "a"), stays=True)
+    storage.put("state/1/totals", b"one")
+    (tmp_path / "a").rename(tmp_path / "volume")
+    LocalStorage(str(tmp_path / "a"))
+    with pytest.raises(StorageError, match="cannot write state/2/totals: the directory is not the one that was opened"):
+        storage.put("state/2/totals", b"two")
+    (tmp_path / "a").rename(tmp_path / "empty")
+    (tmp_path / "volume").rename(tmp_path / "a")
+    storage.put("state/2/totals", b"two")
+    assert storage.get("state/2/totals") == b"two"
+
+
 def test_put_if_absent_never_replaces(storage: LocalStorage) -> None:
     assert storage.put_if_absent("journal/0", b"one")
     assert not storage.put_if_absent("journal/0", b"two")

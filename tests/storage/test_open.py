@@ -18,8 +18,8 @@ class MemoryStore(StoreKind):
     schemes = ("memory",)
     example = "memory://a"
 
-    def open(self, address: str, *, create: bool) -> Storage:
-        assert (address, create) == ("memory://a", False)
+    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
+        assert (address, create, stays) == ("memory://a", False, False)
         return FakeStorage()
 
 

@@ -274,4 +274,4 @@ class Objects(MutableMapping[str, bytes]):
 
 
 def _stat_of(node: Node) -> Any:
-    return SimpleNamespace(st_mode=node.mode, st_mtime=node.changed_s, st_dev=0)
+    return SimpleNamespace(st_mode=node.mode, st_mtime=node.changed_s, st_dev=0, st_ino=id(node))

@@ -162,7 +162,7 @@ class SimParts(SlotParts):
 
     def open_storage(self, url: str) -> Storage:
         """See SlotParts."""
-        return LocalStorage(url, tools=self._world.file_tools(self._process))
+        return LocalStorage(url, stays=True, tools=self._world.file_tools(self._process))
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""

@@ -74,7 +74,7 @@ class SlotParts:
 
     def open_storage(self, url: str) -> Storage:
         """The checkpoint storage."""
-        return open_storage(url)
+        return open_storage(url, stays=True)
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """The thread that makes state durable."""

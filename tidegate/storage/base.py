@@ -88,8 +88,10 @@ class StoreKind(ABC):
         return ""
 
     @abstractmethod
-    def open(self, address: str, *, create: bool) -> Storage:
+    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
         """With `create` False it is only to be read: nothing is touched, and what is not there is empty.
+
+        With `stays` a `put` fails where the address stands for another place than when it was opened.
 
         Raises StorageError.
         """

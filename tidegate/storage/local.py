@@ -10,6 +10,7 @@ setgid) it is the group's, too, for executors that run as another user.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -38,10 +39,11 @@ class LocalStorage:
     """See the module and `Storage`. Safe to use from several threads and processes at a time.
 
     `url` is `file:///directory` or a path; the directory is created. With `create` False it is only read: nothing is
-    touched, and an absent directory is an empty one. Raises StorageError.
+    touched, and an absent directory is an empty one. With `stays` a `put` fails when the directory is no longer the one
+    that was opened, as after its volume was unmounted. Raises StorageError.
     """
 
-    def __init__(self, url: str, *, create: bool = True, tools: FileTools = FILE_TOOLS) -> None:
+    def __init__(self, url: str, *, create: bool = True, stays: bool = False, tools: FileTools = FILE_TOOLS) -> None:
         self.location: str = url
         self._tools = tools
         self._calls = tools.calls
@@ -49,6 +51,7 @@ class LocalStorage:
         self._shared = False
         if create:
             self._guard("create", "the directory", self._prepare)
+        self._opened = self._guard("look at", "the directory", self._identity) if stays else None
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """See Storage. Also when the answer is False the existing object is durable."""
@@ -72,6 +75,15 @@ class LocalStorage:
             return True
 
         self._guard("write", name, lambda: self._publish(target, data, rename))
+        if self._opened is not None and self._guard("look at", "the directory", self._identity) != self._opened:
+            raise StorageError(
+                f"{self.location}: cannot write {name}: the directory is not the one that was opened; if its volume "
+                "was unmounted, mount it again",
+                location=self.location,
+                operation="write",
+                name=name,
+                errno=errno.errorcode[errno.ESTALE],
+            )
 
     def get(self, name: str) -> bytes:
         """See Storage."""
@@ -124,6 +136,10 @@ class LocalStorage:
                 )
         finally:
             self.delete(name)
+
+    def _identity(self) -> tuple[int, int]:
+        found = self._calls.stat(self._root)
+        return found.st_dev, found.st_ino
 
     def _prepare(self) -> None:
         unfinished = self._root / UNFINISHED

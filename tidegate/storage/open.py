@@ -52,15 +52,17 @@ def scheme_of(address: str) -> str:
     return "file" if found is None else (found[1] or found[2]).lower()
 
 
-def open_storage(url: str, *, create: bool = True) -> Storage:
+def open_storage(url: str, *, create: bool = True, stays: bool = False) -> Storage:
     """The storage at an address, or at a path; with `create` False only to be read.
+
+    With `stays` nothing is put into a directory that has come in place of the one that was opened.
 
     Raises StorageUnsupported for an unknown scheme, else StorageError.
     """
     scheme = scheme_of(url)
     store = STORES.get(scheme)
     if store is not None:
-        return store.open(url, create=create)
+        return store.open(url, create=create, stays=stays)
     if scheme in OBJECT_STORES:
         raise StorageUnsupported(
             f"{url}: object stores need the storage extra; not supported yet: use a directory that the daemon and all "

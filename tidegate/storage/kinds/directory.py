@@ -24,9 +24,9 @@ class DirectoryStore(StoreKind):
             return "the directory has a NUL byte, which no path has"
         return ""
 
-    def open(self, address: str, *, create: bool) -> Storage:
+    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
         """See StoreKind."""
-        return LocalStorage(address, create=create)
+        return LocalStorage(address, create=create, stays=stays)
 
 
 STORE: Final = DirectoryStore()
