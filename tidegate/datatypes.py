@@ -6,31 +6,86 @@ about schemas without importing either.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from decimal import Context, Decimal
+from typing import Final
 
 import msgspec
 
 Kind = str
-"""`boolean tinyint smallint int bigint float double string binary date timestamp array struct void interval`."""
+"""`boolean tinyint smallint int bigint float double decimal string binary date timestamp timestamp_ntz array struct map
+void interval`."""
+
+NESTED: Final = frozenset({"array", "map", "struct"})
+"""Kinds of types that hold other types."""
+MAX_PRECISION = 38
+"""Digits of a decimal, as in Spark."""
 
 
 class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A Spark SQL type. `element` is set for arrays, `fields` for structs; every type is nullable.
+    """A Spark SQL type. `element` is set for arrays and maps (the values), `key` for maps, `fields` for structs,
+    `precision` and `scale` for decimals; every type is nullable, the keys of a map are not.
 
-    `timestamp` is an instant in UTC with microseconds, `date` a day, `void` the type of a bare NULL and `interval` a
-    day-time interval that exists only inside expressions.
+    `timestamp` is an instant in UTC with microseconds, `timestamp_ntz` a date and a time of day without zone, `date` a
+    day, `void` the type of a bare NULL and `interval` a day-time interval that exists only inside expressions.
     """
 
     kind: Kind
     element: DataType | None = None
     fields: tuple[tuple[str, DataType], ...] = ()
+    key: DataType | None = None
+    precision: int = 0
+    scale: int = 0
 
     def __str__(self) -> str:
         if self.kind == "array":
             return f"array<{self.element}>"
         if self.kind == "struct":
             return "struct<" + ", ".join(f"{name}: {kind}" for name, kind in self.fields) + ">"
+        if self.kind == "map":
+            return f"map<{self.key}, {self.element}>"
+        if self.kind == "decimal":
+            return f"decimal({self.precision},{self.scale})"
         return self.kind
+
+
+def decimal_of(precision: int, scale: int = 0) -> DataType:
+    """`decimal(precision, scale)`: so many digits, of which `scale` are after the point."""
+    return DataType("decimal", precision=precision, scale=scale)
+
+
+def units_of(value: Decimal, scale: int) -> int:
+    """The number without its point: 12.50 of scale 2 is 1250."""
+    return int(EXACT.scaleb(value, scale))
+
+
+def decimal_of_units(units: int, scale: int) -> Decimal:
+    """The opposite of `units_of`, with all digits of the scale."""
+    return EXACT.scaleb(Decimal(units), -scale)
+
+
+def map_of(key: DataType, value: DataType) -> DataType:
+    """`map<key, value>`."""
+    return DataType("map", element=value, key=key)
+
+
+def entry_of(kind: DataType) -> DataType:
+    """The struct of `key` and `value` that the entries of a map are."""
+    assert kind.key is not None
+    assert kind.element is not None
+    return DataType("struct", fields=(("key", kind.key), ("value", kind.element)))
+
+
+def parts_of(kind: DataType) -> tuple[DataType, ...]:
+    """The types directly within an array, a map (its entries) or a struct; none within another type."""
+    if kind.kind == "map":
+        return (entry_of(kind),)
+    return (*(() if kind.element is None else (kind.element,)), *(part for _, part in kind.fields))
+
+
+def holds_kind(kind: DataType, wanted: Collection[Kind]) -> bool:
+    """Whether a type, or one at any depth within it, is of one of these kinds."""
+    return kind.kind in wanted or any(holds_kind(part, wanted) for part in parts_of(kind))
 
 
 BOOLEAN = DataType("boolean")
@@ -44,6 +99,7 @@ STRING = DataType("string")
 BINARY = DataType("binary")
 DATE = DataType("date")
 TIMESTAMP = DataType("timestamp")
+TIMESTAMP_NTZ = DataType("timestamp_ntz")
 VOID = DataType("void")
 INTERVAL = DataType("interval")
 
@@ -51,6 +107,9 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970: no date is outside, and no timestamp but those of these days."""
 FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000_000, (LAST_DAY + 1) * 86_400_000_000 - 1
 """The same for timestamps, in microseconds since 1970, both inclusive."""
+
+EXACT: Final = Context(prec=1000)
+"""Arithmetic of decimals that rounds nothing: that of a thread by itself keeps 28 digits."""
 
 Schema = Mapping[str, DataType]
 """Column name -> type, in column order."""

@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, DataType
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, DataType, decimal_of, decimal_of_units
 from tidegate.state.declaration import StateField
 from tidegate.state.order import KeyOrder, Row, after_prefix
 
+WIDE = decimal_of(38, 5)
 BYTES = st.binary(max_size=4) | st.sampled_from([b"\x00", b"\x00\x00", b"\x00\x01", b"\x00\xff", b"\xff", b"\xff\xff"])
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     BIGINT: st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
     BINARY: BYTES,
     BOOLEAN: st.booleans(),
+    WIDE: st.integers(1 - 10**38, 10**38 - 1).map(lambda units: decimal_of_units(units, 5)),
     DATE: st.integers(-(2**31), 2**31 - 1),
     STRING: st.text(max_size=4) | st.text("a\x00\x01", max_size=4),
 }
@@ -76,6 +78,7 @@ def test_the_first_bytes_after_a_prefix(prefix: bytes, after: bytes) -> None:
         (BINARY, [None, b"", b"\x00", b"\x00\xff", b"\x01", b"\xff", b"\xff\x00"]),
         (BIGINT, [None, -(2**63), -1, 0, 1, 255, 256, 2**63 - 1]),
         (BOOLEAN, [None, False, True]),
+        (WIDE, [None, *(decimal_of_units(units, 5) for units in (1 - 10**38, -1, 0, 10, 10**38 - 1))]),
     ],
 )
 def test_the_order_of_each_type(kind: DataType, ascending: list[Any]) -> None:

@@ -16,7 +16,19 @@ from tidegate.datatypes import DataType
 from tidegate.ids import StateName
 
 ORDERED_KINDS: Final = frozenset(
-    {"boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"}
+    {
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "decimal",
+        "string",
+        "binary",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    }
 )
 """What a key may be: values that are equal have the same bytes, and their bytes have an order (see `order.py`)."""
 

@@ -2,7 +2,8 @@
 
 The hash is part of the format of state files and of the exchange, so it never changes: xxh3_64 of the key's canonical
 bytes, modulo max_parallelism. Canonical bytes of one column: string its UTF-8, binary its bytes, integers in decimal,
-boolean `true` or `false`, date the days and timestamp the microseconds since 1970 in decimal. A NULL key has the
+boolean `true` or `false`, decimal the number with all digits of its scale (`12.50`), date the days and both timestamps
+the microseconds since 1970 in decimal. A NULL key has the
 group of the byte FF, which is not UTF-8. Several columns: for each the length of its canonical bytes (binary: of
 its lower-case hex) in decimal, `:`, the bytes, and `-:` for NULL, joined.
 
@@ -33,18 +34,22 @@ def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int)
 def key_groups_of_keys(
     keys: Sequence[tuple[Any, ...]], kinds: Sequence[DataType], max_parallelism: int
 ) -> Sequence[int]:
-    """As `key_group_of`, for keys held as plain values: a date as days, a timestamp as microseconds since 1970."""
+    """As `key_group_of`, for keys held as plain values (`formats.columns.plain_values`)."""
     import polars as pl
+
+    from tidegate.formats.columns import make_column
 
     if not keys:
         return []
     plain = {"string": pl.String, "binary": pl.Binary, "boolean": pl.Boolean}
-    frame = pl.DataFrame(
-        [
-            pl.Series(f"key{i}", [key[i] for key in keys], dtype=plain.get(kind.kind, pl.Int64))
-            for i, kind in enumerate(kinds)
-        ]
-    )
+
+    def column(index: int, kind: DataType) -> pl.Series:
+        name, values = f"key{index}", [key[index] for key in keys]
+        if kind.kind == "decimal":
+            return make_column(name, kind, values)
+        return pl.Series(name, values, dtype=plain.get(kind.kind, pl.Int64))
+
+    frame = pl.DataFrame([column(index, kind) for index, kind in enumerate(kinds)])
     return key_group_of(frame, frame.columns, max_parallelism).to_list()
 
 
@@ -57,9 +62,10 @@ def _canonical(key: pl.Expr, kind: pl.DataType) -> pl.Expr:
         return key.cast(pl.Int32).cast(pl.String)
     if isinstance(kind, pl.Datetime):
         return key.cast(pl.Int64).cast(pl.String)
-    if kind == pl.Boolean or kind.is_integer():
+    if kind == pl.Boolean or kind.is_integer() or kind.is_decimal():
         return key.cast(pl.String)
-    raise TypeError(f"a key cannot be of type {kind}: take a string, integer, boolean, binary, date or timestamp")
+    what = "a string, integer, decimal, boolean, binary, date or timestamp"
+    raise TypeError(f"a key cannot be of type {kind}: take {what}")
 
 
 def _counted(key: pl.Expr, kind: pl.DataType) -> pl.Expr:

@@ -1,12 +1,13 @@
 """Keys as bytes whose order is the order of the keys, column by column.
 
-NULL comes first. Integers, dates and timestamps are in the order of their values, booleans false before true, strings
-in the order of their code points, binary in the order of its bytes. The encoding is private to a process: files hold
-keys as they are, so it may change.
+NULL comes first. Integers, decimals, dates and timestamps are in the order of their values, booleans false before
+true, strings in the order of their code points, binary in the order of its bytes. The encoding is private to a process:
+files hold keys as they are, so it may change.
 
     NULL      00
     others    01, then   boolean   one byte
                          integer   8 bytes, big-endian, 2^63 added
+                         decimal   16 bytes, big-endian, the number without its point, 2^127 added
                          string    UTF-8, 00 as 00 FF, ended by 00 01 unless it is the last column
                          binary    as string
 """
@@ -14,14 +15,17 @@ keys as they are, so it may change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
+from tidegate.datatypes import decimal_of_units, units_of
 from tidegate.state.declaration import StateField
 
 Row = tuple[Any, ...]
 """The columns of a key, or the first of them."""
 
 _OFFSET: Final = 1 << 63
+_WIDE_OFFSET: Final = 1 << 127
 _TEXTS: Final = frozenset({"string", "binary"})
 _END: Final = b"\x00\x01"
 _ESCAPED: Final = b"\x00\xff"
@@ -32,8 +36,9 @@ class KeyOrder:
 
     def __init__(self, keys: Sequence[StateField]) -> None:
         self._kinds = [field.type.kind for field in keys]
-        self._encoders = [_ENCODERS.get(kind, _encode_integer) for kind in self._kinds]
-        self._decoders = [_DECODERS.get(kind, _decode_integer) for kind in self._kinds]
+        codecs = [_codec_of(field) for field in keys]
+        self._encoders = [encode for encode, _ in codecs]
+        self._decoders = [decode for _, decode in codecs]
         self._single = _SINGLE.get(self._kinds[0]) if len(self._kinds) == 1 else None
 
     def encode(self, rows: Sequence[Row]) -> list[bytes]:
@@ -119,6 +124,24 @@ def _encode_strings(rows: Sequence[Row]) -> list[bytes]:
 
 def _encode_integers(rows: Sequence[Row]) -> list[bytes]:
     return [b"\x00" if key is None else b"\x01" + (key + _OFFSET).to_bytes(8, "big") for (key,) in rows]
+
+
+def _codec_of(field: StateField) -> tuple[_Encode, _Decode]:
+    kind = field.type.kind
+    if kind == "decimal":
+        return _decimal_codec(field.type.scale)
+    return _ENCODERS.get(kind, _encode_integer), _DECODERS.get(kind, _decode_integer)
+
+
+def _decimal_codec(scale: int) -> tuple[_Encode, _Decode]:
+    def encode(value: Decimal) -> bytes:
+        return (units_of(value, scale) + _WIDE_OFFSET).to_bytes(16, "big")
+
+    def decode(place: bytes, at: int, _last: bool) -> tuple[Decimal, int]:
+        units = int.from_bytes(place[at : at + 16], "big") - _WIDE_OFFSET
+        return decimal_of_units(units, scale), at + 16
+
+    return encode, decode
 
 
 _ENCODERS: Final[dict[str, _Encode]] = {"boolean": _encode_boolean, "string": str.encode, "binary": bytes}

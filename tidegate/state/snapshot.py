@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.datatypes import BIGINT, DataType
+from tidegate.datatypes import BIGINT, DataType, entry_of
 from tidegate.ids import StateName
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
@@ -34,7 +35,8 @@ _MAGIC = b"TGKS"
 _PREFIX = struct.Struct(">4sHI")
 
 Value = tuple[Any, ...]
-"""Value fields as plain values: str, bytes, bool, int, float, None and tuples of them (arrays and structs)."""
+"""Value fields as plain values: str, bytes, bool, int, float, Decimal, None and tuples of them (arrays, structs and
+maps)."""
 
 Entry = tuple[tuple[Any, ...], Value | None]
 """Key columns and value; None is a tombstone."""
@@ -54,7 +56,10 @@ _PYTHON_TYPES: dict[str, type] = {
     "binary": bytes,
     "date": int,
     "timestamp": int,
+    "timestamp_ntz": int,
+    "decimal": Decimal,
 }
+"""A decimal is its text in a file, `12.50`: numbers of msgpack have 64 bits."""
 
 
 class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -174,7 +179,9 @@ def value_type(shape: StateShape) -> Any:
 
 
 def _python_type(kind: DataType) -> Any:
-    """An array is a tuple of any length, a struct one of its fields. Maps get their place when the types have them."""
+    """An array is a tuple of any length, a struct one of its fields, a map an array of its entries."""
+    if kind.kind == "map":
+        return tuple[_python_type(entry_of(kind)), ...]  # type: ignore[misc]  # built at run time for msgspec
     if kind.kind == "array" and kind.element is not None:
         return tuple[_python_type(kind.element) | None, ...]  # type: ignore[misc]  # built at run time for msgspec
     if kind.kind == "struct":

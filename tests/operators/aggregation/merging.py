@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, Column, Expression, Literal
-from tidegate.formats.columns import make_column
+from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregation.contract import (
     AggregateTooLarge,
     MergeableAggregate,
@@ -35,6 +36,8 @@ def make_call(function: str, kind: DataType, by: DataType = BIGINT, share: float
     if function == "count(*)":
         return AggregateCall("count", None, BIGINT)
     result = DOUBLE if function in DOUBLES else BIGINT if function in BIGINTS else kind
+    if kind.kind == "decimal" and function in ("sum", "avg"):
+        result = derive_sum_type(kind) if function == "sum" else derive_average_type(kind)
     if function == "sum" and kind.kind in ("tinyint", "smallint", "int"):
         result = BIGINT
     if function in ("collect_list", "collect_set"):
@@ -88,4 +91,5 @@ def result_of(aggregate: MergeableAggregate, value: Value) -> Any:
     except (OverflowError, AggregateTooLarge) as error:
         return type(error).__name__
     assert column.name == NAME
-    return column.to_physical().to_list()[0]
+    (found,) = plain_values(column)
+    return list(found) if isinstance(found, tuple) else found

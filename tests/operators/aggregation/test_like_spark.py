@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,20 @@ import pytest
 from tests.expressions.compiled.conftest import spark
 from tests.operators.aggregation.reducing import reduce_text
 from tests.operators.rows import make_frame
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, TINYINT, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TINYINT,
+    DataType,
+    decimal_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +35,8 @@ __all__ = ["spark"]
 
 pytestmark = pytest.mark.slow
 
+PRICE, WIDE = decimal_of(8, 3), decimal_of(38, 4)
+MOMENTS = (dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC))
 VALUES: dict[DataType, list[Any]] = {
     TINYINT: [None, -128, 127, 0],
     INT: [None, 2**31 - 1, -(2**31), 0],
@@ -30,7 +46,10 @@ VALUES: dict[DataType, list[Any]] = {
     STRING: [None, "", "a", "Z", "ä", "😀", "\uffff"],
     BOOLEAN: [None, True, False],
     DATE: [None, dt.date(1960, 1, 1), dt.date(2026, 2, 3)],
-    TIMESTAMP: [None, dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC)],
+    TIMESTAMP: [None, *MOMENTS],
+    TIMESTAMP_NTZ: [None, *(moment.replace(tzinfo=None) for moment in MOMENTS)],
+    PRICE: [None, *map(Decimal, ("-99999.999", "0.000", "0.001", "7.777"))],
+    WIDE: [None, *map(Decimal, ("-12345678901234567890123456.7890", "0.0001", "99999999999999999999999999999.9999"))],
 }
 NUMBERS = ("tinyint", "int", "bigint", "float", "double")
 SAME = {
@@ -54,6 +73,7 @@ OF_BOOLEANS = ("bool_and(x)", "every(x)", "some(x)")
 def functions_of(kind: DataType) -> dict[str, str]:
     """Ours and Spark's."""
     own: tuple[str, ...] = OF_NUMBERS if kind.kind in NUMBERS else OF_BOOLEANS if kind == BOOLEAN else ()
+    own += OF_NUMBERS[:2] if kind.kind == "decimal" else ()
     if kind.kind in NUMBERS:  # where Spark puts NaN depends on the order of the rows
         number = "if(isnan(x), null, x)" if kind in (FLOAT, DOUBLE) else "x"
         own += tuple(f"percentile_approx({number}, {share})" for share in SHARES)
@@ -74,7 +94,7 @@ def test_the_results_of_groups_are_those_of_spark(spark: SparkSession, kind: Dat
     ours = {key: results for key, *results in reduce_text(frame, schema, list(functions))}
 
     spark_rows = [(key, at, _for_spark(value), y) for key, at, value, y in rows]
-    spark.createDataFrame(spark_rows, f"k bigint, at bigint, x {kind.kind}, y bigint").createOrReplaceTempView("rows")
+    spark.createDataFrame(spark_rows, f"k bigint, at bigint, x {kind}, y bigint").createOrReplaceTempView("rows")
     columns = ", ".join(f"{theirs} as c{index}" for index, theirs in enumerate(functions.values()))
     for key, *theirs in (tuple(row) for row in spark.sql(f"select k, {columns} from rows group by k").collect()):
         for text, mine, other in zip(functions, ours[key], theirs, strict=True):
@@ -95,4 +115,4 @@ def _for_spark(value: Any) -> Any:
     """Spark hands out naive local timestamps."""
     if isinstance(value, list):
         return [_for_spark(one) for one in value]
-    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) and value.tzinfo else value

@@ -21,7 +21,22 @@ from tests.operators.aggregation.merging import (
     reduce_in_pieces,
     result_of,
 )
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    decimal_of,
+    decimal_of_units,
+)
+from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall
 from tidegate.operators.aggregation.registry import make_mergeable
 from tidegate.operators.aggregation.values import rank
@@ -35,6 +50,17 @@ DOUBLES = st.one_of(
     st.decimals(-1000, 1000, places=2).map(float),
 )
 BIGINTS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), 2**63 - 1, 0]), st.integers(-9, 9))
+PRICE, WIDE = decimal_of(7, 2), decimal_of(38, 3)
+GREATEST = decimal_of_units(10**38 - 1, 3)
+
+
+def decimals_of(kind: DataType) -> st.SearchStrategy[Any]:
+    """All digits that the type has, and few."""
+    most = 10**kind.precision - 1
+    units = st.one_of(st.integers(-most, most), st.integers(-99, 99))
+    return units.map(lambda one: decimal_of_units(one, kind.scale))
+
+
 VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     BIGINT: BIGINTS,
     INT: st.integers(-(2**31), 2**31 - 1),
@@ -45,6 +71,9 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
     BOOLEAN: st.booleans(),
     DATE: st.integers(-719_162, 2_932_896),
     TIMESTAMP: st.integers(-(10**15), 10**15),
+    TIMESTAMP_NTZ: st.integers(-(10**15), 10**15),
+    PRICE: decimals_of(PRICE),
+    WIDE: st.one_of(decimals_of(WIDE), st.sampled_from([GREATEST, GREATEST.copy_negate()])),
 }
 EVERYTHING = (
     *("count(*)", "count", "min", "max", "first", "last", "min_by", "max_by"),
@@ -52,9 +81,11 @@ EVERYTHING = (
 )
 OF_DOUBLES = ("sum", "avg", "stddev_samp", "stddev_pop", "var_samp", "var_pop", "percentile_approx")
 CASES = [
-    *((function, kind) for kind in VALUES for function in EVERYTHING),
+    *((function, kind) for kind in VALUES for function in EVERYTHING if kind not in (PRICE, TIMESTAMP_NTZ)),
+    *((function, TIMESTAMP_NTZ) for function in ("max", "first", "count_distinct", "collect_list")),
     *((function, DOUBLE) for function in OF_DOUBLES),
-    *(("sum", kind) for kind in (BIGINT, INT)),
+    *(("sum", kind) for kind in (BIGINT, INT, PRICE, WIDE)),
+    *(("avg", kind) for kind in (PRICE, WIDE)),
     *(("percentile_approx", kind) for kind in (INT, FLOAT)),
     *((function, BOOLEAN) for function in ("bool_and", "bool_or")),
 ]
@@ -87,6 +118,8 @@ def _sum(rows: Sequence[Row]) -> Any:
         return None
     if isinstance(values[0], float):
         return nearest(exact_sum(values))
+    if isinstance(values[0], Decimal):
+        return _rounded(sum(map(Fraction, values), Fraction(0)), derive_sum_type(_type_of(values)))
     return sum(values) if -(2**63) <= sum(values) < 2**63 else "OverflowError"
 
 
@@ -94,8 +127,25 @@ def _average(rows: Sequence[Row]) -> Any:
     values = _known(rows)
     if not values:
         return None
+    if isinstance(values[0], Decimal):
+        kind, exact = _type_of(values), sum(map(Fraction, values), Fraction(0))
+        if isinstance(_rounded(exact, derive_sum_type(kind)), str):
+            return "OverflowError"
+        return _rounded(exact / len(values), derive_average_type(kind))
     total = exact_sum(values)
     return nearest(total / len(values) if isinstance(total, Fraction) else total)
+
+
+def _type_of(values: Sequence[Decimal]) -> DataType:
+    return PRICE if values[0].as_tuple().exponent == -PRICE.scale else WIDE
+
+
+def _rounded(value: Fraction, kind: DataType) -> Decimal | str:
+    """Half up, unless it has too many digits."""
+    units = math.floor(abs(value) * 10**kind.scale + Fraction(1, 2))
+    if units >= 10**kind.precision:
+        return "OverflowError"
+    return decimal_of_units(-units if value < 0 else units, kind.scale)
 
 
 def _variance(rows: Sequence[Row], less: int, *, root: bool = False) -> Any:

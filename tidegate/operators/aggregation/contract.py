@@ -97,14 +97,9 @@ def derive_part_columns(name: str, parts: Sequence[Part], accumulators: Iterable
 
 def derive_accumulators(name: str, parts: Sequence[Part], frame: pl.DataFrame) -> list[Value]:
     """The accumulators of partial results, one per row."""
-    return list(zip(*(_part_values(frame[f"{name}.{suffix}"]) for suffix, _, _ in parts), strict=True))
+    return list(zip(*(plain_values(frame[f"{name}.{suffix}"]) for suffix, _, _ in parts), strict=True))
 
 
 def blank(column: pl.Series, where: pl.Series) -> pl.Series:
     """The column with NULL in these rows."""
     return column.zip_with(~where, pl.Series([None], dtype=column.dtype)) if where.any() else column
-
-
-def _part_values(column: pl.Series) -> list[Any]:
-    values = plain_values(column)
-    return [None if value is None else tuple(value) for value in values] if column.dtype == pl.List else values

@@ -21,12 +21,14 @@ EXACT_SUM: Final[tuple[Part, ...]] = (
     ("rest", BINARY, True),
 )
 SQUARES: Final[tuple[Part, ...]] = tuple((f"squares_{suffix}", kind, null) for suffix, kind, null in EXACT_SUM)
+DECIMAL_SUM: Final[tuple[Part, ...]] = (*INTEGER_SUM, ("high", BIGINT, True))
 COUNT: Final[Part] = ("count", BIGINT, False)
 TIME: Final = "__time"
 """The column of event times, ms since 1970."""
 
 BIGINTS: Final = DataType("array", element=BIGINT)
-_KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT}
+_SUMS: Final = {"double": EXACT_SUM, "decimal": DECIMAL_SUM}
+_KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT, "timestamp_ntz": BIGINT}
 
 
 def key_type(kind: DataType) -> DataType:
@@ -40,9 +42,9 @@ def derive_parts(call: AggregateCall) -> tuple[Part, ...]:
         case "count":
             return (COUNT,)
         case "sum":
-            return EXACT_SUM if call.type.kind == "double" else INTEGER_SUM
+            return _SUMS.get(call.type.kind, INTEGER_SUM)
         case "avg":
-            return (*EXACT_SUM, COUNT)
+            return (*_SUMS[call.type.kind], COUNT)
         case "min" | "max" | "bool_and" | "bool_or":
             return ((call.function, call.type, True),)
         case "first" | "last":

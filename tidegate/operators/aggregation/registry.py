@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Column, Expression, Literal
 from tidegate.operators.aggregation.collecting import Distinct, Listed
 from tidegate.operators.aggregation.contract import MergeableAggregate
 from tidegate.operators.aggregation.counting import Count
+from tidegate.operators.aggregation.decimals import DecimalAverage, DecimalSum
 from tidegate.operators.aggregation.doubles import Average, DoubleSum
 from tidegate.operators.aggregation.extremes import Extreme
 from tidegate.operators.aggregation.integer_sum import IntegerSum
@@ -25,7 +27,9 @@ def make_mergeable(name: str, call: AggregateCall) -> MergeableAggregate:
     parts = derive_parts(call)
     match call.function:
         case "sum":
-            return DoubleSum(name, argument) if call.type.kind == "double" else IntegerSum(name, argument)
+            return _make_sum(name, argument, call.type)
+        case "avg" if call.type.kind == "decimal":
+            return DecimalAverage(name, argument, _type_of(call.argument), call.type)
         case "avg":
             return Average(name, argument)
         case "min" | "max" | "bool_and" | "bool_or":
@@ -38,6 +42,12 @@ def make_mergeable(name: str, call: AggregateCall) -> MergeableAggregate:
             sample, root = call.function.endswith("_samp"), call.function.startswith("stddev")
             return Moments(name, argument, sample=sample, root=root)
     return _make_keeping(name, call, argument, parts)
+
+
+def _make_sum(name: str, argument: str, kind: DataType) -> MergeableAggregate:
+    if kind.kind == "decimal":
+        return DecimalSum(name, argument, kind)
+    return DoubleSum(name, argument) if kind.kind == "double" else IntegerSum(name, argument)
 
 
 def _make_keeping(name: str, call: AggregateCall, argument: str, parts: Sequence[Part]) -> MergeableAggregate:
@@ -58,6 +68,11 @@ def _make_keeping(name: str, call: AggregateCall, argument: str, parts: Sequence
             assert isinstance(share, Literal)
             return Percentile(name, argument, kind, float(share.value or 0), parts)
     raise ValueError(f"unknown aggregate function {call.function!r}")
+
+
+def _type_of(argument: Expression | None) -> DataType:
+    assert argument is not None
+    return argument.type
 
 
 def _name_of(argument: Expression | None) -> str:

@@ -8,6 +8,7 @@ is imported only for this function.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import polars as pl
@@ -70,6 +71,8 @@ def make_sketch(keys: Iterable[Any]) -> bytes:
             sketch.update(f"b{key.hex()}")
         elif isinstance(key, str):
             sketch.update(f"s{key}")  # the library ignores an empty text
+        elif isinstance(key, Decimal):
+            sketch.update(f"d{key}")
         else:
             sketch.update(int(key))
     sketch.trim()

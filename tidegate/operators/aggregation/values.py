@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.formats.columns import polars_type
 
 _INTEGERS: Final[dict[str, tuple[pl.DataType, pl.DataType]]] = {
     "float": (pl.Float32(), pl.Int32()),
@@ -43,9 +44,9 @@ def equal_key(values: pl.Series, kind: DataType) -> pl.Series:
 
 
 def from_order_key(keys: pl.Series, kind: DataType) -> pl.Series:
-    """The values again; dates and timestamps stay physical."""
+    """The values again, in a column of their type."""
     if kind.kind not in _INTEGERS:
-        return keys
+        return keys.cast(polars_type(kind)) if keys.dtype != polars_type(kind) else keys
     floats, _ = _INTEGERS[kind.kind]
     return _turned(keys, _MOST[kind.kind]).reinterpret(dtype=floats)
 
