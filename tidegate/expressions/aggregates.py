@@ -1,6 +1,6 @@
 """Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
 
-`tidegate.operators.aggregation` computes them. Values are those that a state can keep: no arrays, no structs.
+`tidegate.operators.aggregation` computes them. Values are those that a state can keep: no arrays, no maps, no structs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, DataType
+from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, NESTED, DataType
+from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import AggregateCall, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Site, check_count
@@ -69,7 +70,7 @@ def derive_aggregate_names(*, windowed: bool) -> str:
 def _plain(site: Site, argument: Argument) -> Expression:
     """A value that a state can keep."""
     derive_output_type(argument.start, argument.expression)
-    if argument.type.kind in ("array", "struct"):
+    if argument.type.kind in NESTED:
         raise Refusal(
             argument.start,
             f"`{site.function}` of {argument.type} is not supported yet: state keeps plain values",
@@ -107,13 +108,21 @@ def _as_array(site: Site, argument: Argument) -> tuple[Expression, DataType]:
 
 
 def _ordered(site: Site, argument: Argument) -> tuple[Expression, DataType]:
-    if argument.type.kind in ("array", "struct"):
+    if argument.type.kind in NESTED:
         raise site.refuse(argument, "values that have an order")
     return _as_it_is(site, argument)
 
 
 def _sum(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    if argument.type.kind == "decimal":
+        return _plain(site, argument), derive_sum_type(argument.type)
     return _number(site, argument, BIGINT if argument.type.kind in INTEGRAL else DOUBLE)
+
+
+def _average(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    if argument.type.kind == "decimal":
+        return _plain(site, argument), derive_average_type(argument.type)
+    return _number(site, argument, DOUBLE)
 
 
 def _as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
@@ -122,7 +131,7 @@ def _as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
 
 def _number(site: Site, argument: Argument, target: DataType) -> tuple[Expression, DataType]:
     derive_output_type(argument.start, argument.expression)
-    if argument.type.kind not in (*NUMERIC, "string"):
+    if argument.type.kind not in (*NUMERIC, "decimal", "string"):
         raise site.refuse(argument, "a number")
     return with_type(argument.start, argument.expression, target), target
 
@@ -164,11 +173,19 @@ _FUNCTIONS = (
     AggregateFunction(
         "sum",
         "sum(x)",
-        "A bigint for integers, which fails its row when it overflows, else a double.",
+        "A bigint for integers, `decimal(p + 10, s)` for decimals, which fail their row when they overflow, else a "
+        "double.",
         _one(_sum, "sum"),
         running=True,
     ),
-    AggregateFunction("avg", "avg(x)", "A double.", _one(_as_double, "avg"), ("mean",), running=True),
+    AggregateFunction(
+        "avg",
+        "avg(x)",
+        "A double, of decimals `decimal(p + 4, s + 4)`.",
+        _one(_average, "avg"),
+        ("mean",),
+        running=True,
+    ),
     AggregateFunction(
         "min", "min(x)", "The smallest value; NaN is above all numbers.", _one(_ordered, "min"), running=True
     ),

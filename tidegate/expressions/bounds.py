@@ -6,13 +6,13 @@ would still end a slot. `plan/growth.py` sizes batches by these bounds. Only tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
-from tidegate.datatypes import DataType
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal
+from tidegate.datatypes import NESTED, DataType
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
 
 MAX_VALUE_BYTES: Final = 16 << 20
 """Of one result of a function that makes its arguments larger: a record whose result were larger fails."""
@@ -22,11 +22,39 @@ BATCH_BYTES_MAX: Final = 64 << 20
 
 FIXED_BYTES: Final = 16
 """Of a value whose size does not depend on the record, with its share of a batch."""
-GROWING: Final = frozenset({"string", "binary", "array", "struct"})
+GROWING: Final = frozenset({"string", "binary", *NESTED})
 """Kinds of values whose size depends on the record."""
-_TEXT_OF_FIXED_BYTES = 32
-_FACTORS = {"hex": 2.0, "base64": 1.5, "upper": 3.0, "lower": 3.0, "initcap": 3.0, "reverse": 18.0, "split": 18.0}
+
+ELEMENT_BYTES: Final = 16
+"""Of an element of an array besides its text, as `formats/sizes.py` counts."""
+
+ELEMENTS_MAX: Final = 10_000
+"""Of an array that is made by their number: `array_repeat`, `sequence`."""
+MULTIPLIED_MAX: Final = 1_000
+"""Elements of an array for which a lambda function repeats something of the record in its result."""
+_TEXT_OF_FIXED_BYTES = 48
+"""A decimal of 38 digits with sign, point and a zero in front has 41."""
+_FACTORS = {
+    "hex": 2.0,
+    "base64": 1.5,
+    "upper": 3.0,
+    "lower": 3.0,
+    "initcap": 3.0,
+    "reverse": 18.0,
+    "split": 18.0,
+    "regexp_extract_all": 18.0,
+    "encode": 4.0,
+    "decode": 3.0,
+    "url_encode": 3.0,
+    "url_decode": 3.0,
+    "try_url_decode": 3.0,
+    "get_json_object": 8.0,
+    "json_object_keys": 18.0,
+}
 """Result for each byte of the argument; `reverse` and `split` make a view of 16 bytes for each character at worst."""
+_FIELD_TEXT = 48.0
+_JSON_FACTOR = 32.0
+"""An element of two bytes in JSON, and what Python makes of it on the way."""
 _ENOUGH = 1e18
 
 
@@ -89,8 +117,14 @@ def derive_value_bound(expression: Expression, columns: Bounds) -> tuple[Bound, 
             after = _cast(before, operand.type.kind, kind.kind)
             return after, whole + after
         case Call(arguments=arguments):
-            parts = [derive_value_bound(argument, columns) for argument in arguments]
-            result = _value_of(expression, [bound for bound, _ in parts])
+            plain = [argument for argument in arguments if not isinstance(argument, Lambda)]
+            parts = [derive_value_bound(argument, columns) for argument in plain]
+            bounds = [bound for bound, _ in parts]
+            result = (
+                _value_of(expression, bounds)
+                if len(plain) == len(arguments)
+                else _mapped(expression, bounds[0], columns)
+            )
             return result, sum_bounds([result, *(whole for _, whole in parts)])
     raise TypeError(f"{type(expression).__name__} is not an expression")
 
@@ -112,6 +146,23 @@ def _value_of(call: Call, arguments: list[Bound]) -> Bound:
             return arguments[0].times(max(1, _number(call, 1)))
         case "lpad" | "rpad":
             return Bound({}, FIXED_BYTES + 4.0 * max(0, _number(call, 1)))
+        case "array_repeat":
+            count = max(1, _number(call, 1))
+            return arguments[0].times(count) + Bound({}, float(ELEMENT_BYTES * count))
+        case "sequence":
+            return Bound({}, float(ELEMENTS_MAX * ELEMENT_BYTES))
+        case "array_append" | "array_prepend":
+            return everything + Bound({}, ELEMENT_BYTES)
+        case "to_json":
+            return arguments[0].times(8.0 + _text_around(call.arguments[0].type) / ELEMENT_BYTES) + Bound(
+                {}, _text_around(call.arguments[0].type)
+            )
+        case "from_json":
+            return arguments[0].times(_JSON_FACTOR * max(1.0, _text_around(call.type) / _FIELD_TEXT))
+        case "format_string":
+            return everything.times(_count_arguments(call)) + Bound({}, _count_arguments(call) * 1_500.0)
+        case "uuid5":
+            return Bound({}, 64.0)
         case "concat_ws":
             return everything + Bound({}, len(arguments) * _length(call, 0))
         case "array_join":
@@ -121,6 +172,81 @@ def _value_of(call: Call, arguments: list[Bound]) -> Bound:
         case "regexp_replace":
             return arguments[0].times(1 + _length(call, 2))  # a group is at most as long as what it stands in
     return everything.times(_FACTORS.get(call.function, 1.0))
+
+
+def _text_around(kind: DataType) -> float:
+    """Bytes of JSON text of a value of a type besides its text and bytes: names, numbers, signs."""
+    inner = sum(len(name.encode()) * 6 + _text_around(field) for name, field in kind.fields)
+    return _FIELD_TEXT + inner + (_text_around(kind.element) if kind.element else 0.0)
+
+
+def is_of_fixed_size(kind: DataType) -> bool:
+    """Whether all values of a type are of one size."""
+    if kind.kind == "struct":
+        return all(is_of_fixed_size(field) for _, field in kind.fields)
+    return kind.kind not in GROWING
+
+
+def multiplies(call: Call) -> bool:
+    """Whether a lambda function repeats a part of the record for each element in the result.
+
+    The result would be as large as the product of the two, so these arrays have at most `MULTIPLIED_MAX` elements.
+    """
+    columns = dict(column for argument in call.arguments for column in _identities(argument))
+    return bool(set(_body_bound(call, columns).factors) - {_ELEMENT})
+
+
+def _identities(expression: Expression) -> Iterator[tuple[str, Bound]]:
+    match expression:
+        case Column(name=name, type=kind):
+            yield name, derive_identity(name, kind)
+        case Field(base=part) | Cast(operand=part) | Lambda(body=part):
+            yield from _identities(part)
+        case Call(arguments=arguments):
+            for argument in arguments:
+                yield from _identities(argument)
+
+
+_ELEMENT = "->"
+"""Stands for the elements of an array among the columns that a bound speaks of."""
+
+
+def derive_body_bound(source: Lambda) -> Bound:
+    """Everything that is made to evaluate a lambda function for one element, by its parameters and columns."""
+    columns = {name: Bound({name: 1.0}, FIXED_BYTES) for name, _ in _identities(source.body)}
+    return derive_bound(source.body, columns)
+
+
+def _body_bound(call: Call, columns: Bounds) -> Bound:
+    """The value of the first lambda function of a call."""
+    [body] = [argument for argument in call.arguments if isinstance(argument, Lambda)][:1]
+    if is_of_fixed_size(body.type):
+        return Bound({}, FIXED_BYTES)
+    outer = {
+        name: Bound({f"{one}\n": factor for one, factor in bound.factors.items()}, bound.constant)
+        for name, bound in columns.items()
+    }
+    own = {name: Bound({_ELEMENT: 1.0}, FIXED_BYTES) for name, _ in body.parameters}
+    return derive_value_bound(body.body, {**outer, **own})[0]
+
+
+def _mapped(call: Call, collection: Bound, columns: Bounds) -> Bound:
+    """Of a call with a lambda function. There are as many elements as `ELEMENT_BYTES` fit into the collection."""
+    if call.type.kind not in GROWING:
+        return Bound({}, FIXED_BYTES)
+    if call.function in ("filter", "map_filter"):
+        return collection
+    body = _body_bound(call, columns)
+    others = {
+        name.removesuffix("\n"): factor * MULTIPLIED_MAX for name, factor in body.factors.items() if name != _ELEMENT
+    }
+    elements = collection.times(1 + body.factors.get(_ELEMENT, 0.0) + body.constant / ELEMENT_BYTES)
+    return elements + Bound(others)
+
+
+def _count_arguments(call: Call) -> float:
+    """How often a format names its values at most, and its pieces."""
+    return 1.0 + str(call.arguments[0].value if isinstance(call.arguments[0], Literal) else "").count("%")
 
 
 def _number(call: Call, index: int) -> int:

@@ -1,11 +1,12 @@
 """Spark's patterns for dates and times (`yyyy-MM-dd HH:mm:ss`) -> a list of parts. Pure.
 
-Only what means the same for every locale: numbers of fixed width, quoted text and signs. Letters for names, eras,
-weeks and zones by name are refused.
+Numbers, quoted text, signs, English names of months and days, offsets of zones. Eras, weeks, quarters and names of
+zones are refused.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 
@@ -22,7 +23,15 @@ WIDTHS = {
     "SSSS": 4,
     "SSSSS": 5,
     "SSSSSS": 6,
+    "yy": 2,
+    "hh": 2,
 }
+"""Numbers of so many digits."""
+VARIABLE = ("M", "d", "H", "h", "m", "s")
+"""Numbers of as many digits as there are."""
+NAMES = ("MMM", "MMMM", "E", "EE", "EEE", "EEEE", "a")
+ZONES = ("X", "XX", 3 * "X", "x", "xx", "xxx", "Z")
+_KNOWN = {*WIDTHS, *VARIABLE, *NAMES, *ZONES}
 _WORD = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|([^A-Za-z'\[\]#{}]+)")
 
 
@@ -32,7 +41,7 @@ class PatternRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A field of digits (`field` is one of `WIDTHS`) or a text that stands for itself (`field` is empty)."""
+    """A field (`field` is its letters) or a text that stands for itself (`field` is empty)."""
 
     field: str
     text: str
@@ -54,10 +63,29 @@ def derive_date_pattern(pattern: str) -> tuple[Part, ...]:
         if match[1] is None:
             text = match[3] if match[3] is not None else (match[2].replace("''", "'") or "'")
             parts.append(Part("", text))
-        elif word not in WIDTHS:
-            raise PatternRefused(f"`{word}`; use yyyy MM dd HH mm ss, S to SSSSSS and quoted text")
-        elif any(part.field[:1] == word[0] for part in parts):
+        elif word not in _KNOWN:
+            raise PatternRefused(f"`{word}`; use yyyy MM dd HH mm ss, S to SSSSSS, MMM, EEE, a, X, Z and quoted text")
+        elif any(part.field[:1] == word[0] or {part.field, word} <= set(ZONES) for part in parts):
             raise PatternRefused(f"`{word}` twice")
         else:
             parts.append(Part(word, word))
     return tuple(parts)
+
+
+def check_parsing(parts: tuple[Part, ...]) -> None:
+    """Check that text can be read by a pattern in one way only.
+
+    :raises PatternRefused: names of days (Spark refuses them, too), numbers side by side of which one has no fixed
+        width, or hours of half a day without their half.
+    """
+    letters = {part.field[:1] for part in parts}
+    if "E" in letters:
+        raise PatternRefused("the name of a day, which says nothing besides the date; skip it by substring")
+    if ("h" in letters) != ("a" in letters) or {"h", "H"} <= letters:
+        raise PatternRefused("`h` without `a`, or `a` without `h`; use both or `HH`")
+    numbers = {*WIDTHS, *VARIABLE}
+    for part, following in itertools.pairwise(parts):
+        if {part.field, following.field} <= numbers and {part.field, following.field} & set(VARIABLE):
+            raise PatternRefused(
+                f"`{part.field}` beside `{following.field}`; write {part.field * 2}{following.field * 2}"
+            )

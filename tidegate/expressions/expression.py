@@ -6,13 +6,18 @@ them to Polars.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import msgspec
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import MAX_PRECISION, DataType
+from tidegate.expressions.decimal_types import can_overflow, decimal_cast_can_fail
 
 
 class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
-    """A constant. Timestamps are microseconds since 1970 UTC, dates days since 1970, intervals microseconds."""
+    """A constant. Timestamps are microseconds since 1970 UTC, dates days since 1970, intervals microseconds, decimals
+    text.
+    """
 
     value: bool | int | float | str | None
     type: DataType
@@ -52,7 +57,18 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
     attempt: bool = False
 
 
-Expression = Literal | Column | Field | Call | Cast
+class Lambda(msgspec.Struct, frozen=True, tag_field="node", tag="lambda"):
+    """`x -> body`: what a function such as `transform` evaluates for each element. `type` is that of the body.
+
+    In the body a parameter is a `Column` of its name, which hides a column of the input with the same name.
+    """
+
+    parameters: tuple[tuple[str, DataType], ...]
+    body: Expression
+    type: DataType
+
+
+Expression = Literal | Column | Field | Call | Cast | Lambda
 
 
 class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,23 +108,33 @@ def columns_of(expression: Expression | None) -> frozenset[str]:
             return frozenset().union(*map(columns_of, arguments))
         case Cast(operand=operand):
             return columns_of(operand)
+        case Lambda(parameters=parameters, body=body):
+            return columns_of(body) - {name for name, _ in parameters}
     return frozenset()
 
 
 _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 _WIDTH = {"tinyint": 1, "smallint": 2, "int": 3, "bigint": 4, "float": 5, "double": 6}
+_DIGITS = {"tinyint": 2, "smallint": 4, "int": 9, "bigint": 18}
+"""All decimals of so many digits before the point fit."""
 _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _DIVISIONS = frozenset({"/", "%", "div", "pmod"})
 _FALLIBLE = frozenset(
-    {"[]", "element_at", "to_timestamp", "to_date", "date_add", "date_sub", "add_months"}
+    {"map", "map_from_arrays", "map_from_entries"}  # keys twice or NULL
+    | {"[]", "element_at", "to_timestamp", "to_timestamp_ntz", "to_date", "date_add", "date_sub", "add_months"}
     | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
+    | {"encode", "decode", "unbase64", "url_encode", "url_decode", "parse_url"}
+    | {"get_json_object", "from_json", "to_json", "json_array_length", "json_object_keys"}
+    | {"make_timestamp", "from_utc_timestamp", "to_utc_timestamp", "format_string"}
+    | {"slice", "sequence", "transform", "transform_keys", "transform_values"}
     | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
 
 
 _GROWING = frozenset({"repeat", "concat", "concat_ws", "replace", "regexp_replace", "array_join", "hex", "base64"})
-_HOLDING = frozenset({"array", "named_struct"})
-_SIZED = frozenset({"string", "binary", "array", "struct"})
+_MORE_ARRAY = frozenset({"array_append", "array_prepend", "array_concat", "array_union", "array_repeat"})
+_HOLDING = frozenset({"array", "named_struct", "map"})
+_SIZED = frozenset({"string", "binary", "array", "struct", "map"})
 
 
 def can_be_too_large(call: Call) -> bool:
@@ -116,20 +142,26 @@ def can_be_too_large(call: Call) -> bool:
     if call.function in _HOLDING:
         held = call.arguments[1::2] if call.function == "named_struct" else call.arguments
         return any(argument.type.kind in _SIZED for argument in held)
-    return call.function in _GROWING
+    return call.function in _GROWING or call.function in _MORE_ARRAY
 
 
 def cast_can_fail(source: DataType, target: DataType) -> bool:
     """Whether some value of `source` has no counterpart in `target` (in ANSI mode that fails the record)."""
     before, after = source.kind, target.kind
-    if source == target or before in ("void", "boolean"):
+    if source == target or before == "void":
         return False
     if before == "array" and source.element is not None and target.element is not None:
         return cast_can_fail(source.element, target.element)
     if after == "string":
-        return before in ("binary", "date", "timestamp")  # no UTF-8, beyond the year 9999
+        return before in ("binary", "date", "timestamp", "timestamp_ntz")  # no UTF-8, beyond the year 9999
     if before == "string":
         return after != "binary"
+    if after == "decimal":
+        return before not in (*_INTEGRAL, "boolean", "decimal") or decimal_cast_can_fail(source, target)
+    if before == "boolean":
+        return False
+    if before == "decimal":
+        return after == "timestamp" or (after in _INTEGRAL and source.precision - source.scale > _DIGITS[after])
     if after in _INTEGRAL:
         return (before == "timestamp" and after != "bigint") or _WIDTH.get(before, 0) > _WIDTH[after]
     return after == "timestamp" and before in _WIDTH
@@ -140,7 +172,22 @@ def divides_safely(function: str, divisor: Expression) -> bool:
 
     The smallest bigint has no counterpart of the other sign, so `div -1` can overflow.
     """
-    return isinstance(divisor, Literal) and bool(divisor.value) and not (function == "div" and divisor.value == -1)
+    if not isinstance(divisor, Literal) or divisor.value is None:
+        return False
+    if divisor.type.kind == "decimal":
+        return bool(Decimal(str(divisor.value)))
+    return bool(divisor.value) and not (function == "div" and divisor.value == -1)
+
+
+def _can_overflow(call: Call) -> bool:
+    kinds = {argument.type.kind for argument in call.arguments}
+    if "decimal" not in kinds:
+        return call.function in _OVERFLOWING and bool(kinds - {"float", "double"})
+    if call.function in ("round", "bround"):
+        return call.type.precision == MAX_PRECISION
+    if call.function in ("+", "-", "*", *_DIVISIONS) and call.type.kind == "decimal":
+        return can_overflow(call.function, *(argument.type for argument in call.arguments))
+    return call.function == "div"
 
 
 def can_fail(expression: Expression) -> bool:
@@ -154,10 +201,12 @@ def can_fail(expression: Expression) -> bool:
             own = (
                 function in _FALLIBLE
                 or can_be_too_large(expression)
-                or (function in _OVERFLOWING and any(a.type.kind not in ("float", "double") for a in arguments))
+                or _can_overflow(expression)
                 or (function in _DIVISIONS and not divides_safely(function, arguments[1]))
             )
             return own or any(map(can_fail, arguments))
+        case Lambda(body=body):
+            return can_fail(body)
     return False
 
 
@@ -196,6 +245,9 @@ def _text(expression: Expression, depth: int) -> str:
             return f"{inner(left)} {function} {inner(right)}"
         case Call(function=function, arguments=arguments):
             return f"{function}({', '.join(_text(one, depth - 1) for one in arguments)})"
+        case Lambda(parameters=parameters, body=body):
+            names = ", ".join(name for name, _ in parameters)
+            return f"{names if len(parameters) == 1 else f'({names})'} -> {_text(body, depth - 1)}"
 
 
 def _literal_text(value: bool | float | str | None, kind: DataType) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from tidegate.datatypes import BIGINT, BINARY, DOUBLE, FLOAT, INT, SMALLINT, TINYINT, DataType
+from tidegate.datatypes import BIGINT, BINARY, DOUBLE, FLOAT, INT, MAX_PRECISION, SMALLINT, TINYINT, DataType
+from tidegate.expressions.decimal_types import decimal_of_literal
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.syntax_tree import DECIMAL, Constant
+from tidegate.expressions.syntax_tree import Constant
 from tidegate.expressions.tokens import Token
 
-_NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": DECIMAL}
+_DECIMAL = DataType("decimal")
+_NUMBER_SUFFIXES = {"L": BIGINT, "S": SMALLINT, "Y": TINYINT, "D": DOUBLE, "F": FLOAT, "BD": _DECIMAL}
 GREATEST = {"float": Decimal(2**128 - 2**104), "double": Decimal(2**1024 - 2**971)}
 """The greatest numbers of the fractional types."""
 MAX_DIGITS = 1_000
@@ -30,25 +32,34 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     digits = text.rstrip("LlSsYyDdFfBb")
     suffix = text[len(digits) :].upper()
     if suffix not in _NUMBER_SUFFIXES and suffix:
-        raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D or F")
+        raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D, F or BD")
     if not _NUMBER.fullmatch(digits):
         raise Refusal(start, f"`{text}` is not a number", "write it as 5, 1.5 or 1e3, with an exponent below 10000")
     kind = _NUMBER_SUFFIXES.get(suffix)
     if kind is None and "e" in digits.lower():
         kind = DOUBLE
     if kind is None and "." in digits:
-        kind = DECIMAL
+        kind = _DECIMAL
     if kind is None:
-        kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), DECIMAL)
+        kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), _DECIMAL)
     if kind in (DOUBLE, FLOAT):
         if abs(Decimal(digits)) > GREATEST[kind.kind]:
             raise Refusal(start, f"`{text}` does not fit into {kind}", "use a smaller number")
         return Constant(start, float(digits), kind)
-    if kind is DECIMAL:
-        return Constant(start, format(Decimal(digits), "f"), kind)
+    if kind is _DECIMAL:
+        return _decimal_literal(start, text, Decimal(digits))
     if not digits.lstrip("-").isdigit() or not _fits(int(digits), kind):
         raise Refusal(start, f"`{text}` is not a {kind}", "choose a wider type")
     return Constant(start, int(digits), kind)
+
+
+def _decimal_literal(start: int, text: str, number: Decimal) -> Constant:
+    kind = decimal_of_literal(number)
+    if kind is None:
+        raise Refusal(
+            start, f"`{text}` has more than {MAX_PRECISION} digits, the most of a decimal", "write 1.5D for a double"
+        )
+    return Constant(start, format(number, "f"), kind)
 
 
 def _fits(value: int, kind: DataType) -> bool:

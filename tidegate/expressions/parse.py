@@ -10,13 +10,13 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import VOID, DataType
 from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate
 from tidegate.expressions.errors import ExpressionError, Refusal
-from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Literal
-from tidegate.expressions.functions import REGISTRY, Argument, Site
+from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Lambda, Literal
+from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
 from tidegate.expressions.syntax import derive_syntax
-from tidegate.expressions.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
 
 MAX_NODES = 2_000
@@ -35,24 +35,34 @@ _ELSEWHERE = {
     "find_in_set": "`array_contains(split(s, ','), part)`",
     "to_char": "`date_format(ts, pattern)` or `cast(n as string)`",
     "to_varchar": "`cast(a as string)`",
-    "to_number": "`cast(s as double)`",
+    "to_number": "`cast(s as decimal(18,2))`",
     "int": "`cast(a as int)`",
     "bigint": "`cast(a as bigint)`",
     "double": "`cast(a as double)`",
     "string": "`cast(a as string)`",
-    "try_to_number": "`try_cast(s as double)`",
+    "try_to_number": "`try_cast(s as decimal(18,2))`",
     "dateadd": "`date_add(d, days)`",
     "timestampadd": "`ts + interval 1 hour`",
     "timestampdiff": "`unix_seconds(b) - unix_seconds(a)`",
     "iif": "`if(c, a, b)`",
+    "aes_encrypt": "an `async` step: no library of Tidegate's encrypts, and a key does not belong in an expression",
+    "aes_decrypt": "an `async` step: no library of Tidegate's decrypts, and a key does not belong in an expression",
+    "zip_with": "`transform(a, (x, i) -> x + b[i])`",
+    "map_from_arrays": "`map_from_entries(transform(keys, (k, i) -> named_struct('key', k, 'value', values[i])))`",
+    "map_concat": "`map_from_entries(concat(map_entries(a), map_entries(b)))`",
+    "any_match": "`exists(a, x -> condition)`",
+    "all_match": "`forall(a, x -> condition)`",
+    "format_number": "`format_string('%,.2f', d)`",
+    "json_tuple": "`get_json_object(s, '$.name')` for each",
+    "schema_of_json": "`from_json(s, 'a int, b string')` with the schema that you know",
+    "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for what is no URL",
     "zeroifnull": "`coalesce(a, 0)`",
-    "decode": "`case when a = b then c else d end`",
     "substring_index": "`split_part(s, delimiter, n)`",
     "array_length": "`size(a)`",
-    "get_json_object": "a nested type in the source's `schema`, then `a.b`",
-    "from_json": "a nested type in the source's `schema`, then `a.b`",
-    "to_json": "the struct itself: a json sink writes it nested",
     "struct": "`named_struct('name', value)`",
+    "explode": "a step of its own: `explode: {column: item}`",
+    "explode_outer": "a step of its own: `explode: {column: item, outer: true}`",
+    "posexplode": "a step of its own: `explode: {column: item, position: n}`",
     "unix_timestamp": "`unix_seconds(to_timestamp(s))` of a column",
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
@@ -104,7 +114,7 @@ def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
 
 def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
     match tree:
-        case Member(base=operand) | CastTo(operand=operand):
+        case Member(base=operand) | CastTo(operand=operand) | Arrow(body=operand):
             _check_functions(operand)
         case Apply(start=start, function=name, arguments=arguments):
             allowed = name in REGISTRY or (aggregate and name in AGGREGATES)
@@ -135,14 +145,17 @@ def _children(expression: Expression) -> tuple[Expression, ...]:
             return (operand,)
         case Call(arguments=arguments):
             return arguments
+        case Lambda(body=body):
+            return (body,)
     return ()
 
 
 class _Scope:
-    """The columns an expression may name."""
+    """The columns an expression may name, and the parameters of the lambda functions around it."""
 
-    def __init__(self, columns: Mapping[str, DataType]) -> None:
+    def __init__(self, columns: Mapping[str, DataType], parameters: Mapping[str, DataType] | None = None) -> None:
         self._columns = columns
+        self._parameters = parameters or {}
 
     def typed(self, tree: Syntax) -> Expression:
         """The typed form of a syntax tree; raises `Refusal`."""
@@ -150,6 +163,9 @@ class _Scope:
             case Constant(value=value, type=kind):
                 return Literal(value, kind)
             case Name(start=start, name=name):
+                for parameter, kind in self._parameters.items():
+                    if parameter.lower() == name.lower():
+                        return Column(parameter, kind)
                 found = _find(start, name, self._columns, "column")
                 return Column(found, self._columns[found])
             case Member(start=start, base=base, name=name):
@@ -162,15 +178,39 @@ class _Scope:
                 function = REGISTRY.get(name)
                 if function is None:
                     raise _unknown_function(start, name)
-                typed = tuple(Argument(self.typed(argument), argument.start) for argument in arguments)
+                typed = tuple(self._argument(function, argument) for argument in arguments)
                 return function.resolve(Site(name, start), typed)
+            case Arrow(start=start):
+                raise Refusal(start, "a lambda function cannot stand here", "name a column")
+
+    def _argument(self, function: Function, tree: Syntax) -> Argument:
+        if not isinstance(tree, Arrow):
+            return Argument(self.typed(tree), tree.start, isinstance(tree, Constant))
+        if not function.lambdas:
+            raise Refusal(tree.start, f"`{function.name}` takes no lambda function", "see docs/expressions.md")
+
+        def bind(kinds: tuple[DataType, ...]) -> Lambda:
+            """The lambda function over parameters of these types, the last of which it may leave out."""
+            if len(tree.parameters) > len(kinds):
+                raise Refusal(
+                    tree.start, f"`{function.name}` gives {len(kinds)} parameters", f"see {function.signature}"
+                )
+            own = dict(zip(tree.parameters, kinds, strict=False))
+            hidden = {name.lower() for name in own}
+            around = {name: kind for name, kind in self._parameters.items() if name.lower() not in hidden}
+            body = _Scope(self._columns, own | around).typed(tree.body)
+            return Lambda(tuple(own.items()), body, body.type)
+
+        return Argument(Literal(None, VOID), tree.start, bind=bind)
 
 
 def _field(start: int, base: Expression, name: str) -> Expression:
     if base.type.kind == "array" and base.type.element is not None and base.type.element.kind == "struct":
-        raise Refusal(start, f"`{name}` of every element of an array is not supported", "take one element: a[0].name")
+        remedy = f"take one element, a[0].{name}, or all of them, transform(a, x -> x.{name})"
+        raise Refusal(start, f"`{name}` of every element of an array is not supported", remedy)
     if base.type.kind != "struct":
-        raise Refusal(start, f"{base.type} has no fields, so no `{name}`", "only a struct has fields")
+        remedy = f"write ['{name}'] for the value of a key" if base.type.kind == "map" else "only a struct has fields"
+        raise Refusal(start, f"{base.type} has no fields, so no `{name}`", remedy)
     fields = dict(base.type.fields)
     found = _find(start, name, fields, "field")
     return Field(base, found, fields[found])

@@ -17,17 +17,21 @@ from tidegate.datatypes import (
     DOUBLE,
     FLOAT,
     INT,
+    MAX_PRECISION,
     SMALLINT,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_NTZ,
     TINYINT,
     VOID,
     DataType,
+    decimal_of,
+    map_of,
 )
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.intervals import interval_literal
 from tidegate.expressions.literals import binary_literal, number_literal
-from tidegate.expressions.syntax_tree import Apply, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.expressions.tokens import Token, derive_tokens
 
 MAX_DEPTH = 50
@@ -47,6 +51,7 @@ _TYPES = {
     "boolean": BOOLEAN, "tinyint": TINYINT, "byte": TINYINT, "smallint": SMALLINT, "short": SMALLINT, "int": INT,
     "integer": INT, "bigint": BIGINT, "long": BIGINT, "float": FLOAT, "real": FLOAT, "double": DOUBLE,
     "string": STRING, "binary": BINARY, "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
+    "timestamp_ntz": TIMESTAMP_NTZ,
 }  # fmt: skip
 
 
@@ -282,7 +287,7 @@ class _Reader:
             return Constant(token.start, None, VOID)
         if word == "case":
             return self._case(token.start)
-        if word in ("date", "timestamp", "timestamp_ltz") and self.peek.kind == "string":
+        if word in ("date", "timestamp", "timestamp_ltz", "timestamp_ntz") and self.peek.kind == "string":
             return Apply(token.start, f"{word.removesuffix('_ltz')} literal", (self._atom(),))
         if word == "interval" and (self.peek.kind in ("string", "number") or self.peek.text == "-"):
             return self._interval(token.start)
@@ -292,7 +297,9 @@ class _Reader:
                 "expected a column, a literal, a function or `(`; write a column of that name in backticks"
             )
         if self.peek.kind == "operator" and self.peek.text == "->":
-            raise Refusal(token.start, "a lambda function is not supported", "compute it in a python step")
+            raise Refusal(
+                token.start, "a lambda function stands only as an argument", "write: transform(a, x -> x + 1)"
+            )
         return Name(token.start, token.text)
 
     def _call(self, token: Token, word: str) -> Syntax:
@@ -334,10 +341,37 @@ class _Reader:
             return ()
         if star := self._sign("*"):
             return (Star(star.start),)
-        found = [self.expression()]
+        found = [self._argument()]
         while self._sign(",") or (separators and self._word(*separators)):
-            found.append(self.expression())
+            found.append(self._argument())
         return tuple(found)
+
+    def _argument(self) -> Syntax:
+        """An expression or a lambda function."""
+        start, names = self.peek.start, self._lambda_parameters()
+        if not names:
+            return self.expression()
+        self._at += 2 if self._after().text == "->" else 2 * len(names) + 2
+        if len({name.lower() for name in names}) < len(names):
+            raise Refusal(start, "two parameters of a lambda function have the same name", "rename one")
+        if any(name.startswith("__") for name in names):
+            raise Refusal(start, "names with two underscores in front belong to Tidegate", "rename the parameter")
+        return Arrow(start, names, self.expression())
+
+    def _lambda_parameters(self) -> tuple[str, ...]:
+        """The names before `->` when that is what comes next; nothing is read."""
+        named = ("name", "quoted")
+        if self.peek.kind in named and self._after().kind == "operator" and self._after().text == "->":
+            return (self.peek.text,)
+        if self.peek.text != "(":
+            return ()
+        names: list[str] = []
+        while self._after(2 * len(names) + 1).kind in named:
+            names.append(self._after(2 * len(names) + 1).text)
+            if self._after(2 * len(names)).text != ",":
+                break
+        closed = bool(names) and self._after(2 * len(names)).text == ")"
+        return tuple(names) if closed and self._after(2 * len(names) + 1).text == "->" else ()
 
     def _trim(self) -> tuple[str, tuple[Syntax, ...]]:
         side = self._next().text.lower() if self._is_word(0, "both", "leading", "trailing") else ""
@@ -408,9 +442,35 @@ class _Reader:
             element = self._type()
             self._expect(">")
             return DataType("array", element=element)
+        if word == "map" and self._sign("<"):
+            key = self._type()
+            self._expect(",")
+            value = self._type()
+            self._expect(">")
+            return map_of(key, value)
+        if word == "struct":
+            raise Refusal(token.start, "casts to a struct are not supported", "write named_struct('name', value, ...)")
+        if word in ("decimal", "dec", "numeric"):
+            return self._decimal(token.start)
         kind = _TYPES.get(word) if token.kind == "name" else None
         if kind is None:
-            raise Refusal(
-                token.start, f"`{token.text}` is not a type of Tidegate", "use one of " + ", ".join(sorted(_TYPES))
-            )
+            known = ", ".join(sorted((*_TYPES, "decimal(p,s)")))
+            raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", f"use one of {known}")
         return kind
+
+    def _decimal(self, start: int) -> DataType:
+        """`(precision [, scale])`; without them `decimal(10,0)`, as in Spark."""
+        if not self._sign("("):
+            return decimal_of(10)
+        digits = [self._next().text]
+        if self._sign(","):
+            digits.append(self._next().text)
+        self._expect(")")
+        precision, scale = (int(text) if text.isdecimal() else -1 for text in (*digits, "0")[:2])
+        if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
+            raise Refusal(
+                start,
+                f"there is no decimal({', '.join(digits)})",
+                f"write decimal(18,2): 18 digits (at most {MAX_PRECISION}), 2 of them after the point",
+            )
+        return decimal_of(precision, scale)

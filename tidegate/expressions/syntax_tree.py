@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tidegate.datatypes import DataType
 
-DECIMAL = DataType("decimal")  # only literals have it, and only until `typing_rules` has found what they are used as
-
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -61,4 +59,13 @@ class Star:
     start: int
 
 
-Syntax = Constant | Name | Member | Apply | CastTo | Star
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A lambda function: `x -> body`, `(x, i) -> body`. Only an argument can be one."""
+
+    start: int
+    parameters: tuple[str, ...]
+    body: Syntax
+
+
+Syntax = Constant | Name | Member | Apply | CastTo | Star | Arrow

@@ -9,17 +9,22 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from decimal import Decimal
 from typing import Final
 
 BLANKS: Final = "".join(map(chr, range(33))) + "\x7f"
 INTEGER: Final = r"^[+-]?[0-9]+$"
 DOUBLE: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+DECIMAL: Final = r"[+-]?(?:(?P<w>\d+)\.?(?P<f>\d*)|\.(?P<p>\d+))(?:[eE](?P<e>[+-]?\d{1,10}))?"
+"""Digits of any alphabet, as Java takes them."""
 INFINITE: Final = r"^[+-]?inf(inity)?$"
 """In lower case, as `nan`."""
 TRUE: Final = ("t", "true", "y", "yes", "1")
 FALSE: Final = ("f", "false", "n", "no", "0")
 """In lower case."""
 
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+_JAVA_INT_LIMIT: Final = 1 << 31
 DIGITS_MAX: Final = 30
 """More than any type has."""
 
@@ -53,6 +58,15 @@ def double_of_text(text: str) -> float | None:
     return float(text.rstrip("df")) if re.fullmatch(DOUBLE, text) else None
 
 
+def decimal_of_text(text: str) -> Decimal | None:
+    """The exact number; None when the text is none, which no text with a suffix, NaN or an infinity is."""
+    match = re.fullmatch(DECIMAL, text.strip(_JAVA_BLANKS))
+    if match is None or (not text.isascii() and max(text) > "\uffff"):
+        return None
+    scale = len(match["f"] or match["p"] or "") - int(match["e"] or 0)
+    return Decimal(match[0]) if -_JAVA_INT_LIMIT <= scale < _JAVA_INT_LIMIT else None
+
+
 def boolean_of_text(text: str) -> bool | None:
     """The truth value; None when the text is none."""
     text = text.strip(BLANKS).lower()
@@ -66,10 +80,10 @@ def date_of_text(text: str) -> int | None:
     return None if day is None else (day - _EPOCH).days
 
 
-def timestamp_of_text(text: str) -> int | None:
+def timestamp_of_text(text: str, *, zone: bool = True) -> int | None:
     """Microseconds since 1970 of a date, or a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an offset.
 
-    None when the text is neither.
+    None when the text is neither. Without `zone` the offset may be there, but does not count: a `timestamp_ntz`.
     """
     match = re.fullmatch(TIMESTAMP, text.strip(BLANKS))
     day = None if match is None else _day(match)
@@ -79,8 +93,7 @@ def timestamp_of_text(text: str) -> int | None:
     offset = zone_hour * 60 + zone_minute
     if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or offset > OFFSET_MINUTES_MAX:
         return None
-    if match["zs"] == "-":
-        offset = -offset
+    offset = 0 if not zone else -offset if match["zs"] == "-" else offset
     micros = int((match["f"] or "").ljust(6, "0")[:6])
     seconds = ((day - _EPOCH).days * 24 + hour) * 3600 + (minute - offset) * 60 + second
     return seconds * 1_000_000 + micros

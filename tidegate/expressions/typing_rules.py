@@ -1,7 +1,7 @@
 """Which types meet and how: the coercion rules of Spark SQL in ANSI mode, over types and typed expressions.
 
 Source: Spark's `AnsiTypeCoercion` and `Cast.canAnsiCast`; `tests/expressions/compiled/test_types_like_spark.py`
-compares every pair with Spark itself. Where Spark would compute with DECIMAL, Tidegate refuses: it has no such type.
+compares every pair with Spark itself. Decimals among themselves: `decimal_types.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
-from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, VOID, DataType
+from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
+from tidegate.expressions.decimal_types import decimal_for, decimal_of_literal, fitted, wider_decimal
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Cast, Expression, Literal, cast_can_fail
 from tidegate.expressions.intervals import MONTHS
 from tidegate.expressions.literals import GREATEST
-from tidegate.expressions.syntax_tree import DECIMAL
 from tidegate.expressions.text_values import (
     boolean_of_text,
     date_of_text,
+    decimal_of_text,
     double_of_text,
     integer_of_text,
     timestamp_of_text,
@@ -29,8 +31,11 @@ from tidegate.expressions.text_values import (
 INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 FRACTIONAL = ("float", "double")
 NUMERIC = (*INTEGRAL, *FRACTIONAL)
+"""But for decimals, whose types are many."""
 LIMITS = {kind: 1 << (8 * size - 1) for kind, size in zip(INTEGRAL, (1, 2, 4, 8), strict=True)}
-_FROM_STRING = ("boolean", "binary", "date", "timestamp")
+_FROM_STRING = ("boolean", "binary", "date", "timestamp", "timestamp_ntz")
+_MOMENTS = ("date", "timestamp_ntz", "timestamp")
+"""In the order in which they become one another."""
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
@@ -44,10 +49,10 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     kinds = {left.kind, right.kind}
     if "string" in kinds:
         return _common_with_string(left if right == STRING else right)
-    if kinds == {"date", "timestamp"}:
-        return TIMESTAMP
-    if "decimal" in kinds and kinds & set(FRACTIONAL):
-        return DOUBLE
+    if kinds <= set(_MOMENTS):
+        return TIMESTAMP if "timestamp" in kinds else TIMESTAMP_NTZ
+    if "decimal" in kinds:
+        return _common_with_decimal(left, right)
     if kinds == {"array"} and left.element is not None and right.element is not None:
         element = common_type(left.element, right.element)
         return element and DataType("array", element=element)
@@ -61,6 +66,15 @@ def _common_number(left: DataType, right: DataType) -> DataType:
     return left if NUMERIC.index(left.kind) >= NUMERIC.index(right.kind) else right
 
 
+def _common_with_decimal(left: DataType, right: DataType) -> DataType | None:
+    kinds = {left.kind, right.kind}
+    if kinds & set(FRACTIONAL):
+        return DOUBLE
+    if kinds <= {*INTEGRAL, "decimal"}:
+        return wider_decimal(decimal_for(left), decimal_for(right))
+    return None
+
+
 def _common_with_string(other: DataType) -> DataType | None:
     if other.kind in INTEGRAL:
         return BIGINT
@@ -70,7 +84,7 @@ def _common_with_string(other: DataType) -> DataType | None:
 
 
 def can_cast(source: DataType, target: DataType) -> bool:
-    """Whether `CAST` accepts the pair (Spark's ANSI matrix without DECIMAL, intervals, text of
+    """Whether `CAST` accepts the pair (Spark's ANSI matrix without intervals, casts of structs and maps, text of
     arrays, and arrays with elements that could fail).
     """
     before, after = source.kind, target.kind
@@ -78,28 +92,19 @@ def can_cast(source: DataType, target: DataType) -> bool:
         return True
     if before == "array" and source.element is not None and target.element is not None:
         return can_cast(source.element, target.element) and not cast_can_fail(source.element, target.element)
-    if "struct" in (before, after) or "array" in (before, after):
-        return False
-    if before == "string":
-        return after in (*NUMERIC, *_FROM_STRING)
-    allowed = {
-        "boolean": (*NUMERIC, "string"),
-        "binary": ("string",),
-        "date": ("string", "timestamp"),
-        "timestamp": (*NUMERIC, "string", "date"),
-        "decimal": FRACTIONAL,
-    }
-    if before in NUMERIC:
-        return after in (*NUMERIC, "boolean", "string", "timestamp")
-    return after in allowed.get(before, ())
+    return after in _CASTS.get(before, ())
 
 
-def decimal_refusal(start: int, literal: Expression) -> Refusal:
-    """What is said about a decimal literal that nothing turns into a double."""
-    text = literal.value if isinstance(literal, Literal) else "it"
-    return Refusal(
-        start, f"{text} is a DECIMAL in Spark SQL, a type that Tidegate does not have", f"write {text}D for a double"
-    )
+_NUMBERS = (*NUMERIC, "decimal")
+_CASTS: Mapping[str, tuple[str, ...]] = {
+    "string": (*_NUMBERS, *_FROM_STRING),
+    "boolean": (*_NUMBERS, "string"),
+    "binary": ("string",),
+    "date": ("string", "timestamp", "timestamp_ntz"),
+    "timestamp": (*_NUMBERS, "string", "date", "timestamp_ntz"),
+    "timestamp_ntz": ("string", "date", "timestamp"),
+    **dict.fromkeys(_NUMBERS, (*_NUMBERS, "boolean", "string", "timestamp")),
+}
 
 
 def with_type(start: int, expression: Expression, target: DataType, *, attempt: bool = False) -> Expression:
@@ -112,11 +117,9 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
         return expression
     if isinstance(expression, Literal) and expression.value is None:
         return Literal(None, target)
-    if source == DECIMAL and target.kind not in FRACTIONAL:
-        raise decimal_refusal(start, expression)
     if not can_cast(source, target):
         raise Refusal(start, f"{source} cannot be cast to {target}", "choose another type or another function")
-    if isinstance(expression, Literal) and (source == DECIMAL or not attempt):
+    if isinstance(expression, Literal) and (not attempt or (source.kind == "decimal" and target.kind in FRACTIONAL)):
         folded = _fold(start, expression, target)
         if folded is not None:
             return folded
@@ -129,7 +132,9 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
     :raises Refusal: the literal has no value of that type, so that every record would fail.
     """
     value, kind = literal.value, target.kind
-    if literal.type == DECIMAL:
+    if kind == "decimal":
+        return _decimal_literal(start, literal, target)
+    if literal.type.kind == "decimal" and kind in FRACTIONAL:
         number = Decimal(str(value))
         if abs(number) > GREATEST[kind]:
             raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
@@ -149,12 +154,29 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
     return None
 
 
+def _decimal_literal(start: int, literal: Literal, target: DataType) -> Literal | None:
+    source, value = literal.type, literal.value
+    if source == STRING:
+        number = decimal_of_text(str(value))
+        if number is None:
+            raise Refusal(start, f"'{value}' is not a {target}", "correct the text, or use a value of the same type")
+    elif source.kind in (*INTEGRAL, "decimal"):
+        number = Decimal(str(value))
+    else:
+        return None
+    found = fitted(number, target)
+    if found is None:
+        raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
+    return Literal(format(found, "f"), target)
+
+
 _OF_TEXT: Mapping[str, Callable[[str], bool | float | None]] = {
     **dict.fromkeys(INTEGRAL, integer_of_text),
     **dict.fromkeys(FRACTIONAL, double_of_text),
     "boolean": boolean_of_text,
     "date": date_of_text,
     "timestamp": timestamp_of_text,
+    "timestamp_ntz": partial(timestamp_of_text, zone=False),
 }
 
 
@@ -167,6 +189,12 @@ def _nearest_float(number: Decimal) -> float:
     return -found if number < 0 else found
 
 
+def literal_as_decimal(literal: Literal) -> Literal:
+    """An integer literal in the smallest decimal that holds it, which Spark takes beside a decimal."""
+    kind = decimal_of_literal(Decimal(str(literal.value)))
+    return literal if kind is None else Literal(str(literal.value), kind)
+
+
 def rounded_decimal(literal: Literal, *, up: bool) -> int:
     """A decimal literal as the next integer, for comparison with an integer column."""
     value = Decimal(str(literal.value))
@@ -176,10 +204,8 @@ def rounded_decimal(literal: Literal, *, up: bool) -> int:
 def derive_output_type(start: int, expression: Expression) -> Expression:
     """Check that the result of a whole expression can be a column.
 
-    :raises Refusal: it is a decimal literal, a bare NULL or an interval.
+    :raises Refusal: it is a bare NULL or an interval.
     """
-    if expression.type == DECIMAL:
-        raise decimal_refusal(start, expression)
     if expression.type == VOID:
         raise Refusal(start, "a bare NULL has no type", "cast it: cast(null as string)")
     if expression.type in (INTERVAL, MONTHS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 from tests.expressions.compiled.like_spark import Case
 
@@ -105,6 +106,8 @@ COMPARISON = (
     "case when a > b then a when a < b then b end",
     "case a when b then 1 else 2 end",
 )
+
+TRIED = ("try_add", "try_subtract", "try_multiply", "try_mod")
 
 CASES = (
     Case((*ARITHMETIC, *INTEGER, *COMPARISON, *BY_LITERAL), "a bigint, b bigint", BIGINTS),
@@ -276,4 +279,30 @@ CASES = (
         (("x",), ("q",), (None,), ("",)),
     ),
     Case(("a in (1, 2, 3)", "a in (1, null, 3)", "a in (1, 2L)", "a in (1, 2.5D)"), "a int", ((1,), (9,), (None,))),
+    Case(
+        (
+            *(f"{name}({pair})" for name in TRIED for pair in ("t, t", "s, t", "i, j", "l, i", "d, i", "i, 2", "l, d")),
+            "try_divide(i, j)",
+            "try_divide(d, d)",
+            "try_add(i div j, 1)",
+            "try_add('5', i)",
+        ),
+        "t tinyint, s smallint, i int, j int, l bigint, d double",
+        (
+            (127, 1, 2147483647, 1, 9223372036854775807, 1.5),
+            (-128, -32768, -2147483648, -1, -9223372036854775808, -0.0),
+            (0, 0, 0, 0, 0, 0.0),
+            (-1, 5, -7, 3, 4611686018427387904, 1e308),
+            (None, 1, 1, None, None, float("nan")),
+        ),
+    ),
+    Case(
+        tuple(f"{name}({pair})" for name in TRIED for pair in ("a, b", "a, a", "b, 2")),
+        "a decimal(38,2), b decimal(10,3)",
+        (
+            (Decimal("1.50"), Decimal("0.000")),
+            (Decimal("999999999999999999999999999999999999.99"), Decimal("9999999.999")),
+            (Decimal("-0.01"), None),
+        ),
+    ),
 )

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 import polars as pl
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import DataType, decimal_of, map_of
 from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.expression import can_fail
 from tidegate.expressions.parse import parse_expression
 from tidegate.expressions.syntax import derive_syntax
-from tidegate.expressions.syntax_tree import Apply, CastTo, Member, Syntax
+from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Member, Syntax
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import RecordFailure
 
@@ -45,13 +47,22 @@ def _type(text: str) -> DataType:
     if text.startswith("struct<"):
         fields = (part.split(":") for part in text[7:-1].split(","))
         return DataType("struct", fields=tuple((name, _type(kind)) for name, kind in fields))
+    if text.startswith("map<"):
+        key, value = re.split(r",(?![0-9])", text[4:-1], maxsplit=1)
+        return map_of(_type(key), _type(value))
+    if text.startswith("decimal("):
+        return decimal_of(*(int(number) for number in text[8:-1].split(",")))
     return DataType(text)
 
 
 def spark_type(kind: DataType) -> str:
     """The name of a type as Spark's `simpleString` writes it."""
+    if kind.key is not None and kind.element is not None:
+        return f"map<{spark_type(kind.key)},{spark_type(kind.element)}>"
     if kind.element is not None:
         return f"array<{spark_type(kind.element)}>"
+    if kind.kind == "decimal":
+        return str(kind)
     if kind.kind == "struct":
         return "struct<" + ",".join(f"{name}:{spark_type(field)}" for name, field in kind.fields) + ">"
     return kind.kind
@@ -66,7 +77,7 @@ def functions_in(text: str) -> set[str]:
                 yield function
                 for argument in arguments:
                     yield from walk(argument)
-            case Member(base=base):
+            case Member(base=base) | Arrow(body=base):
                 yield from walk(base)
             case CastTo(operand=operand):
                 yield "cast"
@@ -92,7 +103,7 @@ def evaluate_here(case: Case, text: str) -> tuple[DataType, list[object], list[R
     assert found["r"].dtype == polars_type(expression.type), f"{found['r'].dtype} is not {expression.type}"
     assert not failures or can_fail(expression), "can_fail says that this cannot fail"
     column = found["r"]
-    if expression.type.kind in ("timestamp", "date"):
+    if expression.type.kind in ("timestamp", "timestamp_ntz", "date"):
         column = column.to_physical()
     return expression.type, column.to_list(), failures
 
@@ -114,7 +125,11 @@ def evaluate_spark(spark: SparkSession, case: Case, wanted: dict[str, set[int]])
     )
     inner = spark.sql(f"select __row, {chosen} from values {values} as t({names})")
     types = [field.dataType.simpleString() for field in inner.schema.fields[1:]]
-    physical = {"timestamp": "unix_micros(r{})", "date": "unix_date(r{})"}
+    physical = {
+        "timestamp_ntz": "unix_micros(cast(r{} as timestamp))",
+        "timestamp": "unix_micros(r{})",
+        "date": "unix_date(r{})",
+    }
     frame = inner.selectExpr(*(physical.get(kind, "r{}").format(index) for index, kind in enumerate(types)))
     return types, [tuple(map(plain, row)) for row in frame.collect()]
 
@@ -123,18 +138,25 @@ def sql(value: object, kind: DataType) -> str:
     """A value as a Spark literal of a type."""
     if value is None:
         return f"cast(null as {spark_type(kind)})"
+    if kind.key is not None and kind.element is not None and isinstance(value, list):
+        entries = (f"{sql(one['key'], kind.key)}, {sql(one['value'], kind.element)}" for one in value)
+        return f"cast(map({', '.join(entries)}) as {spark_type(kind)})"
     if kind.element is not None and isinstance(value, list):
         return f"cast(array({', '.join(sql(one, kind.element) for one in value)}) as {spark_type(kind)})"
     if kind.kind == "struct" and isinstance(value, dict):
         return "named_struct(" + ", ".join(f"'{name}', {sql(value[name], field)}" for name, field in kind.fields) + ")"
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        return f"timestamp_ntz'{value.isoformat(' ')}'"
     if isinstance(value, datetime.datetime):
         return f"timestamp_micros({(value - _EPOCH) // datetime.timedelta(microseconds=1)})"
     if isinstance(value, datetime.date):
         return f"date_from_unix_date({value.toordinal() - 719163})"
     if isinstance(value, float):
         return f"cast('{value!r}' as {kind.kind})"
+    if isinstance(value, Decimal):
+        return f"cast('{value}' as {kind})"
     if isinstance(value, str):
         return "'" + "".join(c if c.isalnum() and c.isascii() else _escaped(c) for c in value) + "'"
     return f"cast('{value}' as {kind.kind})"
@@ -151,6 +173,8 @@ def plain(value: object) -> object:
         return bytes(value)
     if hasattr(value, "asDict"):
         return {name: plain(one) for name, one in value.asDict().items()}
+    if isinstance(value, dict):
+        return [{"key": plain(key), "value": plain(one)} for key, one in value.items()]
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
@@ -162,8 +186,18 @@ def same(ours: object, theirs: object, ulps: int) -> bool:
         near = abs(ours - theirs) <= ulps * math.ulp(theirs) if ulps and math.isfinite(theirs) else ours == theirs
         return near and math.copysign(1, ours) == math.copysign(1, theirs)
     if isinstance(ours, list) and isinstance(theirs, list):
+        ours, theirs = _entries_in_order(ours), _entries_in_order(theirs)
         return len(ours) == len(theirs) and all(same(a, b, ulps) for a, b in zip(ours, theirs, strict=True))
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return list(ours) == list(theirs) and all(same(ours[name], theirs[name], ulps) for name in ours)
     return type(ours) is type(theirs) and ours == theirs
+
+
+def _entries_in_order(values: list[object]) -> list[object]:
+    """The entries of a map by their keys: PySpark gives them in the order of a hash map."""
+    if values and all(isinstance(one, dict) and list(one) == ["key", "value"] for one in values):
+        return sorted(values, key=repr)
+    return values
 
 
 def differences(spark: SparkSession, case: Case) -> list[str]:

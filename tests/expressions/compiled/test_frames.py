@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    decimal_of,
+    map_of,
+)
 from tidegate.expressions.compiled import compile_predicate, compile_projection
 from tidegate.expressions.compiled.compiled import COMPILERS
 from tidegate.expressions.compiled.compiler import GROUPS, Compiler
@@ -138,8 +151,9 @@ def test_every_function_of_the_registry_can_be_compiled() -> None:
         "locate",
         "extract",
         "from_unixtime",
+        "convert_timezone",
     ]
-    written_by_others = {*by_means_of_others, "date literal", "timestamp literal"}
+    written_by_others = {*by_means_of_others, "date literal", "timestamp literal", "timestamp_ntz literal"}
     names = {function.name for function in REGISTRY.values()} - written_by_others
     assert GROUPS
     assert sorted(names - set(COMPILERS)) == []
@@ -153,9 +167,18 @@ EXTREME: dict[str, tuple[DataType, list[Any]]] = {
     "p": (BOOLEAN, [True, False, None, True, False, None]),
     "t": (TIMESTAMP, [0, 2**63 - 1, -(2**63), 253402300799999999, -62135596800000000, None]),
     "y": (DATE, [0, 2**31 - 1, -(2**31), 2932896, -719162, None]),
+    "n": (TIMESTAMP_NTZ, [0, 2**63 - 1, -(2**63), 253402300799999999, -62135596800000000, None]),
+    "e": (decimal_of(38, 18), [Decimal(0), Decimal("9" * 20), Decimal("-1E-18"), Decimal("1.5"), None, Decimal(-3)]),
+    "c": (decimal_of(5, 2), [Decimal(0), Decimal("999.99"), Decimal("-999.99"), Decimal("0.05"), None, Decimal(-3)]),
+    "m": (map_of(STRING, BIGINT), [[], [{"key": "a", "value": 1}], None, [{"key": "", "value": None}], [], None]),
     "v": (DataType("array", element=BIGINT), [[], [1], [None], None, [2**63 - 1], [1, 2, 3]]),
 }
 LEAVES = [*EXTREME, "null", "0", "-1", "2", "5L", "1.5D", "'a'", "'day'", "''", "date'2026-01-31'", "interval 1 day"]
+
+
+def _extreme(kind: DataType, values: list[Any]) -> pl.Series:
+    plain = kind.kind in ("decimal", "map")
+    return pl.Series(values, dtype=polars_type(kind)) if plain else pl.Series(values).cast(polars_type(kind))
 
 
 @st.composite
@@ -183,7 +206,7 @@ def test_no_value_makes_polars_raise_and_only_what_can_fail_fails(text: str) -> 
         expression = parse_expression(text, columns)
     except ExpressionError:
         return
-    frame = pl.DataFrame({name: pl.Series(values).cast(polars_type(kind)) for name, (kind, values) in EXTREME.items()})
+    frame = pl.DataFrame({name: _extreme(kind, values) for name, (kind, values) in EXTREME.items()})
     found, failures = compile_projection([("r", expression)]).apply(frame)
     assert found.height + len(failures) == frame.height
     assert found["r"].dtype == polars_type(expression.type)

@@ -50,6 +50,9 @@ FITTING: list[tuple[str, int, int]] = [
     ("hex(s)", 8 * MIB, 8 * MIB + 1),
     ("base64(s)", 12 * MIB, 12 * MIB + 1),
     ("array_join(split(concat(s, 'a,b,c'), ','), '')", 16 * MIB - 5, 16 * MIB),
+    ("url_encode(s)", 5 * MIB, 6 * MIB),
+    ("format_string('%s%s', s, s)", 2 * MIB, 2 * MIB + 1),
+    ("to_json(array(s))", 16 * MIB - 20, 16 * MIB - 3),
 ]
 """An expression, how long an `s` of x can be, and how long it cannot."""
 
@@ -78,11 +81,13 @@ def test_X15_a_branch_that_is_not_taken_neither_fails_nor_is_made() -> None:
     assert (len(str(values[0])), values[1], reasons) == (10_000, "long", [])
 
 
-def test_X15_arrays_and_structs_are_bounded_with_all_they_hold() -> None:
+def test_X15_arrays_maps_and_structs_are_bounded_with_all_they_hold() -> None:
     _, reasons = evaluate("array(s, s, s)", s=["x" * (6 * MIB)])
     assert len(reasons) == 1
     _, reasons = evaluate("named_struct('a', array(s, s), 'b', s)", s=["x" * (6 * MIB)])
     assert len(reasons) == 1
+    _, reasons = evaluate("map('a', s, t, s)", s=["x" * (9 * MIB), "x"], t=["b", "a"])
+    assert [reason.split(":")[0] for reason in reasons] == ["RESULT_TOO_LARGE", "DUPLICATED_MAP_KEY"]
     values, reasons = evaluate("array(s, t, null)", s=["x", None], t=["y", None])
     assert (values, reasons) == ([["x", "y", None], [None, None, None]], [])
 
@@ -144,7 +149,25 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
         "base64({0})",
     ]
     shapes += ["array_join(split({0}, 'x'), '<->')", "case when n > 1 then {0} else {1} end", "substring({0}, 1, 5)"]
-    shapes += ["coalesce({0}, {1})", "reverse({0})", "trim({0})", "{0}"]
+    shapes += ["map('k', {0}, 'l', {1})['k']", "array_join(map_values(map('k', {0}, 'l', {1})), '-')"]
+    shapes += ["url_encode({0})", "url_decode(url_encode({0}))", "format_string('%5s|%s|%1$s', {0}, {1})"]
+    shapes += ["to_json(named_struct('k', {0}, 'n', n, 'a', split({1}, 'x')))", "regexp_substr({0}, '[xy]+')"]
+    shapes += [
+        "array_join(transform(split({0}, 'x'), z -> concat(z, '--', {1}, z)), '-')",
+        "decode(encode({0}, 'utf-16'), 'utf-16')",
+    ]
+    shapes += ["get_json_object(to_json(array({0}, {1})), '$')", "array_join(regexp_extract_all({0}, '.', 0), 'ab')"]
+    shapes += [
+        "array_join(array_append(array_repeat({0}, 3), {1}), '')",
+        "array_join(filter(split({0}, 'x'), z -> z <> {1}), '')",
+    ]
+    shapes += [
+        "to_json(from_json(to_json(map('k', {0}, 'l', {1})), 'map<string,string>'))",
+        "coalesce({0}, {1})",
+        "reverse({0})",
+        "trim({0})",
+        "{0}",
+    ]
     return draw(st.sampled_from(shapes)).format(*inner)
 
 

@@ -18,18 +18,29 @@ from tidegate.datatypes import (
     SMALLINT,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_NTZ,
     TINYINT,
     DataType,
+    decimal_of,
+    map_of,
 )
 from tidegate.expressions.parse import ExpressionError, parse_expression
 
 COLUMNS = {
     "c_boolean": BOOLEAN, "c_tinyint": TINYINT, "c_smallint": SMALLINT, "c_int": INT, "c_bigint": BIGINT,
     "c_float": FLOAT, "c_double": DOUBLE, "c_string": STRING, "c_binary": BINARY, "c_date": DATE,
-    "c_timestamp": TIMESTAMP, "c_array": DataType("array", element=INT),
+    "c_timestamp": TIMESTAMP, "c_array": DataType("array", element=INT), "c_timestamp_ntz": TIMESTAMP_NTZ,
+    "c_decimal": decimal_of(10, 2), "c_wide": decimal_of(38, 18), "c_fraction": decimal_of(5, 5),
+    "c_map": map_of(STRING, INT),
 }  # fmt: skip
 _INFIX = ("+", "-", "*", "/", "%", "div", "&", "=", "<", "||")
-OPERATORS = (*(f"{{}} {sign} {{}}" for sign in _INFIX), "coalesce({}, {})", "{} in ({})", "greatest({}, {})")
+OPERATORS = (
+    *(f"{{}} {sign} {{}}" for sign in _INFIX),
+    "pmod({}, {})",
+    "coalesce({}, {})",
+    "{} in ({})",
+    "greatest({}, {})",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +94,9 @@ def test_X14_only_text_columns_beside_other_types_are_refused_where_spark_casts_
     assert sorted(refused_here_alone(empty, operator)) == sorted(operator.format(*pair) for pair in pairs)
 
 
-NUMBERS_AND_TEXTS = ["c_boolean", "c_tinyint", "c_int", "c_bigint", "c_float", "c_double", "c_string"]
+NUMBERS_AND_TEXTS = [
+    *("c_boolean", "c_tinyint", "c_int", "c_bigint", "c_float", "c_double", "c_string", "c_decimal", "c_wide"),
+]
 
 
 def refused_here_alone(empty: DataFrame, operator: str) -> list[str]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.calendar import outside_calendar
-from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
-from tidegate.expressions.expression import Call, divides_safely
+from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, compiles, strict
+from tidegate.expressions.compiled.decimals import decimal_arithmetic
+from tidegate.expressions.expression import Call, Column, divides_safely
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
@@ -19,6 +21,7 @@ NARROW = ("tinyint", "smallint", "int")
 FRACTIONAL = ("float", "double")
 LIMITS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1 << 63}
 _OPERATORS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%", "try_divide": "/"}
 _BITS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
 
 
@@ -29,7 +32,9 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     kind = call.type
     if kind.kind in FRACTIONAL:
         return strict(call, arguments, apply(left, right))
-    if kind.kind in ("timestamp", "interval"):
+    if kind.kind == "decimal":
+        return decimal_arithmetic(call, arguments)
+    if kind.kind in ("timestamp", "timestamp_ntz", "interval"):
         return _time(call, arguments)
     if kind.kind in NARROW:
         wide = apply(left.cast(pl.Int64), right.cast(pl.Int64))
@@ -53,7 +58,7 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     left, right = (argument.value.cast(pl.Int64) for argument in arguments)
     value = _OPERATORS[call.function](left, right)
     overflow = bigint_overflow(call.function, left, right, value)
-    if call.type.kind == "timestamp":
+    if call.type.kind != "interval":
         overflow = overflow | outside_calendar(value, call.type)
     return strict(call, arguments, value.cast(polars_type(call.type)), (FailureKind.ARITHMETIC_OVERFLOW, overflow))
 
@@ -71,6 +76,8 @@ def outside(wide: pl.Expr, kind: DataType) -> pl.Expr:
 
 @compiles("/")
 def _divide(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if call.type.kind == "decimal":
+        return decimal_arithmetic(call, arguments)
     return dividing(call, arguments, exact_quotient(arguments[0].value, arguments[1].value, arguments[1].constant))
 
 
@@ -100,6 +107,8 @@ def dividing(call: Call, arguments: Sequence[Compiled], value: pl.Expr, *own: tu
 
 @compiles("%")
 def _remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if call.type.kind == "decimal":
+        return decimal_arithmetic(call, arguments)
     left, right = arguments[0].value, arguments[1].value
     if call.type.kind in FRACTIONAL:
         return dividing(call, arguments, float_remainder(left, right).cast(polars_type(call.type)))
@@ -134,6 +143,8 @@ def _fmod_one(dividend: float, divisor: float) -> float:
 
 @compiles("div")
 def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if arguments[0].type.kind == "decimal":
+        return decimal_arithmetic(call, arguments)
     left, right = arguments[0].value, arguments[1].value
     floored = left // right
     inexact_negative = (left % right != 0) & ((left < 0) != (right < 0))
@@ -143,14 +154,27 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return dividing(call, arguments, value, *checks)
 
 
+@compiles(*_TRIED)
+def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """The operator without its failures, which make the result NULL; those of the operands remain."""
+    sign = _TRIED[call.function]
+    plain = [replace(one, failures=(), source=Column("", one.type)) for one in arguments]
+    found = COMPILERS[sign](Call(sign, tuple(one.source for one in plain), call.type), plain)
+    value = found.value
+    if found.failures:
+        lost = pl.any_horizontal([failure.condition.fill_null(False) for failure in found.failures])
+        value = pl.when(~lost).then(value)
+    return strict(call, arguments, value)
+
+
 @compiles("negative", "abs")
 def _signed(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     operand = arguments[0].value
     if call.function == "abs":
         value = operand.abs()
     else:
-        value = -operand if call.type.kind in FRACTIONAL else 0 - operand
-    if call.type.kind in FRACTIONAL:
+        value = 0 - operand if call.type.kind in LIMITS else -operand
+    if call.type.kind not in LIMITS:
         return strict(call, arguments, value)
     return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, operand == -LIMITS[call.type.kind]))
 

@@ -10,6 +10,7 @@ from tidegate.datatypes import DATE, FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.expressions.compiled.arithmetic import FRACTIONAL, LIMITS, exact_quotient
 from tidegate.expressions.compiled.calendar import within_calendar
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows
+from tidegate.expressions.compiled.decimal_casts import decimal_of, of_decimal, to_decimal
 from tidegate.expressions.compiled.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.expressions.expression import Cast, cast_can_fail
 from tidegate.expressions.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, TRUE
@@ -25,6 +26,8 @@ def compile_cast(cast: Cast, operand: Compiled) -> Compiled:
     if operand.is_null_literal or source.kind == "void":
         return Compiled(pl.lit(None, polars_type(target)), cast, operand.failures)
     value = converted(operand.value, source, target)
+    if target.kind == "decimal":
+        return to_decimal(cast, operand, value)
     if cast.attempt or not cast_can_fail(source, target):
         return Compiled(value, cast, operand.failures)
     kind = FailureKind.CAST_INVALID_INPUT if source.kind in ("string", "binary") else FailureKind.CAST_OVERFLOW
@@ -37,12 +40,18 @@ def converted(value: pl.Expr, source: DataType, target: DataType) -> pl.Expr:
     before, after, kind = source.kind, target.kind, polars_type(target)
     if source.element is not None and target.element is not None:
         return value.list.eval(converted(pl.element(), source.element, target.element))
+    if after == "decimal":
+        return decimal_of(value, source, target)
+    if before == "decimal":
+        return of_decimal(value, source, target)
     if before == "string":
         return _from_text(value, after, kind)
     if after == "string":
         return _to_text(value, source)
     if after == "boolean":
         return value != 0
+    if {before, after} == {"timestamp", "timestamp_ntz"}:
+        return value.to_physical().cast(kind)
     if after == "timestamp" and before != "date":
         return _moment_of_number(value, before)
     if before == "timestamp" and after != "date":
@@ -74,7 +83,7 @@ def _to_text(value: pl.Expr, source: DataType) -> pl.Expr:
         return pl.when(value).then(pl.lit("true")).when(~value).then(pl.lit("false"))
     if source == DATE:
         return within_calendar(value, source)[0].dt.to_string("%Y-%m-%d")
-    if source.kind == "timestamp":
+    if source.kind in ("timestamp", "timestamp_ntz"):
         return text_of_timestamp(within_calendar(value, source)[0])
     if source.kind in FRACTIONAL:
         return value.map_batches(_java_texts, return_dtype=pl.String, is_elementwise=True)
@@ -133,7 +142,7 @@ def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
         lower = text.str.to_lowercase()
         true, false = (lower.is_in(pl.Series(words).implode()) for words in (TRUE, FALSE))
         return pl.when(true).then(pl.lit(True)).when(false).then(pl.lit(False))
-    return date_of_text(text) if after == "date" else timestamp_of_text(text)
+    return date_of_text(text) if after == "date" else timestamp_of_text(text, zone=after == "timestamp")
 
 
 def _double_of_text(text: pl.Expr, kind: pl.DataType) -> pl.Expr:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.compiled.maps import map_value
 from tidegate.expressions.compiled.sizes import fitting, total_bytes
 from tidegate.expressions.expression import Call, can_be_too_large
 from tidegate.formats.failures import FailureKind
@@ -19,6 +20,8 @@ def _size(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("[]", "get")
 def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if arguments[0].type.kind == "map":
+        return map_value(call, arguments)
     array, index = arguments[0].value, arguments[1].value
     value = pl.when(index >= 0).then(array.list.get(index, null_on_oob=True))
     if call.function == "get":
@@ -29,6 +32,8 @@ def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("element_at", "try_element_at")
 def _element_at(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if arguments[0].type.kind == "map":
+        return map_value(call, arguments)
     array, index = arguments[0].value, arguments[1].value
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
     value = array.list.get(place, null_on_oob=True)
@@ -64,7 +69,10 @@ def _join(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("array")
 def _array(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     def build(inputs: Sequence[Compiled]) -> Compiled:
-        return eager(call, inputs, pl.concat_list([one.value for one in inputs]))
+        if inputs[0].type.kind not in ("array", "map"):
+            return eager(call, inputs, pl.concat_list([one.value for one in inputs]))
+        held = pl.concat_list([pl.struct(one.value.alias("held")) for one in inputs])  # lists would be joined
+        return eager(call, inputs, held.list.eval(pl.element().struct.field("held")))
 
     if not can_be_too_large(call):
         return build(arguments)

@@ -29,8 +29,21 @@ _MEANINGS = {
     FailureKind.INVALID_ARRAY_INDEX: "the array has no element with this index",
     FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT: "the array has no element with this index",
     FailureKind.INVALID_INDEX_OF_ZERO: "the index is 0, and the first one is 1",
+    FailureKind.TOO_DEEP: "the JSON text is nested too deeply",
+    FailureKind.INVALID_PARAMETER_VALUE: "an argument is out of its range",
+    FailureKind.DUPLICATED_MAP_KEY: "the map has a key twice",
+    FailureKind.NULL_MAP_KEY: "a key of the map is NULL",
+    FailureKind.MALFORMED_CHARACTER_CODING: "the text or the bytes do not fit the character set",
+    FailureKind.CANNOT_DECODE_URL: "the text is not percent-encoded",
+    FailureKind.INVALID_URL: "the text is no URL",
+    FailureKind.NUMERIC_VALUE_OUT_OF_RANGE: "the number has too many digits for its decimal type",
     FailureKind.RESULT_TOO_LARGE: f"the result has more than {MAX_VALUE_BYTES >> 20} MiB",
 }
+
+
+def failure_text(kind: FailureKind, source: Expression) -> str:
+    """What is said of a record for which evaluating `source` fails."""
+    return f"{_MEANINGS[kind]} in `{text_of(source)}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ class FailingRows:
     @classmethod
     def of(cls, kind: FailureKind, source: Expression, condition: pl.Expr) -> FailingRows:
         """Where evaluating `source` fails."""
-        return cls(condition, kind, f"{_MEANINGS[kind]} in `{text_of(source)}`")
+        return cls(condition, kind, failure_text(kind, source))
 
     def guarded(self, guard: pl.Expr) -> FailingRows:
         """The same failure, only where `guard` is true."""
@@ -62,6 +75,9 @@ class Compiled:
     value: pl.Expr
     source: Expression
     failures: tuple[FailingRows, ...] = ()
+    outcomes: tuple[tuple[FailureKind, str], ...] = ()
+    """Where these are, `value` is a struct of `value` and `failure`: which of them a row fails with, NULL for none.
+    The compiler makes it a column and takes it apart, so that it is computed once."""
 
     @property
     def type(self) -> DataType:

@@ -8,17 +8,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.compiled import arithmetic, collections, comparisons, numbers, patterns, texts, times
+from tidegate.expressions.compiled import (
+    arithmetic,
+    arrays,
+    codecs,
+    collections,
+    comparisons,
+    json_functions,
+    maps,
+    numbers,
+    patterns,
+    printf,
+    texts,
+    times,
+    zones,
+)
 from tidegate.expressions.compiled.casts import compile_cast
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows, compiles
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal, columns_of
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal, columns_of
 from tidegate.formats.columns import polars_type
 
-GROUPS = (arithmetic, collections, comparisons, numbers, patterns, texts, times)
+GROUPS = (
+    arithmetic,
+    arrays,
+    codecs,
+    collections,
+    comparisons,
+    json_functions,
+    maps,
+    numbers,
+    patterns,
+    printf,
+    texts,
+    times,
+    zones,
+)
 
 
 MAX_INLINE_USES = 2
@@ -35,7 +64,7 @@ class Compiler:
 
     def __init__(self) -> None:
         self.stages: list[list[pl.Expr]] = []
-        self._bound: dict[Expression, tuple[Compiled, int]] = {}
+        self._bound: dict[tuple[str, Expression], tuple[Compiled, int]] = {}
 
     def compile(self, expression: Expression) -> Compiled:
         """Compile a typed expression; it must come from `parse_expression`."""
@@ -47,14 +76,16 @@ class Compiler:
             case Literal(value=value, type=kind):
                 return Compiled(_literal(value, kind), expression), 0
             case Column(name=name):
-                return Compiled(_column(name), expression), 0
+                return Compiled(column_named(name), expression), 0
             case Field(base=base, name=name):
                 inner, stage = self._staged(base)
                 return Compiled(inner.value.struct.field(name), expression, inner.failures), stage
             case Cast(operand=operand):
                 return self._assembled([operand], lambda parts: compile_cast(expression, parts[0]))
             case Call(function=function, arguments=arguments):
-                return self._assembled(arguments, lambda parts: COMPILERS[function](expression, parts))
+                plain = [one for one in arguments if not isinstance(one, Lambda)]
+                return self._assembled(plain, lambda parts: COMPILERS[function](expression, parts))
+        raise TypeError(f"{type(expression).__name__} has no value of its own")
 
     def _assembled(
         self, arguments: Sequence[Expression], build: Callable[[Sequence[Compiled]], Compiled]
@@ -70,19 +101,35 @@ class Compiler:
                 if uses[f"__probe_{index}"] > MAX_INLINE_USES:
                     parts[index] = self._bind(part, stage)
         built = build([part for part, _ in parts])
-        if built.type.kind not in ("array", "struct") and not columns_of(built.source):
+        stage = max((stage for _, stage in parts), default=0)
+        constant = not columns_of(built.source)
+        if built.outcomes:
+            built, stage = self._opened(built, stage, constant=constant)
+        if constant and built.type.kind not in ("array", "struct", "map"):
             built = _folded(built)
-        return built, max((stage for _, stage in parts), default=0)
+        return built, stage
 
-    def _bind(self, part: Compiled, stage: int) -> tuple[Compiled, int]:
+    def _opened(self, built: Compiled, stage: int, *, constant: bool) -> tuple[Compiled, int]:
+        """A value and its outcomes, from a column of their own."""
+        if constant:
+            one = pl.select(built.value.alias("one"))["one"].struct.unnest()
+            value, failure = (pl.lit(one[name]).first() for name in ("value", "failure"))
+        else:
+            (both, stage) = self._bind(replace(built, outcomes=()), stage, of="outcome")
+            value, failure = (both.value.struct.field(name) for name in ("value", "failure"))
+        own = (FailingRows(failure == index, kind, text) for index, (kind, text) in enumerate(built.outcomes))
+        return Compiled(value, built.source, (*built.failures, *own)), stage
+
+    def _bind(self, part: Compiled, stage: int, of: str = "value") -> tuple[Compiled, int]:
         """Make a part a column of its own; the same part of another expression shares it."""
-        if part.source not in self._bound:
+        key = (of, part.source)
+        if key not in self._bound:
             name = f"__part_{len(self._bound)}"
             while len(self.stages) <= stage:
                 self.stages.append([])
             self.stages[stage].append(part.value.alias(name))
-            self._bound[part.source] = replace(part, value=pl.col(name)), stage + 1
-        return self._bound[part.source]
+            self._bound[key] = replace(part, value=pl.col(name)), stage + 1
+        return self._bound[key]
 
 
 def _folded(compiled: Compiled) -> Compiled:
@@ -94,7 +141,9 @@ def _folded(compiled: Compiled) -> Compiled:
     row = pl.select(compiled.value.alias("value"), *conditions)
     met = [failure for index, failure in enumerate(compiled.failures) if row[str(index)].item()]
     failures = tuple(replace(failure, condition=pl.lit(True)) for failure in met[:1])
-    value = pl.lit(row["value"].to_physical().item(), row["value"].to_physical().dtype).cast(row["value"].dtype)
+    physical, dtype = row["value"].to_physical(), row["value"].dtype
+    value = pl.lit(physical.item(), physical.dtype)
+    value = value.reinterpret(dtype=dtype) if isinstance(dtype, pl.Decimal) else value.cast(dtype)
     return replace(compiled, value=value, failures=failures)
 
 
@@ -122,12 +171,15 @@ def _mentioned(compiled: Compiled) -> Iterator[str]:
 def _literal(value: bool | float | str | None, kind: DataType) -> pl.Expr:
     if kind.kind == "binary" and isinstance(value, str):
         return pl.lit(bytes.fromhex(value))
-    if kind.kind in ("date", "timestamp", "interval") and value is not None:
+    if kind.kind == "decimal" and value is not None:
+        return pl.lit(Decimal(str(value)), polars_type(kind))
+    if kind.kind in ("date", "timestamp", "timestamp_ntz", "interval") and value is not None:
         return pl.lit(value, pl.Int32() if kind.kind == "date" else pl.Int64()).cast(polars_type(kind))
     return pl.lit(value, polars_type(kind))
 
 
-def _column(name: str) -> pl.Expr:
+def column_named(name: str) -> pl.Expr:
+    """The column of exactly this name."""
     if name == "*" or (name.startswith("^") and name.endswith("$")):  # Polars reads these as patterns
         return pl.selectors.by_name(name).as_expr()
     return pl.col(name)

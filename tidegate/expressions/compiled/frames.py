@@ -12,7 +12,7 @@ import polars as pl
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.compiled.compiler import Compiler
 from tidegate.expressions.expression import Expression, columns_of
-from tidegate.formats.failures import RecordFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 
 _FAILED = "__failed"
 _VALUE = "__value"
@@ -28,6 +28,11 @@ class Projection:
         self._only_constants = not any(columns_of(one.source) for one in compiled)
         self._row_count = [pl.int_range(pl.len(), dtype=pl.UInt32).alias(_VALUE)] if self._only_constants else []
         self._failed = _any_failed(self._failures)
+
+    @property
+    def failures(self) -> tuple[tuple[FailureKind, str], ...]:
+        """What a row can fail with: kind and message."""
+        return tuple(dict.fromkeys((failure.kind, failure.message) for failure in self._failures))
 
     def apply(self, frame: pl.DataFrame, keep: Sequence[str] = ()) -> tuple[pl.DataFrame, list[RecordFailure]]:
         """The new columns of every row that can be evaluated, and the rows that cannot.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 import polars as pl
 
 from tidegate.expressions.compiled.arithmetic import dividing, integer_remainder
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.compiled.decimal_casts import decimal_to_whole, rounded_decimal
+from tidegate.expressions.compiled.decimals import decimal_arithmetic
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
 BIGINT_LIMIT = float(1 << 63)
+_HALF_EVEN = Context(prec=400, rounding=ROUND_HALF_EVEN)
 _EXACT = float(1 << 52)  # beyond it a double has no digits after the point
 
 
@@ -21,10 +25,30 @@ _EXACT = float(1 << 52)  # beyond it a double has no digits after the point
 def _round(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value
     digits = int(arguments[1].constant or 0)
+    if call.type.kind == "decimal":
+        return rounded_decimal(call, arguments[0], digits)
     if call.type.kind in ("float", "double"):
         value = value.cast(pl.Float64).map_batches(_RoundHalfUp(digits), return_dtype=pl.Float64, is_elementwise=True)
         return strict(call, arguments[:1], value.cast(polars_type(call.type)))
     return strict(call, arguments[:1], value)
+
+
+@compiles("bround")
+def _round_half_even(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    if call.type.kind == "decimal":
+        return rounded_decimal(call, arguments[0], int(arguments[1].constant or 0))
+    if call.type.kind not in ("float", "double"):
+        return strict(call, arguments[:1], arguments[0].value)
+    digits = int(arguments[1].constant or 0)
+    step = Decimal(1).scaleb(-digits)
+
+    def each(number: float) -> float:
+        if not math.isfinite(number) or (digits >= 0 and abs(number) >= _EXACT * 2):
+            return number
+        return float(Decimal(repr(number)).quantize(step, context=_HALF_EVEN)) + 0.0
+
+    value = _exact(arguments[0].value.cast(pl.Float64), each)
+    return strict(call, arguments[:1], value.cast(polars_type(call.type)))
 
 
 class _RoundHalfUp:
@@ -53,6 +77,8 @@ class _RoundHalfUp:
 @compiles("floor", "ceil")
 def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = arguments[0].value
+    if call.type.kind == "decimal":
+        return strict(call, arguments, decimal_to_whole(value, arguments[0].type, call.type, call.function))
     if arguments[0].type.kind not in ("float", "double"):
         return strict(call, arguments, value.cast(pl.Int64))
     double = value.cast(pl.Float64)
@@ -112,6 +138,8 @@ def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("pmod")
 def _positive_remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Spark's: r = a % n; r when it is not negative, else (r + n) % n."""
+    if call.type.kind == "decimal":
+        return decimal_arithmetic(call, arguments)
     left, right = arguments[0].value, arguments[1].value
     remainder = integer_remainder(left, right)
     value = pl.when(remainder < 0).then(integer_remainder(remainder + right, right)).otherwise(remainder)

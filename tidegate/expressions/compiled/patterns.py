@@ -51,6 +51,36 @@ def _replace(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return fitting(call, arguments, pl.when(at_most > MAX_VALUE_BYTES).then(exact).otherwise(at_most), build)
 
 
+@compiles("regexp_extract_all")
+def _extract_all(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """A pattern that does not look at what is around it matches a match as it did in the text, with its groups."""
+    group, pattern = int(arguments[2].constant or 0), _rust(arguments[1])
+    found = arguments[0].value.str.extract_all(pattern)
+    if group:
+        found = found.list.eval(pl.element().str.extract(pattern, group).fill_null(""))
+    return strict(call, arguments, found)
+
+
+@compiles("regexp_count")
+def _count(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.count_matches(_rust(arguments[1])).cast(pl.Int32))
+
+
+@compiles("regexp_substr")
+def _substring(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.str.extract(_rust(arguments[1]), 0))
+
+
+@compiles("regexp_instr")
+def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Polars finds bytes; the characters in front are counted."""
+    value = arguments[0].value
+    place = value.str.find(_rust(arguments[1]))
+    before = value.cast(pl.Binary).bin.slice(0, place).cast(pl.String)
+    found = pl.when(place.is_not_null()).then(before.str.len_chars() + 1).otherwise(0).cast(pl.Int32)
+    return strict(call, arguments, pl.when(value.is_not_null()).then(found))
+
+
 @compiles("split")
 def _split(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, arguments[0].value.str.split(_rust(arguments[1]), literal=False))

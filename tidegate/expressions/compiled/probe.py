@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.frames import compile_projection
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, columns_of
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, columns_of
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
 
@@ -46,10 +46,15 @@ def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
         case Call(arguments=arguments):
             for argument in arguments:
                 yield from _columns(argument)
+        case Lambda(parameters=parameters, body=body):
+            own = {name for name, _ in parameters}
+            yield from ((name, kind) for name, kind in _columns(body) if name not in own)
 
 
 def _constants(expression: Expression) -> Iterator[Expression]:
     """The largest parts without columns that are evaluated whatever a record holds, but for NULLs in front of them."""
+    if isinstance(expression, Lambda):
+        return
     if not columns_of(expression):
         yield expression
         return

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.calendar import DAY, days_of, is_date
-from tidegate.expressions.date_patterns import Part
+from tidegate.expressions.date_patterns import VARIABLE, ZONES, Part
 from tidegate.expressions.text_values import DATE, OFFSET_MINUTES_MAX
 from tidegate.expressions.text_values import TIMESTAMP as TIMESTAMP_TEXT
-from tidegate.formats.columns import TIMESTAMP
+from tidegate.formats.columns import TIMESTAMP, polars_type
 
+TIMESTAMP_NTZ = polars_type(DataType("timestamp_ntz"))
 _FIELDS = {"yyyy": "y", "MM": "mo", "dd": "d", "HH": "h", "mm": "mi", "ss": "s"}
+_FIELDS |= {"M": "mo", "d": "d", "H": "h", "m": "mi", "s": "s"}
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 
 
 def date_of_text(text: pl.Expr) -> pl.Expr:
@@ -22,21 +29,30 @@ def date_of_text(text: pl.Expr) -> pl.Expr:
     return pl.when(is_date(year, month, day)).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
 
 
-def timestamp_of_text(text: pl.Expr) -> pl.Expr:
-    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither."""
+def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
+    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither.
+
+    Without `zone` the offset does not count, and the result is a `timestamp_ntz`.
+    """
     groups = text.str.extract_groups(TIMESTAMP_TEXT)
     hours, minutes = _number(groups, "zh", 0), _number(groups, "zm", 0)
     sign = pl.when(groups.struct.field("zs") == "-").then(-1).otherwise(1)
     offset = sign * (hours * 60 + minutes)
     valid = (hours * 60 + minutes <= OFFSET_MINUTES_MAX) & (minutes < 60)
     micros = _micros(groups)
+    if not zone:
+        return pl.when(valid).then(micros).cast(TIMESTAMP_NTZ)
     return pl.when(valid).then(micros - offset * 60_000_000).cast(TIMESTAMP)
 
 
-def _micros(groups: pl.Expr) -> pl.Expr:
-    """Microseconds of the fields y mo d h mi s f; NULL when one is out of its range."""
-    year, month, day = (_number(groups, name, default) for name, default in (("y", None), ("mo", 1), ("d", 1)))
-    hour, minute, second = (_number(groups, name, 0) for name in ("h", "mi", "s"))
+def _micros(groups: pl.Expr, others: Mapping[str, pl.Expr] | None = None) -> pl.Expr:
+    """Microseconds of the fields y mo d h mi s f; NULL when one is out of its range.
+
+    :param others: fields that are written otherwise, as numbers.
+    """
+    defaults = {"y": None, "mo": 1, "d": 1, "h": 0, "mi": 0, "s": 0}
+    found = {name: _number(groups, name, default) for name, default in defaults.items() if name not in (others or {})}
+    year, month, day, hour, minute, second = ({**found, **(others or {})}[name] for name in defaults)
     fraction = groups.struct.field("f").fill_null("").str.pad_end(6, "0").str.slice(0, 6).cast(pl.Int64, strict=False)
     valid = is_date(year, month, day) & (hour < 24) & (minute < 60) & (second < 60)
     micros = days_of(year, month, day) * DAY + ((hour * 60 + minute) * 60 + second) * 1_000_000 + fraction.fill_null(0)
@@ -60,20 +76,72 @@ def timestamp_by_pattern(text: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
     names = [*_FIELDS.values(), "f"]
     pattern = "".join(_part_regex(part) for part in parts)
     absent = [name for name in names if f"(?P<{name}>" not in pattern]
-    pattern += "".join(f"(?P<{name}>)?" for name in absent)
-    return _micros(text.str.extract_groups(rf"\A{pattern}\z")).cast(TIMESTAMP)
+    pattern += "".join(f"(?P<{name}>)?" for name in dict.fromkeys(absent))
+    groups = text.str.extract_groups(rf"\A{pattern}\z")
+    letters = {part.field for part in parts}
+    micros = _micros(groups, _written_otherwise(groups, letters))
+    if letters & set(ZONES):
+        micros = micros - _offset(groups, minutes="(?P<zm>" in pattern) * 60_000_000
+    return micros.cast(TIMESTAMP)
+
+
+def _written_otherwise(groups: pl.Expr, letters: set[str]) -> dict[str, pl.Expr]:
+    """Years of two digits, months by name, hours of half a day; NULL for what is none."""
+    others: dict[str, pl.Expr] = {}
+    if "yy" in letters:
+        others["y"] = _number(groups, "yy", None) + 2000
+    if letters & {"MMM", "MMMM"}:
+        name = groups.struct.field("name").str.slice(0, 3).str.to_lowercase()
+        numbers = {month[:3].lower(): index for index, month in enumerate(MONTHS, 1)}
+        others["mo"] = name.replace_strict(numbers, default=None, return_dtype=pl.Int64)
+    if letters & {"h", "hh"}:
+        hour = _number(groups, "half", None)
+        afternoon = groups.struct.field("ap").str.to_lowercase() == "pm"
+        others["h"] = pl.when(hour.is_between(1, 12)).then(hour % 12 + afternoon.cast(pl.Int64) * 12)
+    return others
+
+
+def _offset(groups: pl.Expr, *, minutes: bool) -> pl.Expr:
+    """Minutes east of UTC; NULL where there are more than 18 hours."""
+    hours, rest = _number(groups, "zh", 0), _number(groups, "zm", 0) if minutes else pl.lit(0)
+    total = hours * 60 + rest
+    valid = (total <= OFFSET_MINUTES_MAX) & (rest < 60) & groups.struct.field("zone").is_not_null()
+    return pl.when(valid).then(pl.when(groups.struct.field("zs") == "-").then(-total).otherwise(total))
 
 
 def _part_regex(part: Part) -> str:
     if not part.field:
         return "".join(f"\\x{{{ord(character):x}}}" for character in part.text)
-    name = _FIELDS.get(part.field, "f")
-    return f"(?P<{name}>[0-9]{{{len(part.field)}}})"
+    if part.field in ZONES:
+        return _zone_regex(part.field)
+    if part.field in ("MMM", "MMMM"):
+        names = [month[:3] if part.field == "MMM" else month for month in MONTHS]
+        return f"(?P<name>(?i:{'|'.join(names)}))"
+    if part.field == "a":
+        return "(?P<ap>(?i:am|pm))"
+    name = {"yy": "yy", "h": "half", "hh": "half"}.get(part.field) or _FIELDS.get(part.field, "f")
+    digits = "1,18" if part.field in VARIABLE else str(len(part.field))
+    return f"(?P<{name}>[0-9]{{{digits}}})"
+
+
+def _zone_regex(field: str) -> str:
+    minutes = {"X": "(?P<zm>[0-9]{2})?", 3 * "X": ":(?P<zm>[0-9]{2})", "Z": "(?P<zm>[0-9]{2})"}
+    offset = "(?P<zs>[+-])(?P<zh>[0-9]{2})" + minutes.get(field.upper(), "(?P<zm>[0-9]{2})")
+    return f"(?P<zone>{'[Zz]|' if field[0] == 'X' else ''}{offset})"
+
+
+_FORMATS = {
+    "yyyy": "%Y", "yy": "%y", "MM": "%m", "M": "%-m", "MMM": "%b", "MMMM": "%B", "dd": "%d", "d": "%-d", "HH": "%H",
+    "H": "%-H", "hh": "%I", "h": "%-I", "mm": "%M", "m": "%-M", "ss": "%S", "s": "%-S", "SSS": "%3f", "SSSSSS": "%6f",
+    "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A", "a": "%p", "X": "Z", "XX": "Z", 3 * "X": "Z", "x": "+00",
+    "xx": "+0000", "xxx": "+00:00", "Z": "+0000",
+}  # fmt: skip
+"""Of chrono, which Polars uses; the zone is always UTC."""
 
 
 def text_by_pattern(value: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
     """A timestamp as text of this pattern."""
-    plain = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%3f", "SSSSSS": "%6f"}
+    plain = _FORMATS
     if all(not part.field or part.field in plain for part in parts):
         return value.dt.to_string("".join(plain.get(part.field, part.text.replace("%", "%%")) for part in parts))
     fraction = value.dt.microsecond().cast(pl.String).str.zfill(6)

@@ -63,10 +63,13 @@ def _trunc(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     )
 
 
-@compiles("to_timestamp", "to_date")
+@compiles("to_timestamp", "to_timestamp_ntz", "to_date", "try_to_timestamp", "try_to_date")
 def _parse(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     text = arguments[0].value
-    parsed = timestamp_by_pattern(text, derive_date_pattern(str(arguments[1].constant))).cast(polars_type(call.type))
+    parsed = timestamp_by_pattern(text, derive_date_pattern(str(arguments[1].constant)))
+    parsed = (parsed.to_physical() if call.type.kind == "timestamp_ntz" else parsed).cast(polars_type(call.type))
+    if call.function.startswith("try_"):
+        return strict(call, arguments, parsed)
     return strict(call, arguments, parsed, (FailureKind.CANNOT_PARSE_TIMESTAMP, text.is_not_null() & parsed.is_null()))
 
 

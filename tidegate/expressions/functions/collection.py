@@ -5,7 +5,8 @@ from __future__ import annotations
 from tidegate.datatypes import BOOLEAN, INT, STRING, VOID, DataType
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
+from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, unify
+from tidegate.expressions.functions.maps import map_key
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
 
@@ -13,6 +14,8 @@ def _element(name: str) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)
         array, index = arguments
+        if array.type.key is not None and array.type.element is not None and name != "get":
+            return Call(name, (array.expression, map_key(index, array.type.key)), array.type.element)
         if array.type.kind != "array" or array.type.element is None:
             raise site.refuse(array, "an array")
         if index.type.kind not in (*INTEGRAL, "void") or (name != "[]" and index.type.kind == "bigint"):
@@ -36,7 +39,8 @@ def _of_element(name: str, result: DataType) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)
         array, value = arguments
-        element = array.type.element
+        element = array.type.element if array.type.kind == "array" else None
+        site.comparable(array)
         if element is None or value.type == VOID:
             raise site.refuse(value if element else array, "a value" if element else "an array")
         kind = common_type(element, value.type)
@@ -52,9 +56,16 @@ def _of_element(name: str, result: DataType) -> Resolve:
 def _array(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, None)
     elements = unify(site, arguments)
-    if elements[0].type.kind in ("void", "interval", "decimal", "array"):
+    if elements[0].type.kind in ("void", "interval"):
         raise site.refuse(arguments[0], "values that can be a column")
     return Call("array", elements, DataType("array", element=elements[0].type))
+
+
+def _size(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    if arguments[0].type.kind != "map" or site.function == "array_size":
+        return Call("size", (site.array(arguments[0]),), INT)
+    return Call("size", (arguments[0].expression,), INT)
 
 
 def _join(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -82,12 +93,18 @@ def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 FUNCTIONS = (
-    Function("[]", "arrays", "a[i]", "The element at i from 0; outside the array the record fails.", _element("[]")),
+    Function(
+        "[]",
+        "arrays",
+        "a[i], m[key]",
+        "The element at i from 0; outside the array its record fails. Of a map the value of a key, or NULL.",
+        _element("[]"),
+    ),
     Function(
         "element_at",
         "arrays",
-        "element_at(a, i)",
-        "The element at i from 1, from the end when negative; outside the record fails.",
+        "element_at(a, i), element_at(m, key)",
+        "The element at i from 1, from the end when negative; outside the record fails. Of a map as m[key].",
         _element("element_at"),
     ),
     Function(
@@ -102,8 +119,8 @@ FUNCTIONS = (
         "size",
         "arrays",
         "size(a)",
-        "The number of elements; NULL for NULL.",
-        simple("size", "array", INT),
+        "The number of elements of an array or entries of a map; NULL for NULL.",
+        _size,
         ("cardinality", "array_size"),
     ),
     Function(

@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.datatypes import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VOID, DataType
+from tidegate.datatypes import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VOID, DataType, holds_kind
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.expression import Call, Expression, Literal, text_of
-from tidegate.expressions.typing_rules import NUMERIC, common_type, decimal_refusal, with_type
+from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
+from tidegate.expressions.typing_rules import NUMERIC, common_type, with_type
 
-_ATOMIC = (*NUMERIC, "boolean", "string", "binary", "date", "timestamp", "void", "decimal")
+_ATOMIC = (*NUMERIC, "decimal", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "void")
+_MOMENTS = ("timestamp", "timestamp_ntz", "date", "string", "void")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A typed argument and where it starts in the text."""
+    """A typed argument and where it starts in the text.
+
+    Of a lambda function `bind` gives the typed form for the types of its parameters, and `expression` is nothing.
+    """
 
     expression: Expression
     start: int
+    is_literal: bool = False
+    """Whether it is written as a literal, and not a cast of one."""
+    bind: Callable[[tuple[DataType, ...]], Lambda] | None = None
 
     @property
     def type(self) -> DataType:
@@ -45,9 +52,7 @@ class Site:
         return with_type(argument.start, argument.expression, target)
 
     def any(self, argument: Argument) -> Expression:
-        """Any type but a decimal literal."""
-        if argument.type.kind == "decimal":
-            raise decimal_refusal(argument.start, argument.expression)
+        """Any type."""
         return argument.expression
 
     def text(self, argument: Argument) -> Expression:
@@ -63,15 +68,13 @@ class Site:
         return argument.expression
 
     def double(self, argument: Argument) -> Expression:
-        """A double; numbers, decimal literals and strings are cast."""
+        """A double; numbers and strings are cast."""
         return self._of(argument, (*NUMERIC, "string", "void", "decimal"), DOUBLE, "a number")
 
     def number(self, argument: Argument) -> Expression:
         """A number as it is; a string becomes a double."""
-        if argument.type.kind in NUMERIC:
+        if argument.type.kind in (*NUMERIC, "decimal"):
             return argument.expression
-        if argument.type.kind == "decimal":
-            raise decimal_refusal(argument.start, argument.expression)
         return self.double(argument)
 
     def integer(self, argument: Argument) -> Expression:
@@ -84,11 +87,22 @@ class Site:
 
     def timestamp(self, argument: Argument) -> Expression:
         """A timestamp; dates and strings are cast."""
-        return self._of(argument, ("timestamp", "date", "string", "void"), TIMESTAMP, "a timestamp")
+        return self._of(argument, _MOMENTS, TIMESTAMP, "a timestamp")
+
+    def moment(self, argument: Argument) -> Expression:
+        """What can be cast to a timestamp of either kind, as it is."""
+        if argument.type.kind not in _MOMENTS:
+            raise self.refuse(argument, "a timestamp")
+        return argument.expression
 
     def date(self, argument: Argument) -> Expression:
         """A date; timestamps and strings are cast."""
-        return self._of(argument, ("timestamp", "date", "string", "void"), DATE, "a date")
+        return self._of(argument, _MOMENTS, DATE, "a date")
+
+    def comparable(self, argument: Argument) -> None:
+        """Refuse maps, which are neither equal nor different."""
+        if holds_kind(argument.type, ("map",)):
+            raise Refusal(argument.start, "maps cannot be compared", "compare their entries: m['key']")
 
     def array(self, argument: Argument) -> Expression:
         """An array."""
@@ -116,7 +130,10 @@ Result = DataType | Callable[[tuple[Expression, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`)."""
+    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`).
+
+    `lambdas`: arguments may be lambda functions, and `resolve` looks at which of them are.
+    """
 
     name: str
     group: str
@@ -124,6 +141,7 @@ class Function:
     summary: str
     resolve: Resolve
     aliases: tuple[str, ...] = ()
+    lambdas: bool = False
 
 
 def simple(name: str, parameters: str, result: Result) -> Resolve:
@@ -170,9 +188,6 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
     for argument in arguments[1:]:
         found = common_type(kind, argument.type)
         if found is None:
-            if "decimal" in (kind.kind, argument.type.kind):
-                decimal = argument if argument.type.kind == "decimal" else arguments[0]
-                raise decimal_refusal(decimal.start, decimal.expression)
             raise Refusal(
                 argument.start,
                 f"`{site.function}`: {argument.type} does not go with {kind}",

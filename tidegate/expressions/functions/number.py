@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, DOUBLE, INT
+from tidegate.datatypes import BIGINT, DOUBLE, INT, MAX_PRECISION
+from tidegate.expressions.decimal_types import derive_rounded, derive_whole
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple, unify
-from tidegate.expressions.typing_rules import INTEGRAL, common_type, decimal_refusal, with_type
+from tidegate.expressions.functions.decimals import decimal_arithmetic
+from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
 MAX_DIGITS = 15  # ten to this power and everything it scales is exact in a double
 
@@ -16,6 +18,8 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     value = site.number(arguments[0])
     digits = site.fixed_integer(arguments[1]) if len(arguments) == 2 else Literal(0, INT)
     number = int(digits.value or 0) if isinstance(digits, Literal) else 0
+    if value.type.kind == "decimal" and abs(number) <= MAX_PRECISION:
+        return Call(site.function, (value, digits), derive_rounded(value.type, number))
     if number < 0 and value.type.kind in INTEGRAL:
         raise Refusal(
             arguments[1].start, "an integer cannot be rounded to tens", "cast it: round(cast(a as double), -1)"
@@ -28,19 +32,25 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _to_bigint(name: str) -> Function:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 1)
-        return Call(name, (site.number(arguments[0]),), BIGINT)
+        value = site.number(arguments[0])
+        return Call(name, (value,), derive_whole(value.type) if value.type.kind == "decimal" else BIGINT)
 
     aliases = ("ceiling",) if name == "ceil" else ()
     direction = "below" if name == "floor" else "above"
     return Function(
-        name, "numbers", f"{name}(a)", f"The next integer {direction} or equal, a bigint.", resolve, aliases
+        name,
+        "numbers",
+        f"{name}(a)",
+        f"The next integer {direction} or equal, a bigint or a decimal.",
+        resolve,
+        aliases,
     )
 
 
 def _extreme(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, None)
     operands = unify(site, arguments)
-    if operands[0].type.kind in ("array", "struct"):
+    if operands[0].type.kind in ("array", "struct", "map"):
         raise site.refuse(arguments[0], "values that have an order")
     found = operands[0]
     for operand in operands[1:]:  # in pairs: the compiler needs each operand several times
@@ -57,10 +67,10 @@ def _abs(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _positive_remainder(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     for argument in arguments:
-        if argument.type.kind == "decimal":
-            raise decimal_refusal(argument.start, argument.expression)
-        if argument.type.kind not in INTEGRAL:
-            raise site.refuse(argument, "integers")
+        if argument.type.kind not in (*INTEGRAL, "decimal"):
+            raise site.refuse(argument, "integers or decimals")
+    if "decimal" in (arguments[0].type.kind, arguments[1].type.kind):
+        return decimal_arithmetic("pmod", *arguments)
     kind = common_type(arguments[0].type, arguments[1].type) or BIGINT
     return Call("pmod", tuple(with_type(one.start, one.expression, kind) for one in arguments), kind)
 
@@ -80,6 +90,13 @@ FUNCTIONS = (
         "numbers",
         "round(a [, digits])",
         "Rounded half away from zero, by the decimal text of the number.",
+        _round,
+    ),
+    Function(
+        "bround",
+        "numbers",
+        "bround(a [, digits])",
+        "Rounded half to even, by the decimal text of the number.",
         _round,
     ),
     _to_bigint("floor"),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
+from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
 from tidegate.expressions.intervals import MAX_MONTHS, MONTHS
 from tidegate.expressions.text_values import date_of_text, timestamp_of_text
 from tidegate.expressions.typing_rules import (
     INTEGRAL,
     NUMERIC,
     common_type,
-    decimal_refusal,
     rounded_decimal,
     with_type,
 )
 
-_TIME = ("date", "timestamp", "interval", "months")
+_TIME = ("date", "timestamp", "timestamp_ntz", "interval", "months")
+_MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
 def _arithmetic(name: str) -> Resolve:
@@ -27,6 +28,8 @@ def _arithmetic(name: str) -> Resolve:
         if name in ("+", "-") and {left.type.kind, right.type.kind} & set(_TIME):
             return _time_arithmetic(site, left, right)
         kind = _arithmetic_type(site, left, right)
+        if kind.kind == "decimal":
+            return decimal_arithmetic(name, left, right)
         if name == "div" and kind.kind not in INTEGRAL:
             raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
         if name == "div":
@@ -45,10 +48,7 @@ def _arithmetic_type(site: Site, left: Argument, right: Argument) -> DataType:
         if argument.type.kind not in (*NUMERIC, "string", "void", "decimal"):
             raise site.refuse(argument, "numbers")
     kind = common_type(left.type, right.type)
-    if kind is None or kind.kind == "decimal":
-        decimal = left if left.type.kind == "decimal" else right
-        raise decimal_refusal(decimal.start, decimal.expression)
-    if kind.kind not in NUMERIC:
+    if kind is None or kind.kind not in (*NUMERIC, "decimal"):
         raise site.refuse(left, "numbers")
     return kind
 
@@ -58,7 +58,7 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
     if site.function == "+" and left.type.kind in ("interval", "months"):
         left, right = right, left
     pair = (left.type.kind, right.type.kind)
-    if right.type == MONTHS and left.type in (DATE, TIMESTAMP):
+    if right.type == MONTHS and left.type.kind in _MOMENTS:
         months = right.expression.value if isinstance(right.expression, Literal) else None
         if not isinstance(months, int) or abs(months) > MAX_MONTHS:
             raise site.refuse(right, f"an interval literal of at most {MAX_MONTHS} months")
@@ -67,7 +67,7 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
             (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))),
             left.type,
         )
-    if pair in (("timestamp", "interval"), ("date", "interval")):
+    if right.type == INTERVAL and left.type.kind in _MOMENTS:
         if left.type == DATE and isinstance(right.expression, Literal) and _whole_days(right.expression) is not None:
             days = _whole_days(right.expression)
             return Call(
@@ -75,15 +75,13 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
                 (left.expression, Literal(days, DataType("int"))),
                 DATE,
             )
-        return Call(site.function, (with_type(left.start, left.expression, TIMESTAMP), right.expression), TIMESTAMP)
+        kind = TIMESTAMP_NTZ if left.type == TIMESTAMP_NTZ else TIMESTAMP
+        return Call(site.function, (with_type(left.start, left.expression, kind), right.expression), kind)
     if pair == ("interval", "interval"):
         return Call(site.function, (left.expression, right.expression), INTERVAL)
-    if site.function == "-" and left.type.kind in ("timestamp", "date") and right.type.kind in ("timestamp", "date"):
-        return Call(
-            "-",
-            (with_type(left.start, left.expression, TIMESTAMP), with_type(right.start, right.expression, TIMESTAMP)),
-            INTERVAL,
-        )
+    if site.function == "-" and left.type.kind in _MOMENTS and right.type.kind in _MOMENTS:
+        kind = TIMESTAMP_NTZ if left.type == right.type == TIMESTAMP_NTZ else TIMESTAMP
+        return Call("-", tuple(with_type(one.start, one.expression, kind) for one in (left, right)), INTERVAL)
     if site.function == "+" and right.type == DATE:
         left, right = right, left
     if left.type == DATE and right.type.kind in ("tinyint", "smallint", "int"):
@@ -130,7 +128,10 @@ def _comparison(name: str) -> Resolve:
         left, right = arguments
         if name not in ("=", "<=>", "!=") and {left.type.kind, right.type.kind} & {"struct", "array"}:
             raise site.refuse(left, "values that have an order")
+        for argument in arguments:
+            site.comparable(argument)
         left, right = _with_integer_bound(name, left, right)
+        left, right = decimal_operand(left, right), decimal_operand(right, left)
         operands = unify(site, (left, right))
         if name == "!=":
             return Call("not", (Call("=", operands, BOOLEAN),), BOOLEAN)
@@ -178,6 +179,7 @@ def _between(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _in(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, None)
     operands = unify(site, arguments)
+    site.comparable(arguments[0])
     return Call("in", operands, BOOLEAN)
 
 
@@ -223,7 +225,7 @@ def _literal(kind: DataType) -> Resolve:
         check_count(site, arguments, 1, 1)
         literal = arguments[0].expression
         text = str(literal.value) if isinstance(literal, Literal) else ""
-        value = date_of_text(text) if kind == DATE else timestamp_of_text(text)
+        value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
         if value is None:
             example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
             raise Refusal(arguments[0].start, f"'{text}' is not a {kind}", f"write it like '{example}'")
@@ -237,14 +239,36 @@ def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     quotient = _arithmetic("/")(Site("/", site.start), arguments)
     if not isinstance(quotient, Call):
         raise Refusal(site.start, "`try_divide` needs numbers", "cast them")
+    if quotient.type.kind == "decimal":
+        return Call("try_divide", quotient.arguments, quotient.type)
     zero = Call("=", (quotient.arguments[1], Literal(0.0, DOUBLE)), BOOLEAN)
     return Call("case", (zero, Literal(None, DOUBLE), quotient), DOUBLE)
 
 
+def _try(name: str) -> Resolve:
+    """`try_add` and the like: the operator, NULL where it has no result. Its operands may fail all the same."""
+    sign = _TRIED[name]
+
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+        check_count(site, arguments, 2, 2)
+        if {argument.type.kind for argument in arguments} & set(_TIME):
+            raise Refusal(site.start, f"`{name}` of dates and times is not supported", f"write a {sign} b")
+        found = _arithmetic(sign)(Site(sign, site.start), arguments)
+        if not isinstance(found, Call) or found.function != sign:
+            raise Refusal(site.start, f"`{name}` of these types is not supported", f"write a {sign} b")
+        return Call(name, found.arguments, found.type)
+
+    return resolve
+
+
+_TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%"}
+
+
 def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, None)
-    if any(argument.type.kind == "array" for argument in arguments):
-        raise Refusal(site.start, f"`{site.function}` of arrays is not supported", "keep them in separate columns")
+    if all(argument.type.kind == "array" for argument in arguments):
+        arrays = unify(site, arguments)
+        return Call("array_concat", arrays, arrays[0].type)
     if all(argument.type.kind == "binary" for argument in arguments):
         raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast them to string")
     return Call("concat", tuple(map(site.text, arguments)), STRING)
@@ -267,7 +291,11 @@ FUNCTIONS = (
     ),
     Function("*", "operators", "a * b", "Product; an integer overflow fails the record.", _arithmetic("*")),
     Function(
-        "/", "operators", "a / b", "Quotient, always a double; division by zero fails the record.", _arithmetic("/")
+        "/",
+        "operators",
+        "a / b",
+        "Quotient, a decimal or a double; zero fails the record.",
+        _arithmetic("/"),
     ),
     Function(
         "%",
@@ -312,6 +340,13 @@ FUNCTIONS = (
         _literal(TIMESTAMP),
     ),
     Function(
+        "timestamp_ntz literal",
+        "operators",
+        "timestamp_ntz'2026-01-31 12:00:00'",
+        "A date and a time of day without zone; an offset does not count.",
+        _literal(TIMESTAMP_NTZ),
+    ),
+    Function(
         "case",
         "conditions",
         "case when c then a [...] [else b] end",
@@ -339,6 +374,16 @@ FUNCTIONS = (
     Function(
         "nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", simple("nanvl", "double double", DOUBLE)
     ),
-    Function("try_divide", "operators", "try_divide(a, b)", "a / b, NULL when b is zero.", _try_divide),
+    *(
+        Function(name, "operators", f"{name}(a, b)", f"a {sign} b, NULL where that fails.", _try(name))
+        for name, sign in _TRIED.items()
+    ),
+    Function(
+        "try_divide",
+        "operators",
+        "try_divide(a, b)",
+        "a / b, NULL when b is zero or it does not fit.",
+        _try_divide,
+    ),
     Function("concat", "text", "concat(a, b, ...)", "All texts in a row; NULL when one is NULL.", _concatenation),
 )

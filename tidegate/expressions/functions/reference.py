@@ -20,9 +20,15 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 
 ## Rules
 
-- Types: boolean, tinyint, smallint, int, bigint, float, double, string, binary, date, timestamp, `array<...>`,
-  `struct<...>`. There is no DECIMAL: a literal such as `1.2` is a double where it meets a double, and is refused where
-  Spark would compute with DECIMAL (write `1.2D`). Intervals exist inside expressions: `ts + interval 1 day 2 hours`.
+- Types: boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp,
+  timestamp_ntz, `array<...>`, `map<..., ...>`, `struct<...>`. Intervals exist inside expressions:
+  `ts + interval 1 day 2 hours`.
+- Numbers with a point are decimals, as in Spark: `12.50` is a decimal(4,2). Beside a double or a float they are
+  doubles. `1e2` and `1.5D` are doubles, `1.5BD` is a decimal, and so is a whole number beyond bigint.
+- Decimals are exact. `+ - * / %` have Spark's precision and scale, at most 38 digits: what is cut is rounded half away
+  from zero, what does not fit fails its record (`NUMERIC_VALUE_OUT_OF_RANGE`). Where 128 bits are enough, by the types
+  or by the values of a batch, columns are computed at once; else, and in casts from text and doubles, row by row.
+- A timestamp_ntz is a date and a time of day without zone. Beside a timestamp it counts as UTC.
 - A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index outside
   an array) fails its record only: `bad_records` of its source says what happens to it.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
@@ -37,11 +43,20 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 - Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
   What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
   `amount = 'abc'`.
-- `a.b` is a field of a struct, `a[0]` an element of an array.
+- `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key of a map or NULL.
 - At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
-- What `concat`, `concat_ws`, `repeat`, `replace`, `regexp_replace`, `array_join`, `hex`, `base64`, `array` and
-  `named_struct` make has at most 16 MiB: a record whose result were larger fails (`RESULT_TOO_LARGE`), and nothing of
-  that size is made.
+- What a function makes that can be larger than its arguments (`concat`, `repeat`, `replace`, `array_join`, `array`,
+  `array_append`, `transform` and the like) has at most 16 MiB: a record whose result were larger fails
+  (`RESULT_TOO_LARGE`), and nothing of that size is made.
+- `x -> x + 1` and `(x, i) -> x + i` are lambda functions, which only the functions under "Lambdas" take. They may read
+  the columns of the record, and one may stand in another. An array for which `transform` repeats text, bytes or nested
+  values of the record in its result has at most 1,000 elements; a longer one fails its record (`RESULT_TOO_LARGE`).
+- These functions go row by row through Python, at one to fifteen microseconds a record (JSON: more for long texts), the
+  others work on columns: those of JSON, character sets, percent-encoding, URLs and hashes, `unbase64`, `format_string`,
+  `bround`, the time zones, `array_position`, `array_remove`, `array_union`, `array_intersect`, `array_except`,
+  `array_repeat`, `arrays_overlap`, `flatten`, `sequence`, `initcap`, `%` of doubles.
+- A pattern of dates has `yyyy yy M MM MMM MMMM d dd H HH h hh m mm s ss`, `S` to `SSSSSS`, `a`, `E` to `EEEE` (only to
+  write), one to three of `X` or `x`, or `Z`, for the offset, signs and quoted text. Names are English.
 
 ## Aggregates
 
@@ -69,18 +84,31 @@ _DIFFERENCES = """
 ## Differences from Spark
 
 Refused at validation, because the result could differ or the engine has no way to do it:
-- DECIMAL, time zones, maps, lambda functions, subqueries, window functions, `now()` and other functions whose value
-  changes at a replay, casts of arrays and structs to text, concatenation of arrays.
+- Comparison and casts of maps, subqueries, window functions, casts of arrays and structs to text; `now()`, `rand()`,
+  `uuid()` and other functions whose value changes at a replay (`uuid5` makes ids that do not).
+- `aes_encrypt` and `aes_decrypt`. Time zones by other names than `Area/City`, UTC, GMT and offsets, or not as literals.
+- Wildcards in `get_json_object`; binary, decimal and timestamp_ntz in `from_json`; maps with keys that are no strings.
+- Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64` of
+  decimals and nested values; `sequence` of times; `bround` of decimals; `try_add` and the like of times.
+- `array_sort` with a comparison of one's own, `aggregate` to text or arrays, order of arrays of structs.
+- `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `\\z`) or a pattern that can
+  match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
 - Patterns, search texts, units, lengths of padding and rounding that are not literals.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
   `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, and in
   `regexp_replace` and `split` at all (use `\\z`); patterns that can match nothing in `regexp_replace` and `split`;
   repetitions inside one another that multiply to more than 100,000 steps.
-- Text columns beside values of other types without a cast (see above).
-- Date patterns other than yyyy MM dd HH mm ss, S to SSSSSS, signs and quoted text.
+- Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
+  `map` and `map_from_entries` with keys of type float or double.
+- `try_divide` of decimals where the quotient may overflow.
+- Date patterns with other letters, brackets, a letter twice, `h` without `a`, a number without fixed width beside
+  another number, or, to read, without year, month and day.
 - `round` of an integer to tens, rounding to more than 15 digits.
 
 Different at run time:
+- Spark rounds `-a` and `abs(a)` of a decimal with more than 34 digits to 34 digits, and casts a decimal with more than
+  18 digits to int by way of a double; here both are exact. `div` of decimals beyond bigint fails its record, where
+  Spark wraps around.
 - Aggregates of a window are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite.
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
   first. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
@@ -90,10 +118,13 @@ Different at run time:
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
+- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. JSON text that is
+  nested deeper than 200 fails its record (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that
+  becomes a map (`DUPLICATED_MAP_KEY`), where Spark makes a map with both.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
 - `round` of a double keeps numbers whose digits exceed 2^52 after scaling as they are.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.
-- A double becomes text with the fewest digits, as since Java 19.
+- A double becomes text with the fewest digits, as since Java 19; `format_string` goes by that text.
 """
 
 

@@ -56,7 +56,7 @@ def _replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     return Call("replace", (site.text(arguments[0]), site.fixed_text(arguments[1]), new), STRING)
 
 
-def _pattern(
+def fixed_pattern(
     site: Site, argument: Argument, *, nullable: bool = True, ends: bool = True
 ) -> tuple[Expression, Translation]:
     """A pattern that can be run with Java's meaning for this purpose."""
@@ -85,14 +85,14 @@ def _pattern(
 
 def _rlike(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
-    return Call("rlike", (site.text(arguments[0]), _pattern(site, arguments[1])[0]), BOOLEAN)
+    return Call("rlike", (site.text(arguments[0]), fixed_pattern(site, arguments[1])[0]), BOOLEAN)
 
 
 def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
     group = site.fixed_integer(arguments[2]) if len(arguments) == 3 else Literal(1, INT)
     number = int(group.value or 0) if isinstance(group, Literal) else 0
-    pattern, found = _pattern(site, arguments[1], ends=number > 0)
+    pattern, found = fixed_pattern(site, arguments[1], ends=number > 0)
     if not 0 <= number <= found.groups:
         raise Refusal(
             arguments[1].start,
@@ -104,7 +104,7 @@ def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 3)
-    pattern, found = _pattern(site, arguments[1], nullable=False, ends=False)
+    pattern, found = fixed_pattern(site, arguments[1], nullable=False, ends=False)
     replacement = site.fixed_text(arguments[2])
     try:
         derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
@@ -115,7 +115,7 @@ def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _split(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
-    pattern, _ = _pattern(site, arguments[1], nullable=False, ends=False)
+    pattern, _ = fixed_pattern(site, arguments[1], nullable=False, ends=False)
     return Call("split", (site.text(arguments[0]), pattern), STRINGS)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, DATE, INT, STRING, TIMESTAMP, DataType
-from tidegate.expressions.date_patterns import PatternRefused, derive_date_pattern
+from tidegate.datatypes import BIGINT, DATE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
+from tidegate.expressions.date_patterns import PatternRefused, check_parsing, derive_date_pattern
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
@@ -101,19 +101,24 @@ def _pattern(site: Site, argument: Argument, *, parsing: bool) -> Expression:
     literal = site.fixed_text(argument)
     try:
         parts = derive_date_pattern(str(literal.value) if isinstance(literal, Literal) else "")
+        if parsing:
+            check_parsing(parts)
     except PatternRefused as refused:
         raise Refusal(argument.start, f"the pattern has {refused}", "see docs/expressions.md") from refused
-    fields = {part.field for part in parts}
-    if parsing and not {"yyyy", "MM", "dd"} <= fields:
+    letters = {part.field[:1] for part in parts}
+    if site.function == "to_timestamp_ntz" and letters & set("XxZ"):
+        raise Refusal(argument.start, "a timestamp_ntz has no zone", "use to_timestamp")
+    if parsing and not {"y", "M", "d"} <= letters:
         raise Refusal(argument.start, "the pattern needs yyyy, MM and dd", "parse another text with substring and cast")
     return literal
 
 
-def _parsed(kind: DataType) -> Resolve:
+def _parsed(kind: DataType, *, attempt: bool = False) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 2)
         if len(arguments) == 1:
-            return site.timestamp(arguments[0]) if kind == TIMESTAMP else site.date(arguments[0])
+            moment = site.date(arguments[0]) if kind == DATE and not attempt else site.moment(arguments[0])
+            return with_type(arguments[0].start, moment, kind, attempt=attempt)
         pattern = _pattern(site, arguments[1], parsing=True)
         if arguments[0].type.kind not in ("string", "void"):
             raise site.refuse(arguments[0], "a string when there is a pattern")
@@ -149,7 +154,7 @@ def _from_number(name: str) -> Resolve:
 def _to_number(name: str) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 1)
-        if arguments[0].type.kind not in ("timestamp", "void"):
+        if arguments[0].type.kind not in ("timestamp", "timestamp_ntz", "void"):
             raise site.refuse(arguments[0], "a timestamp")
         return Call(name, (site.timestamp(arguments[0]),), BIGINT)
 
@@ -180,7 +185,28 @@ FUNCTIONS = (
         _parsed(TIMESTAMP),
     ),
     Function(
+        "to_timestamp_ntz",
+        "time",
+        "to_timestamp_ntz(s [, pattern])",
+        "The same without zone; an offset in the text does not count.",
+        _parsed(TIMESTAMP_NTZ),
+    ),
+    Function(
         "to_date", "time", "to_date(s [, pattern])", "A date from text; without a pattern as cast.", _parsed(DATE)
+    ),
+    Function(
+        "try_to_timestamp",
+        "time",
+        "try_to_timestamp(s [, pattern])",
+        "As to_timestamp, but NULL for text that is no timestamp.",
+        _parsed(TIMESTAMP, attempt=True),
+    ),
+    Function(
+        "try_to_date",
+        "time",
+        "try_to_date(s [, pattern])",
+        "As to_date, but NULL for text that is no date.",
+        _parsed(DATE, attempt=True),
     ),
     Function("date_format", "time", "date_format(ts, pattern)", "Text by a literal pattern.", _formatted),
     Function(

@@ -1,0 +1,128 @@
+"""Functions that Spark does not have, and what is said of failures that a row-by-row function reports."""
+
+from __future__ import annotations
+
+import uuid
+
+import polars as pl
+import pytest
+
+from tidegate.datatypes import INT, STRING, DataType
+from tidegate.expressions.compiled import compile_predicate, compile_projection
+from tidegate.expressions.compiled.probe import find_problem
+from tidegate.expressions.parse import ExpressionError, parse_expression
+from tidegate.operators.meaning import digest_expression
+
+COLUMNS = {"s": STRING, "n": INT, "a": DataType("array", element=INT)}
+
+
+def evaluate(text: str, frame: pl.DataFrame) -> tuple[list[object], list[str]]:
+    found, failures = compile_projection([("r", parse_expression(text, COLUMNS))]).apply(frame)
+    return found["r"].to_list(), [f"{failure.row} {failure}" for failure in failures]
+
+
+def test_ids_by_name_are_those_of_rfc_9562() -> None:
+    frame = pl.DataFrame({"s": ["www.example.com", None, "é", ""]})
+    values, _ = evaluate("uuid5('dns', s)", frame)
+    assert values[:2] == ["2ed6657d-e927-568b-95e1-2665a8aea6a2", None]  # appendix A.4
+    own = "6ba7b814-9dad-11d1-80b4-00c04fd430c8"
+    values, _ = evaluate(f"uuid5('{own}', s)", frame)
+    assert values[2:] == [str(uuid.uuid5(uuid.UUID(own), name)) for name in ("é", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("uuid5('street', s)", "is no namespace"),
+        ("uuid()", "another value each time"),
+        ("rand()", "another value each time"),
+        ("aes_encrypt(s, 'k')", "no function `aes_encrypt`"),
+        ("to_utc_timestamp(s, 'Moon/Sea')", "is no time zone"),
+        ("get_json_object(s, '$.a[*]')", "has a wildcard"),
+        ("get_json_object(s, 'a')", "does not begin"),
+        ("from_json(s, 'a int, A int')", "the same name"),
+        ("from_json(s, 'a money')", "`money` is not a type"),
+        ("from_json(s, 'a binary')", "does not read binary"),
+        ("from_json(s, 'int')", "reads a struct, an array or a map"),
+        ("format_string('%y', s)", "`%y`"),
+        ("format_string('%d', s)", "does not take string"),
+        ("format_string('%s %s', s)", "needs 2 values"),
+        ("to_timestamp(s, 'E d MMM yyyy')", "name of a day"),
+        ("to_timestamp(s, 'Mdyyyy')", "`M` beside `d`"),
+        ("to_timestamp(s, 'yyyy-MM-dd hh:mm')", "`h` without `a`"),
+        ("encode(s, 'utf-7')", "is no character set"),
+        ("parse_url(s, 'PORT')", "no part of a URL"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text, COLUMNS)
+    assert said in str(caught.value)
+
+
+def test_a_row_that_fails_in_a_function_by_rows_fails_alone() -> None:
+    frame = pl.DataFrame(
+        {"s": ["a%20b", "%", None], "n": [1, 0, 2], "a": [[1], [0, 2], []]}, schema_overrides={"n": pl.Int32}
+    )
+    assert evaluate("concat(url_decode(s), '!')", frame) == (
+        ["a b!", None],
+        ["1 CANNOT_DECODE_URL: the text is not percent-encoded in `url_decode(s)`"],
+    )
+    values, failures = evaluate("coalesce(try_url_decode(s), url_decode('x'))", frame)
+    assert (values, failures) == (["a b", "x", "x"], [])
+    values, failures = evaluate("case when n > 0 then url_decode(s) else 'none' end", frame)
+    assert (values, failures) == (["a b", "none", None], [])
+    values, failures = evaluate("transform(a, x -> 6 div x)", frame)
+    assert (values, failures) == ([[6], []], ["1 DIVIDE_BY_ZERO: division by zero in `6 div cast(x as bigint)`"])
+
+
+def test_a_predicate_takes_lambda_functions_and_functions_by_rows() -> None:
+    frame = pl.DataFrame({"s": ['{"k":1}', "{}", "x"], "a": [[1, 5], [2], None]})
+    found, failures = compile_predicate(
+        parse_expression("exists(a, x -> x > 1) and get_json_object(s, '$.k') is null", COLUMNS)
+    ).apply(frame)
+    assert (found["s"].to_list(), failures) == (["{}"], [])
+
+
+def test_constants_of_nested_types_are_spread_over_the_rows() -> None:
+    frame = pl.DataFrame({"n": [1, 2]}, schema={"n": pl.Int32})
+    assert evaluate("from_json('[1, 2]', 'array<int>')", frame) == ([[1, 2], [1, 2]], [])
+    assert evaluate("from_json('{', 'a int')", frame) == ([{"a": None}, {"a": None}], [])
+    assert evaluate("transform(array(1, 2), x -> x * n)", frame) == ([[1, 2], [2, 4]], [])
+    assert evaluate("array_append(sequence(1, 2), n)", frame) == ([[1, 2, 1], [1, 2, 2]], [])
+    assert find_problem(parse_expression("url_decode('%')", {})).startswith("fails for every record: CANNOT_DECODE_URL")
+    assert find_problem(parse_expression("filter(a, x -> x > 1)", COLUMNS)) == ""
+
+
+def test_json_that_is_nested_too_deeply_fails_its_record() -> None:
+    frame = pl.DataFrame({"s": ["[" * 200 + "]" * 200, "[" * 201 + "]" * 201, '"' + "[" * 300 + '"', "[" * 100_000]})
+    values, failures = evaluate("get_json_object(s, '$')", frame)
+    assert [len(str(value)) for value in values] == [400, 300]
+    assert [failure[:10] for failure in failures] == ["1 TOO_DEEP", "3 TOO_DEEP"]
+
+
+def test_arrays_whose_elements_repeat_the_record_are_limited() -> None:
+    frame = pl.DataFrame(
+        {"s": ["x" * 100, "x"], "a": [[1] * 1_000, [1] * 1_001]}, schema_overrides={"a": pl.List(pl.Int32)}
+    )
+    values, failures = evaluate("size(transform(a, y -> concat(s, 'y')))", frame)
+    assert (values, [failure[:18] for failure in failures]) == ([1_000], ["1 RESULT_TOO_LARGE"])
+    values, failures = evaluate("size(filter(a, y -> length(s) > y))", frame)
+    assert (values, failures) == ([1_000, 0], [])
+
+
+def test_what_a_lambda_function_makes_of_a_row_is_limited() -> None:
+    frame = pl.DataFrame({"a": [[1] * 2_000, [1] * 1_000]}, schema_overrides={"a": pl.List(pl.Int32)})
+    values, failures = evaluate("size(transform(a, x -> repeat('x', 10000)))", frame)
+    assert (values, [failure[:18] for failure in failures]) == ([1_000], ["0 RESULT_TOO_LARGE"])
+
+
+def test_the_meaning_of_a_lambda_function_does_not_depend_on_the_names_of_its_parameters() -> None:
+    def digest(text: str) -> str:
+        return digest_expression(parse_expression(text, COLUMNS), {name: f"of {name}" for name in COLUMNS})
+
+    assert digest("transform(a, x -> x + n)") == digest("transform(a, y -> y + n)")
+    assert digest("transform(a, (x, i) -> x)") != digest("transform(a, (x, i) -> i)")
+    nested = "transform(a, x -> transform(a, y -> {}))"
+    assert digest(nested.format("x")) != digest(nested.format("y"))
+    assert digest(nested.format("x")) == digest("transform(a, n -> transform(a, x -> n))")

@@ -1,0 +1,180 @@
+"""Functions that make arrays of arrays, or look into them. What Polars has no exact counterpart for goes row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import polars as pl
+
+from tidegate.expressions.bounds import ELEMENT_BYTES, ELEMENTS_MAX
+from tidegate.expressions.compiled.compiled import Compiled, compiles, sequence, strict
+from tidegate.expressions.compiled.rowwise import RowFailed, by_row
+from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
+from tidegate.expressions.compiled.texts import null_if_any_null
+from tidegate.expressions.expression import Call
+from tidegate.formats.failures import FailureKind
+
+List = list[Any]
+_PLAIN = ("boolean", "tinyint", "smallint", "int", "bigint", "string", "date", "timestamp", "timestamp_ntz")
+"""Types of which equal values are the same."""
+
+
+@compiles("array_append", "array_prepend")
+def _added(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(array: List, value: object) -> List:
+        return [*array, value] if call.function == "array_append" else [value, *array]
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        if arguments[1].type.kind in ("array", "map"):  # Polars would take it for more elements
+            return by_row(call, inputs, each, needed=1)
+        parts = [one.value for one in inputs]
+        value = pl.concat_list(parts if call.function == "array_append" else parts[::-1])
+        return Compiled(value, call, tuple(sequence(inputs)))
+
+    size = bytes_of(arguments[0]) + bytes_of(arguments[1]).fill_null(0) + ELEMENT_BYTES
+    return fitting(call, arguments, size, build)
+
+
+@compiles("array_concat")
+def _concat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    size = total_bytes(arguments, nulls_count=False)
+    return fitting(
+        call, arguments, size, lambda inputs: strict(call, inputs, pl.concat_list([one.value for one in inputs]))
+    )
+
+
+@compiles("array_compact")
+def _compact(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return strict(call, arguments, arguments[0].value.list.drop_nulls())
+
+
+@compiles("array_sort", "sort_array")
+def _sort(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Polars orders as Spark does, and its sort is stable, so zeros of both signs stay as they are."""
+    descending = call.function == "sort_array" and arguments[1].constant is False
+    nulls_last = descending or call.function == "array_sort"
+    value = arguments[0].value.list.eval(
+        pl.element().sort_by(pl.element(), descending=descending, nulls_last=nulls_last, maintain_order=True)
+    )
+    return strict(call, arguments[:1], value)
+
+
+@compiles("array_max", "array_min")
+def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """The first of those that are equal. Polars' own maximum leaves NaN out."""
+    known = pl.element().drop_nulls()
+    order = known.sort_by(known, descending=call.function == "array_max", maintain_order=True)
+    return strict(call, arguments, arguments[0].value.list.eval(order).list.get(0, null_on_oob=True))
+
+
+@compiles("slice")
+def _slice(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    array, start, length = (argument.value for argument in arguments)
+    count = array.list.len().cast(pl.Int64)
+    wide = start.cast(pl.Int64)
+    offset = pl.when(wide > 0).then(wide - 1).otherwise(count + wide)
+    kept = pl.when(offset < 0).then(0).otherwise(length.cast(pl.Int64))
+    value = array.list.slice(offset.clip(0), kept.clip(0))
+    wrong = ((start == 0) | (length < 0)) & array.is_not_null() & length.is_not_null() & start.is_not_null()
+    value = null_if_any_null(value, arguments)
+    return strict(call, arguments, value, (FailureKind.INVALID_PARAMETER_VALUE, wrong))
+
+
+def identity(value: Any) -> Hashable:
+    """What is the same for values that are equal in Spark: NaN equals NaN, zero equals minus zero."""
+    if isinstance(value, float) and value != value:
+        return ("NaN",)
+    if isinstance(value, list):
+        return tuple(map(identity, value))
+    return tuple(map(identity, value.values())) if isinstance(value, dict) else value
+
+
+def _position(array: List, value: object) -> int:
+    wanted = identity(value)
+    return next((place for place, one in enumerate(array, 1) if one is not None and identity(one) == wanted), 0)
+
+
+def _without(array: List, value: object) -> List:
+    wanted = identity(value)
+    return [one for one in array if one is None or identity(one) != wanted]
+
+
+def _distinct_first(values: Iterable[Any]) -> List:
+    """Each value where it is first; Spark makes zeros positive here."""
+    seen: dict[Hashable, Any] = {}
+    for value in values:
+        seen.setdefault(identity(value), 0.0 if isinstance(value, float) and value == 0 else value)
+    return list(seen.values())
+
+
+def _union(left: List, right: List) -> List:
+    return _distinct_first([*left, *right])
+
+
+def _intersect(left: List, right: List) -> List:
+    there = set(map(identity, right))
+    return _distinct_first(value for value in left if identity(value) in there)
+
+
+def _except(left: List, right: List) -> List:
+    there = set(map(identity, right))
+    return _distinct_first(value for value in left if identity(value) not in there)
+
+
+def _overlap(left: List, right: List) -> bool | None:
+    there = {identity(value) for value in right if value is not None}
+    if any(value is not None and identity(value) in there for value in left):
+        return True
+    return None if left and right and (None in left or None in right) else False
+
+
+def _flatten(arrays: List) -> List | None:
+    return None if None in arrays else [value for array in arrays for value in array]
+
+
+_BY_ROW: dict[str, Callable[..., Any]] = {
+    "array_distinct": _distinct_first,
+    "array_position": _position,
+    "array_remove": _without,
+    "array_union": _union,
+    "array_intersect": _intersect,
+    "array_except": _except,
+    "arrays_overlap": _overlap,
+    "flatten": _flatten,
+}
+
+
+@compiles(*_BY_ROW)
+def _by_row(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    evaluate = _BY_ROW[call.function]
+    if call.function == "array_distinct" and call.type.element and call.type.element.kind in _PLAIN:
+        return strict(call, arguments, arguments[0].value.list.unique(maintain_order=True))
+    if call.function != "array_union":
+        return by_row(call, arguments, evaluate)
+    size = total_bytes(arguments, nulls_count=False)
+    return fitting(call, arguments, size, lambda inputs: by_row(call, inputs, evaluate))
+
+
+@compiles("array_repeat")
+def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    count = max(0, int(arguments[1].constant or 0))
+
+    def build(inputs: Sequence[Compiled]) -> Compiled:
+        return by_row(call, inputs[:1], lambda value: [value] * count, needed=0)
+
+    return fitting(call, arguments, (bytes_of(arguments[0]).fill_null(0) + ELEMENT_BYTES) * count, build)
+
+
+@compiles("sequence")
+def _sequence(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(start: int, stop: int, step: int | None = None) -> List:
+        by = step if step is not None else 1 if start <= stop else -1
+        if (by == 0 and start != stop) or (by > 0 and start > stop) or (by < 0 and start < stop):
+            raise RowFailed(FailureKind.INVALID_PARAMETER_VALUE)
+        count = 1 if by == 0 else (stop - start) // by + 1
+        if count > ELEMENTS_MAX:
+            raise RowFailed(FailureKind.RESULT_TOO_LARGE)
+        return [start + by * index for index in range(count)]
+
+    return by_row(call, arguments, each, FailureKind.INVALID_PARAMETER_VALUE, FailureKind.RESULT_TOO_LARGE)

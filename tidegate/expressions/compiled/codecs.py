@@ -1,0 +1,140 @@
+"""Character sets, percent-encoding, base 64, checksums and deterministic ids, row by row."""
+
+from __future__ import annotations
+
+import base64
+import re
+import urllib.parse
+import uuid
+import zlib
+from collections.abc import Sequence
+
+from tidegate.expressions.compiled.compiled import Compiled, compiles
+from tidegate.expressions.compiled.rowwise import RowFailed, by_row, within_limit
+from tidegate.expressions.compiled.urls import part_of_url
+from tidegate.expressions.compiled.xxhash64 import hash_values
+from tidegate.expressions.expression import Call
+from tidegate.formats.failures import FailureKind
+
+_PYTHON_NAMES = {"utf-16": "utf-16-be", "utf-32": "utf-32-be", "us-ascii": "ascii"}
+_BASE64, _NOT_BASE64 = re.compile(r"[A-Za-z0-9+/]"), re.compile(r"[^A-Za-z0-9+/]")
+
+
+@compiles("encode")
+def _encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    name = str(arguments[1].constant)
+    python_name, mark = _PYTHON_NAMES.get(name, name), b"\xfe\xff" if name == "utf-16" else b""
+
+    def each(text: str) -> bytes:
+        within_limit(4 * len(text))
+        try:
+            return mark + text.encode(python_name) if text else b""
+        except UnicodeEncodeError:
+            raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
+
+    kinds = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
+    return by_row(call, arguments[:1], each, *kinds)
+
+
+@compiles("decode")
+def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    name = str(arguments[1].constant)
+    marks = {"utf-16": ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))}.get(name, ())
+
+    def each(data: bytes) -> str:
+        within_limit(2 * len(data))
+        chosen = next((one for mark, one in marks if data.startswith(mark)), "")
+        try:
+            return data[2:].decode(chosen) if chosen else data.decode(_PYTHON_NAMES.get(name, name))
+        except UnicodeDecodeError:
+            raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
+
+    kinds = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
+    return by_row(call, arguments[:1], each, *kinds)
+
+
+@compiles("unbase64")
+def _unbase64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(text: str) -> bytes:
+        head, padded, rest = text.partition("=")
+        data = _NOT_BASE64.sub("", head)
+        missing = -len(data) % 4
+        wrong = padded and (missing == 0 or (missing == 2 and not rest.startswith("=")) or _BASE64.search(rest))
+        if wrong or missing == 3:
+            raise RowFailed(FailureKind.INVALID_PARAMETER_VALUE)
+        return base64.b64decode(data + "=" * missing)
+
+    return by_row(call, arguments, each, FailureKind.INVALID_PARAMETER_VALUE)
+
+
+@compiles("url_encode")
+def _url_encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(text: str) -> str:
+        within_limit(3 * len(text.encode()))
+        return urllib.parse.quote_plus(text, safe="*").replace("~", "%7E")
+
+    return by_row(call, arguments, each, FailureKind.RESULT_TOO_LARGE)
+
+
+_ESCAPE = re.compile(r"(?:%(?:[0-9a-fA-F]{2}|\+[0-9a-fA-F]))+")  # Java takes a sign, too
+
+
+def _url_decoded(text: str) -> str | None:
+    """Java's URLDecoder; None for what it refuses."""
+    parts: list[str] = []
+    at = 0
+    while (found := text.find("%", at)) >= 0:
+        escapes = _ESCAPE.match(text, found)
+        if escapes is None or text.startswith("%", escapes.end()):
+            return None
+        decoded = bytes(int(digits, 16) for digits in escapes[0].split("%")[1:])
+        parts += [text[at:found].replace("+", " "), decoded.decode("utf-8", "replace")]
+        at = escapes.end()
+    return "".join([*parts, text[at:].replace("+", " ")])
+
+
+@compiles("url_decode", "try_url_decode")
+def _url_decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(text: str) -> str:
+        found = _url_decoded(text)
+        if found is None:
+            raise RowFailed(FailureKind.CANNOT_DECODE_URL)
+        return found
+
+    if call.function == "try_url_decode":
+        return by_row(call, arguments, _url_decoded)
+    return by_row(call, arguments, each, FailureKind.CANNOT_DECODE_URL)
+
+
+@compiles("crc32")
+def _crc32(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    def each(value: str | bytes) -> int:
+        return zlib.crc32(value if isinstance(value, bytes) else value.encode())
+
+    return by_row(call, arguments, each)
+
+
+@compiles("xxhash64")
+def _xxhash64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    kinds = [one.type.kind for one in arguments]
+    return by_row(call, arguments, lambda *values: hash_values(kinds, values), needed=0)
+
+
+@compiles("uuid5")
+def _named_id(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    namespace = uuid.UUID(str(arguments[0].constant))
+    return by_row(call, arguments[1:], lambda name: str(uuid.uuid5(namespace, name)))
+
+
+@compiles("parse_url")
+def _parse_url(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    part = str(arguments[1].constant)
+    name = str(arguments[2].constant) if len(arguments) == 3 else ""
+
+    def each(text: str) -> str | None:
+        try:
+            return part_of_url(text, part, name)
+        except ValueError:
+            raise RowFailed(FailureKind.INVALID_URL) from None
+
+    return by_row(call, arguments[:1], each, FailureKind.INVALID_URL)

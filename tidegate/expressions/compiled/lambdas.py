@@ -1,0 +1,200 @@
+"""Functions with a lambda function: `elements.py` evaluates its body, this module makes the results of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import polars as pl
+
+from tidegate.expressions.bounds import MULTIPLIED_MAX, multiplies
+from tidegate.expressions.compiled.compiled import Compiled, compiles, failure_text, sequence, strict
+from tidegate.expressions.compiled.compiler import column_named
+from tidegate.expressions.compiled.elements import INDEX, ITEMS, ROW, VALUE, Body, Failure, explode
+from tidegate.expressions.compiled.rowwise import outcome_series
+from tidegate.expressions.expression import Call, Lambda
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind
+
+_TOO_LARGE, _NULL_KEY, _SAME_KEY = (
+    FailureKind.RESULT_TOO_LARGE,
+    FailureKind.NULL_MAP_KEY,
+    FailureKind.DUPLICATED_MAP_KEY,
+)
+Failures = dict[int, Failure]
+"""By row."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A call and its compiled lambda functions."""
+
+    call: Call
+    bodies: tuple[Body, ...]
+    limited: bool
+
+    def own(self, kind: FailureKind) -> Failure:
+        """A failure of the call itself."""
+        return kind, failure_text(kind, self.call)
+
+    @property
+    def outcomes(self) -> tuple[Failure, ...]:
+        """Whatever a row can fail with, each once."""
+        inner = (failure for body in self.bodies for failure in body.failures)
+        return tuple(dict.fromkeys([*map(self.own, (_TOO_LARGE, _NULL_KEY, _SAME_KEY)), *inner]))
+
+
+Finish = Callable[[_Plan, pl.DataFrame, Failures], pl.Series]
+"""The results of all rows of a frame with `ITEMS`; what fails is added to the failures."""
+
+
+def _evaluated(call: Call, arguments: Sequence[Compiled], finish: Finish) -> Compiled:
+    lambdas = [argument for argument in call.arguments if isinstance(argument, Lambda)]
+    plan = _Plan(call, tuple(map(Body, lambdas)), limited=multiplies(call))
+    outer = sorted({name for body in plan.bodies for name in body.outer})
+    names = [ITEMS, *(f"__argument_{index}" for index in range(1, len(arguments)))]
+    values = [argument.value.alias(name) for argument, name in zip(arguments, names, strict=True)]
+    rows = pl.struct([*values, *(column_named(name) for name in outer)])
+    both = pl.Struct({"value": polars_type(call.type), "failure": pl.UInt8})
+    value = rows.map_batches(partial(_run, plan=plan, finish=finish), return_dtype=both, is_elementwise=True)
+    return Compiled(value, call, tuple(sequence(arguments)), plan.outcomes)
+
+
+def _run(rows: pl.Series, *, plan: _Plan, finish: Finish) -> pl.Series:
+    frame = rows.struct.unnest()
+    failures: Failures = {}
+    if plan.limited:
+        large = frame.select(pl.col(ITEMS).list.len() > MULTIPLIED_MAX).to_series()
+        failures |= dict.fromkeys(large.arg_true().to_list(), plan.own(_TOO_LARGE))
+        frame = frame.with_columns(pl.when(~large).then(pl.col(ITEMS)).alias(ITEMS))
+    values = finish(plan, frame, failures)
+    numbers = {failure: number for number, failure in enumerate(plan.outcomes)}
+    met = [numbers[failures[row]] if row in failures else None for row in range(frame.height)]
+    return outcome_series(values, met)
+
+
+def _results(plan: _Plan, frame: pl.DataFrame, failures: Failures, fields: tuple[str, ...] = ()) -> pl.DataFrame:
+    """Row, index and value of every element of the rows that do not fail, and what else was in it."""
+    elements = explode(frame, fields)
+    found, failed, large = plan.bodies[0].apply(frame, elements)
+    for row, (_, failure) in failed.items():
+        failures.setdefault(row, failure)
+    for row in large:
+        failures.setdefault(row, plan.own(_TOO_LARGE))
+    good = ~pl.col(ROW).is_in(list(failures))
+    return elements.filter(good).with_columns(found.filter(good)[VALUE])
+
+
+def _gathered(frame: pl.DataFrame, elements: pl.DataFrame, name: str, kind: pl.DataType) -> pl.Series:
+    """The lists of a column, by row: an empty one where there are no elements, NULL where there was no list."""
+    lists = elements.group_by(ROW, maintain_order=True).agg(pl.col(name))
+    every = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col(ITEMS).is_not_null().alias("there"))
+    joined = every.join(lists, on=ROW, how="left", maintain_order="left")
+    empty = pl.lit(pl.Series([[]], dtype=kind)).first()
+    value = pl.when(pl.col("there")).then(pl.coalesce(pl.col(name).cast(kind), empty))
+    return joined.select(value.alias(VALUE)).to_series()
+
+
+def _transform(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
+    return _gathered(frame, _results(plan, frame, failures), VALUE, polars_type(plan.call.type))
+
+
+def _filter(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
+    fields = ("key", "value") if plan.call.function == "map_filter" else ()
+    elements = _results(plan, frame, failures, fields).filter(pl.col(VALUE))
+    if fields:
+        elements = elements.with_columns(_entry("__key_of_map", "__value_of_map"))
+    return _gathered(frame, elements, ITEMS, polars_type(plan.call.type))
+
+
+def _entry(key: str, value: str) -> pl.Expr:
+    return pl.struct(pl.col(key).alias("key"), pl.col(value).alias("value")).alias(ITEMS)
+
+
+def _entries(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
+    """For transform_keys and transform_values."""
+    elements = _results(plan, frame, failures, ("key", "value"))
+    if plan.call.function == "transform_values":
+        return _gathered(
+            frame, elements.with_columns(_entry("__key_of_map", VALUE)), ITEMS, polars_type(plan.call.type)
+        )
+    for kind, wrong in (
+        (_NULL_KEY, pl.col(VALUE).is_null()),
+        (_SAME_KEY, pl.struct(ROW, VALUE).is_duplicated()),
+    ):
+        for row in elements.filter(wrong)[ROW].unique().to_list():
+            failures.setdefault(row, plan.own(kind))
+    elements = elements.filter(~pl.col(ROW).is_in(list(failures)))
+    return _gathered(frame, elements.with_columns(_entry(VALUE, "__value_of_map")), ITEMS, polars_type(plan.call.type))
+
+
+def _quantified(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
+    """For exists and forall: nothing after the element that decides is evaluated, so it cannot fail either."""
+    decides = plan.call.function == "exists"
+    found, failed, _ = plan.bodies[0].apply(frame, explode(frame, ()))
+    first = dict(found.filter(pl.col(VALUE) == decides).group_by(ROW).agg(pl.col(INDEX).min()).iter_rows())
+    unknown = set(found.filter(pl.col(VALUE).is_null())[ROW].to_list())
+    for row, (index, failure) in failed.items():
+        if index < first.get(row, index + 1):
+            failures.setdefault(row, failure)
+    there = frame[ITEMS].is_not_null().to_list()
+    values = [
+        None if not known else decides if row in first else None if row in unknown else not decides
+        for row, known in enumerate(there)
+    ]
+    return pl.Series(values, dtype=pl.Boolean)
+
+
+def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
+    """For aggregate: one place of all arrays after the other."""
+    elements = explode(frame, ())
+    totals = frame.select(pl.col("__argument_1").alias(VALUE)).to_series()
+    merge, *finish = plan.bodies
+    for place in elements.partition_by(INDEX, maintain_order=True) if elements.height else ():
+        here = place.filter(~pl.col(ROW).is_in(list(failures)))
+        with_totals = here.select(ROW, INDEX, totals[here[ROW]].alias("__total"), ITEMS)
+        totals = _stepped(totals, merge, frame, with_totals, failures)
+    if not finish:
+        return pl.select(pl.when(frame[ITEMS].is_not_null()).then(totals)).to_series()
+    ends = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.lit(0, pl.Int32).alias(INDEX))
+    ends = ends.with_columns(totals.alias("__total")).filter(
+        frame[ITEMS].is_not_null() & ~ends[ROW].is_in(list(failures))
+    )
+    nothing = pl.repeat(None, frame.height, dtype=polars_type(plan.call.type), eager=True)
+    return _stepped(nothing, finish[0], frame, ends, failures)
+
+
+def _stepped(
+    totals: pl.Series, body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: Failures
+) -> pl.Series:
+    """The totals with those of the elements' rows replaced by what the body makes."""
+    found, failed, _ = body.apply(frame, elements)
+    for row, (_, failure) in failed.items():
+        failures.setdefault(row, failure)
+    every = pl.DataFrame({ROW: pl.int_range(totals.len(), dtype=pl.Int64, eager=True), "__old": totals})
+    joined = every.join(found.with_columns(pl.lit(True).alias("__new")), on=ROW, how="left", maintain_order="left")
+    return joined.select(pl.when(pl.col("__new")).then(pl.col(VALUE)).otherwise(pl.col("__old"))).to_series()
+
+
+@compiles("map_entries")
+def _as_entries(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """That is how a map is kept."""
+    return strict(call, arguments, arguments[0].value)
+
+
+_FINISH: dict[str, Finish] = {
+    "transform": _transform,
+    "filter": _filter,
+    "map_filter": _filter,
+    "transform_keys": _entries,
+    "transform_values": _entries,
+    "exists": _quantified,
+    "forall": _quantified,
+    "aggregate": _fold,
+}
+
+
+@compiles(*_FINISH)
+def _call(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return _evaluated(call, arguments, _FINISH[call.function])

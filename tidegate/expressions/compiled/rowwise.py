@@ -1,0 +1,98 @@
+"""Functions that Polars lacks: a Python function that is called row by row. Slow (about a microsecond or two a row).
+
+The function gets the plain values of a row, none of them NULL, and raises `RowFailed` where the record fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from tidegate.expressions.bounds import MAX_VALUE_BYTES
+from tidegate.expressions.compiled.compiled import Compiled, failure_text, sequence
+from tidegate.expressions.expression import Call
+from tidegate.formats.columns import make_series, physical_type, polars_type
+from tidegate.formats.failures import FailureKind
+
+Evaluate = Callable[..., Any]
+
+
+class RowFailed(Exception):
+    """Raised by an `Evaluate`: the record of this row fails."""
+
+    def __init__(self, kind: FailureKind) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+def by_row(
+    call: Call, arguments: Sequence[Compiled], evaluate: Evaluate, *kinds: FailureKind, needed: int | None = None
+) -> Compiled:
+    """A call that is NULL when one of `arguments` is NULL, and else what `evaluate` says of them.
+
+    Dates, timestamps and intervals go in and come out as their numbers.
+
+    :param kinds: what `evaluate` may raise; without any it raises nothing.
+    :param needed: only so many arguments, from the left, make the result NULL; the others reach `evaluate` as None.
+    """
+    needed = len(arguments) if needed is None else needed
+    rows = pl.struct([one.value.alias(str(index)) for index, one in enumerate(arguments)])
+    result = polars_type(call.type)
+    if kinds:
+        apply = partial(_outcomes, evaluate=evaluate, kinds=kinds, result=result, needed=needed)
+        both = pl.Struct({"value": result, "failure": pl.UInt8})
+        value = rows.map_batches(apply, return_dtype=both, is_elementwise=True)
+        texts = tuple((kind, failure_text(kind, call)) for kind in kinds)
+        return Compiled(value, call, tuple(sequence(arguments)), texts)
+    plain = partial(_values, evaluate=evaluate, result=result, needed=needed)
+    value = rows.map_batches(plain, return_dtype=result, is_elementwise=True)
+    return Compiled(value, call, tuple(sequence(arguments)))
+
+
+def plain_lists(rows: pl.Series) -> list[list[Any]]:
+    """The fields of a column of structs as Python values, nested ones and times as their numbers."""
+    return [plain_values(rows.struct.field(name)) for name in rows.struct.fields]
+
+
+def plain_values(column: pl.Series) -> list[Any]:
+    """A column as Python values, times as their numbers."""
+    plain = physical_type(column.dtype)
+    return (column if plain == column.dtype else column.cast(plain)).to_list()
+
+
+def within_limit(size_bytes: int) -> None:
+    """Raises `RowFailed` for a result that is too large."""
+    if size_bytes > MAX_VALUE_BYTES:
+        raise RowFailed(FailureKind.RESULT_TOO_LARGE)
+
+
+def _values(rows: pl.Series, *, evaluate: Evaluate, result: pl.DataType, needed: int) -> pl.Series:
+    columns = plain_lists(rows)
+    found = [None if None in row[:needed] else evaluate(*row) for row in zip(*columns, strict=True)]
+    return make_series("", result, found)
+
+
+def _outcomes(
+    rows: pl.Series, *, evaluate: Evaluate, kinds: tuple[FailureKind, ...], result: pl.DataType, needed: int
+) -> pl.Series:
+    values: list[Any] = []
+    failures: list[int | None] = []
+    for row in zip(*plain_lists(rows), strict=True):
+        value, failure = None, None
+        if None not in row[:needed]:
+            try:
+                value = evaluate(*row)
+            except RowFailed as failed:
+                failure = kinds.index(failed.kind)
+        values.append(value)
+        failures.append(failure)
+    return outcome_series(make_series("", result, values), failures)
+
+
+def outcome_series(values: pl.Series, failures: Sequence[int | None]) -> pl.Series:
+    """What `Compiled.outcomes` speaks of."""
+    both = pl.DataFrame([values.alias("value"), pl.Series("failure", failures, dtype=pl.UInt8)])
+    return both.to_struct("")

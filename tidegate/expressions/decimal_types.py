@@ -1,0 +1,101 @@
+"""Precision and scale of decimals: what a literal has, what two have in common, what an operation yields. Pure.
+
+Source: Spark's `DecimalType`, `DecimalPrecisionTypeCoercion` and `resultDecimalType` of its arithmetic, with
+`spark.sql.decimalOperations.allowPrecisionLoss`, which is Spark's default.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+
+from tidegate.datatypes import EXACT, MAX_PRECISION, DataType, decimal_of
+
+_LEAST_SCALE = 6
+"""Digits after the point that a result keeps where its digits before the point leave room for fewer."""
+_OF_INTEGERS = {"boolean": 1, "tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+
+
+def decimal_for(kind: DataType) -> DataType:
+    """A decimal that holds every value of an integer type; a decimal is itself."""
+    return kind if kind.kind == "decimal" else decimal_of(_OF_INTEGERS[kind.kind])
+
+
+def decimal_of_literal(number: Decimal) -> DataType | None:
+    """The smallest decimal that holds a number as it is written: `12.50` has four; None beyond 38 digits."""
+    _, digits, exponent = number.as_tuple()
+    scale = -int(exponent)
+    precision = max(len(digits), scale) if scale >= 0 else len(digits) - scale
+    return decimal_of(precision, max(0, scale)) if precision <= MAX_PRECISION else None
+
+
+def wider_decimal(left: DataType, right: DataType) -> DataType:
+    """What two decimals have in common; where 38 digits are too few, digits after the point go first."""
+    scale = max(left.scale, right.scale)
+    digits = max(left.precision - left.scale, right.precision - right.scale) + scale
+    lost = max(0, digits - MAX_PRECISION)
+    return decimal_of(digits - lost, max(0, scale - lost))
+
+
+def unadjusted(function: str, left: DataType, right: DataType) -> tuple[int, int]:
+    """Precision and scale that hold every exact result (of `/`: the digits that Spark gives), before the cut to 38."""
+    p1, s1, p2, s2 = left.precision, left.scale, right.precision, right.scale
+    match function:
+        case "+" | "-":
+            scale = max(s1, s2)
+            return max(p1 - s1, p2 - s2) + scale + 1, scale
+        case "*":
+            return p1 + p2 + 1, s1 + s2
+        case "/":
+            scale = max(_LEAST_SCALE, s1 + p2 + 1)
+            return p1 - s1 + s2 + scale, scale
+    scale = max(s1, s2)  # % and pmod
+    return min(p1 - s1, p2 - s2) + scale, scale
+
+
+def derive_result(function: str, left: DataType, right: DataType) -> DataType:
+    """The type of `+ - * / % pmod` of two decimals."""
+    precision, scale = unadjusted(function, left, right)
+    if precision <= MAX_PRECISION:
+        return decimal_of(precision, scale)
+    whole = precision - scale
+    return decimal_of(MAX_PRECISION, max(MAX_PRECISION - whole, min(scale, _LEAST_SCALE)))
+
+
+def can_overflow(function: str, left: DataType, right: DataType) -> bool:
+    """Whether some result does not fit into the type of the result; of `pmod` those that are nearly the divisor."""
+    return function == "pmod" or unadjusted(function, left, right)[0] > MAX_PRECISION
+
+
+def derive_rounded(kind: DataType, digits: int) -> DataType:
+    """The type of a decimal rounded to so many digits after the point; negative for tens."""
+    whole = kind.precision - kind.scale + 1
+    if digits < 0:
+        return decimal_of(min(MAX_PRECISION, max(whole, 1 - digits)))
+    scale = min(kind.scale, digits)
+    return decimal_of(min(MAX_PRECISION, whole + scale), scale)
+
+
+def derive_whole(kind: DataType) -> DataType:
+    """The type of `floor` and `ceil`."""
+    return kind if kind.scale == 0 else decimal_of(min(MAX_PRECISION, kind.precision - kind.scale + 1))
+
+
+def decimal_cast_can_fail(source: DataType, target: DataType) -> bool:
+    """Whether a value of a decimal or an integer type may not fit into a decimal; rounding may add a digit in front."""
+    source = decimal_for(source)
+    if source == decimal_of(20):  # a bigint has 19
+        source = decimal_of(19)
+    rounds = source.scale > target.scale
+    return source.precision - source.scale + rounds > target.precision - target.scale
+
+
+def fitted(number: Decimal, kind: DataType) -> Decimal | None:
+    """The number in a decimal type, rounded half away from zero; None where it does not fit."""
+    if not number or number.adjusted() < -MAX_PRECISION - 1:
+        number = Decimal(0)
+    if number.adjusted() >= MAX_PRECISION:
+        return None
+    rounded = number.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, EXACT)
+    if rounded.copy_abs() >= Decimal(1).scaleb(kind.precision - kind.scale):
+        return None
+    return rounded or rounded.copy_abs()

@@ -1,0 +1,167 @@
+"""Functions that evaluate an expression for every element of an array or every entry of a map: how they are typed."""
+
+from __future__ import annotations
+
+from tidegate.datatypes import BOOLEAN, INT, DataType, map_of
+from tidegate.expressions.bounds import is_of_fixed_size
+from tidegate.expressions.errors import Refusal
+from tidegate.expressions.expression import Call, Expression, Lambda
+from tidegate.expressions.functions.core import Argument, Function, Site, check_count
+from tidegate.expressions.typing_rules import with_type
+
+_NO_COLUMN = ("void", "interval", "months")
+
+
+def _bound(
+    site: Site, argument: Argument, kinds: tuple[DataType, ...], result: DataType | None = None, least: int = 1
+) -> Lambda:
+    """The lambda function over these types; its body as `result` if there is one.
+
+    :param least: how many parameters it needs.
+    """
+    if argument.bind is None:
+        raise Refusal(argument.start, f"`{site.function}` needs a lambda function here", "write: x -> x + 1")
+    found = argument.bind(kinds)
+    if len(found.parameters) < least:
+        raise Refusal(argument.start, f"the lambda function needs {least} parameters", "write: (a, b) -> a + b")
+    if result is None:
+        if found.type.kind in _NO_COLUMN:
+            raise Refusal(argument.start, f"the lambda function gives {found.type}", "cast it: x -> cast(... as int)")
+        return found
+    if found.type not in (result, DataType("void")):
+        raise Refusal(
+            argument.start,
+            f"the lambda function gives {found.type}, and `{site.function}` needs {result}",
+            f"cast it: cast(... as {result})",
+        )
+    return Lambda(found.parameters, with_type(argument.start, found.body, result), result)
+
+
+def _collection(site: Site, argument: Argument, kind: str) -> Expression:
+    if argument.bind is not None or argument.type.kind != kind:
+        what = "a lambda function" if argument.bind is not None else argument.type
+        raise Refusal(
+            argument.start, f"`{site.function}` needs {'an array' if kind == 'array' else 'a map'}, not {what}",
+            "name a column of that type",
+        )  # fmt: skip
+    return argument.expression
+
+
+def _of_array(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    array = _collection(site, arguments[0], "array")
+    element = array.type.element or DataType("void")
+    names = (element, INT) if site.function in ("transform", "filter") else (element,)
+    body = _bound(site, arguments[1], names, None if site.function == "transform" else BOOLEAN)
+    if site.function == "transform":
+        return Call("transform", (array, body), DataType("array", element=body.type))
+    return Call(site.function, (array, body), array.type if site.function == "filter" else BOOLEAN)
+
+
+def _of_map(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    entries = _collection(site, arguments[0], "map")
+    key, value = entries.type.key or DataType("void"), entries.type.element or DataType("void")
+    body = _bound(site, arguments[1], (key, value), BOOLEAN if site.function == "map_filter" else None, least=2)
+    if site.function == "transform_keys" and body.type.kind in ("map", "struct", "array"):
+        raise Refusal(arguments[1].start, f"a key cannot be {body.type}", "make it a string or a number")
+    kinds = {"map_filter": entries.type, "transform_keys": map_of(body.type, value)}
+    return Call(site.function, (entries, body), kinds.get(site.function, map_of(key, body.type)))
+
+
+def _map_entries(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    entries = _collection(site, arguments[0], "map")
+    fields = (("key", entries.type.key or DataType("void")), ("value", entries.type.element or DataType("void")))
+    return Call("map_entries", (entries,), DataType("array", element=DataType("struct", fields=fields)))
+
+
+def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 3, 4)
+    array = _collection(site, arguments[0], "array")
+    if arguments[1].bind is not None:
+        raise Refusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write: 0")
+    start = site.any(arguments[1])
+    if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
+        raise Refusal(
+            arguments[1].start,
+            f"`{site.function}` to {start.type} is not supported, only to numbers, booleans and times",
+            "use array_join for text, or an `async` step",
+        )
+    merge = _bound(site, arguments[2], (start.type, array.type.element or DataType("void")), start.type, least=2)
+    if len(arguments) == 3:
+        return Call("aggregate", (array, start, merge), start.type)
+    finish = _bound(site, arguments[3], (start.type,))
+    return Call("aggregate", (array, start, merge, finish), finish.type)
+
+
+FUNCTIONS = (
+    Function(
+        "transform",
+        "lambdas",
+        "transform(a, x -> expression), transform(a, (x, i) -> expression)",
+        "The array of what the expression is for each element x (at i, from 0).",
+        _of_array,
+        lambdas=True,
+    ),
+    Function(
+        "filter",
+        "lambdas",
+        "filter(a, x -> condition), filter(a, (x, i) -> condition)",
+        "The elements for which the condition is true.",
+        _of_array,
+        lambdas=True,
+    ),
+    Function(
+        "exists",
+        "lambdas",
+        "exists(a, x -> condition)",
+        "Whether the condition is true for an element; the elements after it are not looked at.",
+        _of_array,
+        lambdas=True,
+    ),
+    Function(
+        "forall",
+        "lambdas",
+        "forall(a, x -> condition)",
+        "Whether the condition is true for all elements; those after one for which it is false are not looked at.",
+        _of_array,
+        lambdas=True,
+    ),
+    Function(
+        "aggregate",
+        "lambdas",
+        "aggregate(a, start, (acc, x) -> expression [, acc -> expression])",
+        "Beginning with start (a number, boolean or time), one element after the other.",
+        _aggregate,
+        ("reduce",),
+        lambdas=True,
+    ),
+    Function(
+        "map_entries", "maps", "map_entries(m)", "The entries as an array of structs of key and value.", _map_entries
+    ),
+    Function(
+        "map_filter",
+        "lambdas",
+        "map_filter(m, (k, v) -> condition)",
+        "The entries for which the condition is true.",
+        _of_map,
+        lambdas=True,
+    ),
+    Function(
+        "transform_values",
+        "lambdas",
+        "transform_values(m, (k, v) -> expression)",
+        "The map with other values.",
+        _of_map,
+        lambdas=True,
+    ),
+    Function(
+        "transform_keys",
+        "lambdas",
+        "transform_keys(m, (k, v) -> expression)",
+        "The map with other keys; one that is NULL or there twice fails the record.",
+        _of_map,
+        lambdas=True,
+    ),
+)
