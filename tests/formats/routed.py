@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
+from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns, Decoder, Encoded, Format
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_limits import RecordLimits
+from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.formats.registry import FORMATS
-
-HEADERS = pl.List(pl.Struct({"name": pl.String(), "value": pl.Binary()}))
+from tidegate.formats.schemas import FormatOptions, Schemas
 
 Header = tuple[str, bytes | None]
 
@@ -25,10 +26,10 @@ class RoutedFormat(Format):
     writes = "what is there"
     page = "Routed."
 
-    def decoder(self, declared: Columns, output: Columns) -> Decoder:
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         raise NotImplementedError
 
-    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> RoutedFormat:
+    def encoder(self, columns: Columns, options: FormatOptions) -> RoutedFormat:
         return self
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
@@ -43,5 +44,5 @@ def encode_routed(patch: pytest.MonkeyPatch, frame: pl.DataFrame, limits: Record
 
 
 def headers_column(headers: Sequence[Sequence[Header] | None]) -> pl.Series:
-    made = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in headers]
-    return pl.Series("headers", made, dtype=HEADERS)
+    made = [None if one is None else [{"key": name, "value": value} for name, value in one] for one in headers]
+    return pl.Series("headers", made, dtype=polars_type(HEADERS_TYPE))

@@ -10,12 +10,15 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.raw import FORMAT
+from tidegate.formats.schemas import NO_OPTIONS, KnownSchemas
 
 ALL = tuple(FORMAT.fixed_columns.items())
 
 
 def decode(columns: tuple[tuple[str, DataType], ...], *values: bytes | None, at_ms: tuple[int | None, ...]) -> Decoded:
-    decoded = FORMAT.decoder(ALL, columns).decode(messages_of(values, [b"k"] * len(values), at_ms))
+    decoded = FORMAT.decoder(ALL, columns, NO_OPTIONS, KnownSchemas()).decode(
+        messages_of(values, [b"k"] * len(values), at_ms)
+    )
     assert isinstance(decoded, Decoded)
     return decoded
 

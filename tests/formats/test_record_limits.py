@@ -13,6 +13,7 @@ from tests.formats.routed import encode_routed, headers_column
 from tidegate.datatypes import BIGINT, BINARY, TIMESTAMP
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.record_limits import EDGE_MS, RecordLimits, batch_size, compressed_size
+from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
 
 NOW = 1_800_000_000_000
@@ -25,7 +26,7 @@ def encode_values(sizes: list[int], limits: RecordLimits, keys: list[bytes | Non
     if keys is None:
         return RecordEncoder("raw", VALUE).encode(frame, limits)
     frame = frame.with_columns(pl.Series("k", keys, dtype=pl.Binary()))
-    return RecordEncoder("raw", VALUE, "k").encode(frame, limits)
+    return RecordEncoder("raw", VALUE, RecordParts(key="k")).encode(frame, limits)
 
 
 def stamped(*offsets_ms: int | None, **limits: int) -> OutputRecords:
@@ -33,7 +34,7 @@ def stamped(*offsets_ms: int | None, **limits: int) -> OutputRecords:
     at = [None if offset is None else (NOW + offset) * 1000 for offset in offsets_ms]
     frame = pl.DataFrame({"n": range(len(at)), "at": pl.Series(at, dtype=pl.Int64()).cast(pl.Datetime("us", "UTC"))})
     bounds = {f"{name}_ms": NOW + offset for name, offset in limits.items()}
-    encoder = RecordEncoder("json", [("n", BIGINT), ("at", TIMESTAMP)], None, "at")
+    encoder = RecordEncoder("json", [("n", BIGINT), ("at", TIMESTAMP)], RecordParts(timestamp="at"))
     return encoder.encode(frame, msgspec.structs.replace(LIMITS, **bounds))
 
 
@@ -60,7 +61,7 @@ def test_X12_a_record_that_the_topic_would_refuse_is_bad_with_sizes_and_limits()
 
 
 def test_X12_headers_count_as_they_lie_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    headers: list[dict[str, Any]] = [{"name": "é", "value": b"x" * 100}, {"name": "n", "value": None}]
+    headers: list[dict[str, Any]] = [{"key": "é", "value": b"x" * 100}, {"key": "n", "value": None}]
     assert batch_size(None, b"x" * 10, headers) == batch_size(None, b"x" * 10) + (1 + 2) + (2 + 100) + (1 + 1) + 1 + 1
     names = [("h", b"y" * 100)] * 3
     frame = pl.DataFrame([pl.Series("value", [b"x" * 1618] * 2 + [b"x" * 1619]), headers_column([names, None, names])])

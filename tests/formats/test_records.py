@@ -11,6 +11,7 @@ from tests.formats.routed import encode_routed, headers_column
 from tidegate.datatypes import BIGINT, BINARY, STRING, TIMESTAMP
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_limits import RecordLimits
+from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import RecordEncoder
 
 
@@ -30,7 +31,7 @@ from tidegate.formats.records import RecordEncoder
 )
 def test_keys_are_the_text_of_their_column(column: pl.Series, keys: list[bytes | None]) -> None:
     frame = pl.DataFrame([column.alias("k"), pl.Series("v", [1, 2, 3])])
-    encoded = RecordEncoder("json", [("v", BIGINT)], "k").encode(frame)
+    encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(key="k")).encode(frame)
     assert encoded.keys == keys
     assert encoded.values == [b'{"v":1}', b'{"v":2}', b'{"v":3}']
 
@@ -43,7 +44,9 @@ def test_a_sink_without_key_writes_none() -> None:
 
 def test_a_timestamp_column_sets_milliseconds() -> None:
     at = pl.Series("at", [1_500, None], dtype=pl.Int64).cast(pl.Datetime("us", "UTC"))
-    encoded = RecordEncoder("json", [("v", BIGINT)], None, "at").encode(pl.DataFrame([pl.Series("v", [1, 2]), at]))
+    encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(timestamp="at")).encode(
+        pl.DataFrame([pl.Series("v", [1, 2]), at])
+    )
     assert encoded.timestamps_ms == [1, None]
 
 
@@ -53,7 +56,7 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
     if unit is not None:
         at = (at * 1000).cast(pl.Datetime("us", "UTC"))
     frame = pl.DataFrame([pl.Series("v", [1, 2, 3, 4]), at])
-    encoded = RecordEncoder("json", [("v", BIGINT)], "v", "at").encode(frame)
+    encoded = RecordEncoder("json", [("v", BIGINT)], RecordParts(key="v", timestamp="at")).encode(frame)
     assert encoded.keys == [b"2", b"3"]
     assert encoded.timestamps_ms == [7, None]
     assert encoded.size_bytes == 2 * len(b'2{"v":2}')
@@ -63,18 +66,18 @@ def test_rows_whose_timestamp_kafka_cannot_store_are_told_and_left_out(unit: str
 
 def test_raw_writes_value_and_key_and_null_is_a_tombstone() -> None:
     frame = pl.DataFrame({"key": ["a", "b"], "value": [b"\xff", None]})
-    encoded = RecordEncoder("raw", [("value", BINARY)], "key").encode(frame)
+    encoded = RecordEncoder("raw", [("value", BINARY)], RecordParts(key="key")).encode(frame)
     assert (encoded.keys, encoded.values) == ([b"a", b"b"], [b"\xff", None])
 
 
 def test_size_counts_keys_and_values() -> None:
-    encoder = RecordEncoder("raw", [("value", STRING)], "k")
+    encoder = RecordEncoder("raw", [("value", STRING)], RecordParts(key="k"))
     assert encoder.encode(pl.DataFrame({"k": ["ab", None], "value": ["é", None]})).size_bytes == 4
 
 
 def test_a_timestamp_key_is_no_column_of_the_value() -> None:
     frame = pl.DataFrame({"at": pl.Series([0], dtype=pl.Datetime("us", "UTC")), "v": [1]})
-    encoded = RecordEncoder("json", [("at", TIMESTAMP)], "v").encode(frame)
+    encoded = RecordEncoder("json", [("at", TIMESTAMP)], RecordParts(key="v")).encode(frame)
     assert (encoded.keys, encoded.values) == ([b"1"], [b'{"at":"1970-01-01T00:00:00Z"}'])
 
 
@@ -92,7 +95,7 @@ def test_a_format_may_set_everything_that_a_record_has(monkeypatch: pytest.Monke
     encoded = encode_routed(monkeypatch, frame)
     assert (encoded.values, encoded.keys, encoded.timestamps_ms) == ([b"a", None], [None, b"k"], [7, None])
     assert (encoded.headers, encoded.partitions) == ([[("h", b"1"), ("h", None)], None], [4, None])
-    assert (encoded.topics, encoded.size_bytes) == ([None, "c"], 2)
+    assert (encoded.topics, encoded.size_bytes) == ([None, "c"], 5)
     assert encoded.failures == (RecordFailure(1, FailureKind.WRONG_TYPE, "it is bad"),)
 
 

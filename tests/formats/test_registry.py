@@ -15,8 +15,11 @@ from tidegate.formats import kinds
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, Format, FormatRefusal
 from tidegate.formats.registry import FORMATS, discover_formats
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
 
 every_format = pytest.mark.parametrize("one", FORMATS.values(), ids=FORMATS)
+WRITTEN = [one for one in FORMATS.values() if one.writes]
+every_written_format = pytest.mark.parametrize("one", WRITTEN, ids=[one.name for one in WRITTEN])
 
 
 def test_formats_are_found_by_the_names_of_their_modules() -> None:
@@ -45,27 +48,32 @@ def test_what_the_daemon_reads_of_formats_loads_no_polars() -> None:
 def test_no_message_becomes_a_frame_without_rows_and_with_the_columns_that_are_read(one: Format) -> None:
     columns = tuple(one.read_columns(one.fixed_columns or {"value": STRING}).items())
     for output in (columns, columns[:1]):
-        decoded = one.decoder(columns, output).decode(messages_of([]))
+        decoded = one.decoder(columns, output, NO_OPTIONS, KnownSchemas()).decode(messages_of([]))
         assert isinstance(decoded, Decoded)
         assert dict(decoded.frame.schema) == {name: polars_type(kind) for name, kind in output}
         assert (decoded.frame.height, list(decoded.failures)) == (0, [])
 
 
-@every_format
-def test_a_row_becomes_a_value_and_a_key_beside_it(one: Format) -> None:
+@every_written_format
+def test_a_row_becomes_a_value(one: Format) -> None:
     frame = pl.DataFrame({"value": ["a", "b"], "k": [1, None]})
-    encoded = one.encoder(tuple(one.written_columns({"value": STRING}).items()), "k", None).encode(frame)
-    assert dict(encoded.columns.schema) == {"value": pl.Binary(), "key": pl.Binary()}
-    assert encoded.columns["key"].to_list() == [b"1", None]
+    columns = one.written_columns({"value": STRING})
+    options = NO_OPTIONS if one.schema_kind is None else FormatOptions(one.derive_schema(columns, "topic"))
+    encoded = one.encoder(tuple(columns.items()), options).encode(frame)
+    assert dict(encoded.columns.schema) == {"value": pl.Binary()}
+    assert encoded.columns["value"].null_count() == 0
     assert list(encoded.failures) == []
 
 
 @every_format
 def test_what_a_format_says_of_itself_fits_where_it_is_printed(one: Format) -> None:
-    assert one.writes
     assert not one.writes.endswith(".")
     assert one.page.endswith(".\n")
     assert not one.page.startswith("#")
+
+
+def test_only_formats_for_sources_write_nothing() -> None:
+    assert [name for name, one in FORMATS.items() if not one.writes] == ["debezium"]
 
 
 def test_columns_that_a_format_cannot_write_are_refused_with_a_remedy() -> None:

@@ -8,15 +8,16 @@ Polars where it makes them.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from tidegate.datatypes import DataType, Schema
 from tidegate.formats.failures import RecordFailure
+from tidegate.formats.plain import parse_json, render_json
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,8 +48,8 @@ class Messages(Protocol):
         """None: no key."""
 
     @property
-    def headers(self) -> Sequence[Headers]:
-        """Empty where a message has none."""
+    def headers(self) -> Sequence[Headers | None]:
+        """Empty where a message has none. None: the name of one is not UTF-8."""
 
     @property
     def timestamps_ms(self) -> Sequence[int | None]:
@@ -99,9 +100,9 @@ class Decoder(Protocol):
 class Encoded(msgspec.Struct, frozen=True):
     """The columns of records, each row of the frame a record; failing rows are there, too, with anything in them.
 
-    `columns` has `value`, and of the others what the sink is to set: `key` (both Binary; NULL is written as none),
-    `timestamp` (Int64, ms since 1970; NULL is the time of writing), `headers` (List of Struct of `name` String and
-    `value` Binary), `partition` (Int32; NULL is chosen by the key) and `topic` (String; NULL is the sink's own).
+    `columns` has `value` (Binary; NULL is written as none), and of the others what the format is to set: `headers`
+    (of the type `record_parts.HEADERS_TYPE`), `partition` (Int32; NULL is chosen by the key) and `topic`
+    (String; NULL is the sink's own). Key and timestamp are the sink's business.
     """
 
     columns: pl.DataFrame
@@ -129,16 +130,31 @@ class Format(ABC):
 
     name: ClassVar[str]
     writes: ClassVar[str]
-    """What a sink writes, as part of a sentence: `an object of all columns`."""
+    """What a sink writes, as part of a sentence: `an object of all columns`. Empty: there are only sources of it."""
     page: ClassVar[str]
     """Its section of docs/pipeline.md, in Markdown without a heading."""
     needs_schema: ClassVar[bool] = False
-    """A source has to declare its columns."""
+    """A source has to say what its columns are: as columns, or by a schema where there are schemas of the format."""
+    schema_kind: ClassVar[SchemaKind | None] = None
+    """The language of the schemas that records of the format are written with; None: there are none."""
+    finds_unknown_fields: ClassVar[bool] = False
+    """Its records may have fields that no column names, and a source says what becomes of them."""
+    reads_tombstones: ClassVar[bool] = False
+    """A message without value is a row like any other. Else it is a bad record, unless the source leaves it out or
+    makes a row of it: then the decoder does not get it.
+    """
+    is_changelog: ClassVar[bool] = False
+    """Its records are inserts, updates and deletes of a table's rows. A source leaves tombstones out, since a delete is
+    a record of its own before them; steps that cannot take a row back are refused.
+    """
     fixed_columns: ClassVar[Schema | None] = None
     """What every source has; a `schema` only chooses among them."""
 
     def read_columns(self, declared: Schema) -> Schema:
-        """The columns of a source; `declared` is its `schema`, empty without one. Empty where that is not enough."""
+        """The columns of a source; `declared` is its `schema`, empty without one. Empty where that is not enough.
+
+        Raises FormatRefusal for columns that no record has.
+        """
         if self.fixed_columns is None:
             return declared
         return {name: kind for name, kind in self.fixed_columns.items() if not declared or name in declared}
@@ -147,27 +163,56 @@ class Format(ABC):
         """Those of a sink's input that its records hold. Raises FormatRefusal."""
         return columns
 
+    def schema_columns(self, schema: SchemaText) -> Schema:
+        """The columns of a source whose `schema` is a text of `schema_kind`. Raises FormatRefusal."""
+        raise NotImplementedError
+
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:
+        """What a sink's records are written with where the pipeline file has no schema; `name` is for the record.
+
+        The same columns and name make the same text in every release: a registry compares it. Raises FormatRefusal.
+        """
+        raise NotImplementedError
+
+    def check_schema(self, schema: SchemaText, columns: Schema) -> None:
+        """Whether every row of these columns can be written with a schema. Raises FormatRefusal."""
+        raise NotImplementedError
+
+    def schema_name(self, schema: SchemaText) -> str:
+        """The full name of a schema's record, for subjects that are named after it. Raises FormatRefusal."""
+        raise NotImplementedError
+
     def default_key(self, columns: Schema) -> str | None:  # noqa: ARG002 - for formats that have one
         """The column that is the record key where the sink names none."""
         return None
 
-    def from_plain(self, value: Any) -> bytes:
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
         """The bytes of a value as people write it in YAML or JSON, for tests and previews. Raises FormatRefusal."""
         try:
-            return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+            return render_json(value).encode()
         except ValueError as error:
             raise FormatRefusal("JSON has no infinities and no NaN", "write null") from error
 
-    def to_plain(self, data: bytes) -> Any:
-        """The inverse of `from_plain`, for what a sink of the format has written. Raises ValueError."""
-        return json.loads(data)
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:  # noqa: ARG002 - for those with schemas
+        """The inverse of `from_plain`, for what a sink of the format has written; numbers with a fraction are decimals.
+
+        Raises ValueError.
+        """
+        return parse_json(data)
+
+    def file_values(self, stream: BinaryIO, options: FormatOptions) -> Iterator[bytes] | None:  # noqa: ARG002 - for those with files
+        """The values in a file of the format's own kind, whose first bytes `stream.peek` shows; None for any other.
+
+        They are as in a topic. Iterating raises ValueError for what is none.
+        """
+        return None
 
     @abstractmethod
-    def decoder(self, declared: Columns, output: Columns) -> Decoder:
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         """Makes frames of the columns `output`, which are some of `declared`. A value of any declared column that is
         not what its type says makes the message bad.
         """
 
     @abstractmethod
-    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:
-        """Writes `columns`. `key` and `timestamp` name columns of the frame, which need not be among them."""
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        """Writes `columns` of a frame that may have others, too."""

@@ -20,9 +20,15 @@ class FailureKind(StrEnum):
     MALFORMED_JSON = "MALFORMED_JSON"
     EMPTY_VALUE = "EMPTY_VALUE"
     NULL_VALUE = "NULL_VALUE"
+    MALFORMED_AVRO = "MALFORMED_AVRO"
+    UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"
+    INCOMPATIBLE_SCHEMA = "INCOMPATIBLE_SCHEMA"
     NOT_UTF8 = "NOT_UTF8"
     TOO_DEEP = "TOO_DEEP"
     WRONG_TYPE = "WRONG_TYPE"
+    UNKNOWN_FIELD = "UNKNOWN_FIELD"
+    INCOMPLETE_CHANGE = "INCOMPLETE_CHANGE"
+    UNSUPPORTED_CHANGE = "UNSUPPORTED_CHANGE"
     OUT_OF_RANGE = "OUT_OF_RANGE"
     ARITHMETIC_OVERFLOW = "ARITHMETIC_OVERFLOW"
     CANNOT_PARSE_TIMESTAMP = "CANNOT_PARSE_TIMESTAMP"
@@ -34,11 +40,19 @@ class FailureKind(StrEnum):
     INVALID_ARRAY_INDEX = "INVALID_ARRAY_INDEX"
     INVALID_ARRAY_INDEX_IN_ELEMENT_AT = "INVALID_ARRAY_INDEX_IN_ELEMENT_AT"
     INVALID_INDEX_OF_ZERO = "INVALID_INDEX_OF_ZERO"
+    INVALID_PARAMETER_VALUE = "INVALID_PARAMETER_VALUE"
+    NUMERIC_VALUE_OUT_OF_RANGE = "NUMERIC_VALUE_OUT_OF_RANGE"
+    DUPLICATED_MAP_KEY = "DUPLICATED_MAP_KEY"
+    NULL_MAP_KEY = "NULL_MAP_KEY"
+    MALFORMED_CHARACTER_CODING = "MALFORMED_CHARACTER_CODING"
+    CANNOT_DECODE_URL = "CANNOT_DECODE_URL"
+    INVALID_URL = "INVALID_URL"
     RESULT_TOO_LARGE = "RESULT_TOO_LARGE"
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
     TIMESTAMP_OUT_OF_RANGE = "TIMESTAMP_OUT_OF_RANGE"
     TIMESTAMP_NOT_STORABLE = "TIMESTAMP_NOT_STORABLE"
     NO_KEY = "NO_KEY"
+    NO_PARTITION = "NO_PARTITION"
     NO_EVENT_TIME = "NO_EVENT_TIME"
     EVENT_TIME_OUT_OF_RANGE = "EVENT_TIME_OUT_OF_RANGE"
     CALL_FAILED = "CALL_FAILED"
@@ -63,11 +77,18 @@ class BadRecordPolicy(StrEnum):
 
     FAIL = "fail"
     SKIP = "skip"
+    DEAD_LETTER = "dead-letter"
 
 
 def combine_policies(policies: Iterable[BadRecordPolicy]) -> BadRecordPolicy:
-    """Of records that come by several ways: they are skipped only if all of them say so. `FAIL` for none."""
-    return BadRecordPolicy.SKIP if set(policies) == {BadRecordPolicy.SKIP} else BadRecordPolicy.FAIL
+    """Of records that come by several ways: the strictest of them; `FAIL` for none.
+
+    They are left out only if all of them say so, and without a letter only if all of them say that.
+    """
+    found = set(policies)
+    if not found or BadRecordPolicy.FAIL in found:
+        return BadRecordPolicy.FAIL
+    return BadRecordPolicy.SKIP if found == {BadRecordPolicy.SKIP} else BadRecordPolicy.DEAD_LETTER
 
 
 def gather_failures(

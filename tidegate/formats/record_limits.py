@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from tidegate.clock import render_stamp
+from tidegate.clock import describe_stamp
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 BATCH_OVERHEAD_BYTES: Final = 61
@@ -39,12 +39,24 @@ class RecordLimits(msgspec.Struct, frozen=True):
     earliest_ms: int | None = None
     latest_ms: int | None = None
     needs_key: bool = False
+    partitions: int | None = None
 
 
-def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None) -> Iterator[RecordFailure]:
-    """Rows of `value` and maybe `key` and `timestamp` that would be refused; a row may be found more than once.
+def fits(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], limits: RecordLimits
+) -> bool:
+    """Whether one record is small enough."""
+    listed = [{"key": name, "value": part} for name, part in headers]
+    data = (key or b"") + (value or b"") + header_bytes(listed)
+    return len(data) <= limits.record_bytes and not _exceeds(batch_size(key, value, listed), data, limits)
 
-    :param timestamp: the column that the timestamps are of.
+
+def find_refused(
+    encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | None, partition: str = "partition"
+) -> Iterator[RecordFailure]:
+    """Rows of `value` and maybe `key`, `timestamp` ... that would be refused; a row may be found more than once.
+
+    :param timestamp: the column that the timestamps are of, `partition`: that of the partitions.
     """
     if timestamp is not None:
         yield from _out_of_range(encoded["timestamp"], limits, timestamp)
@@ -52,7 +64,15 @@ def find_refused(encoded: pl.DataFrame, limits: RecordLimits, timestamp: str | N
         keyless = encoded["key"].is_null() if "key" in encoded.columns else pl.repeat(True, encoded.height, eager=True)
         message = f"topic {limits.topic} is compacted, and takes no record without a key"
         yield from (RecordFailure(row, FailureKind.NO_KEY, message) for row in keyless.arg_true())
+    if limits.partitions is not None and "partition" in encoded.columns:
+        yield from _no_partition(encoded["partition"], limits.partitions, limits.topic, partition)
     yield from _too_large(encoded, limits)
+
+
+def _no_partition(partitions: pl.Series, count: int, topic: str, column: str) -> Iterator[RecordFailure]:
+    for row in (partitions >= count).arg_true().to_list():
+        message = f"`{column}` is {partitions[row]}, and topic {topic} has the partitions 0 to {count - 1}"
+        yield RecordFailure(row, FailureKind.NO_PARTITION, message)
 
 
 def is_at_edge(timestamps_ms: pl.Series, limits: RecordLimits) -> bool:
@@ -76,7 +96,7 @@ def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -
             yield RecordFailure(
                 row,
                 FailureKind.TIMESTAMP_OUT_OF_RANGE,
-                f"`{column}` is {_moment(at_ms)}, {distance_s:.0f} s "
+                f"`{column}` is {describe_stamp(at_ms)}, {distance_s:.0f} s "
                 f"{'after' if later else 'before'} now; topic {limits.topic} takes at most "
                 f"{abs(limit_ms - limits.now_ms) / 1000:.0f} s (message.timestamp.{setting}.max.ms)",
             )
@@ -132,7 +152,7 @@ def header_bytes(headers: EncodedHeaders | None) -> bytes:
     """As many bytes as headers take in a record, and the same but for the lengths in between."""
     found = bytearray()
     for header in headers or ():
-        for part in (header["name"].encode(), header["value"]):
+        for part in (header["key"].encode(), header["value"]):
             found += bytes(_varint_bytes(-1 if part is None else len(part))) + (part or b"")
     return bytes(found)
 
@@ -147,11 +167,3 @@ def compressed_size(codec: str, data: bytes) -> int:
     buffer = io.BytesIO()
     pl.DataFrame({"data": [data]}).write_parquet(buffer, compression=codec, statistics=False)  # type: ignore[arg-type]  # one of four names
     return buffer.tell()
-
-
-def _moment(at_ms: int) -> str:
-    """For people; beyond the calendar the number."""
-    try:
-        return render_stamp(at_ms)
-    except OverflowError:
-        return f"{at_ms} ms since 1970"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import polars as pl
 
 from tidegate.formats.contract import Columns, Encoded, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.part_values import PartsEncoder, header_pairs, header_size
 from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
+from tidegate.formats.record_parts import NO_PARTS, RecordParts
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 
 LEAST_TIMESTAMP_MS: Final = 1
 """Brokers refuse timestamps before 1970, and the client writes the time of sending for 0."""
@@ -30,7 +33,7 @@ class OutputRecords(msgspec.Struct, frozen=True):
     topics: Sequence[str | None] | None = None
     """None: the sink's topic, by whose limits records are judged whatever topic they go to."""
     size_bytes: int = 0
-    """Of all keys and values."""
+    """Of all keys, values and headers."""
     failures: tuple[RecordFailure, ...] = ()
     """Rows that are not among the records, because they have none or Kafka would refuse it."""
     at_edge: bool = False
@@ -46,31 +49,37 @@ class OutputRecords(msgspec.Struct, frozen=True):
 
 
 class RecordEncoder:
-    """The encoder of one sink's format, and what Kafka asks of every record. `timestamp` names a column of frames."""
+    """The encoder of one sink's format, what `parts` says of keys, timestamps, headers, partitions and tombstones, and
+    what Kafka asks of every record.
+    """
 
     def __init__(
-        self, format_name: str, columns: Columns, key: str | None = None, timestamp: str | None = None
+        self, format_name: str, columns: Columns, parts: RecordParts = NO_PARTS, options: FormatOptions = NO_OPTIONS
     ) -> None:
-        self._encoder = FORMATS[format_name].encoder(columns, key, timestamp)
-        self._timestamp = timestamp or "timestamp"
+        self._encoder = FORMATS[format_name].encoder(columns, options)
+        self._parts = PartsEncoder(parts)
+        self._timestamp = parts.timestamp or "timestamp"
+        self._partition = parts.partition or "partition"
 
     def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> OutputRecords:
         """One record per row, but for the failures."""
-        encoded = self._encoder.encode(frame)
-        columns, failures = encoded.columns, self._failures(encoded, limits)
+        made = self._parts.encode(frame, self._encoder)
+        columns, failures = made.columns, self._failures(made, limits)
         if failures:
             columns = columns.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
         by_name = {column.name: column for column in columns}
-        parts = {name: column.to_list() for name, column in by_name.items()}
-        values, keys = parts["value"], parts.get("key")
+        parts = {name: column.to_list() for name, column in by_name.items() if name != "headers"}
+        values, keys, headers = parts["value"], parts.get("key"), by_name.get("headers")
         return OutputRecords(
             values,
             keys,
             parts.get("timestamp"),
-            _headers(parts.get("headers")),
+            None if headers is None else header_pairs(headers),
             parts.get("partition"),
             parts.get("topic"),
-            _size_bytes(values) + (0 if keys is None else _size_bytes(keys)),
+            _size_bytes(values)
+            + (0 if keys is None else _size_bytes(keys))
+            + (0 if headers is None else header_size(headers)),
             failures,
             "timestamp" in parts and limits is not None and is_at_edge(by_name["timestamp"], limits),
         )
@@ -84,15 +93,9 @@ class RecordEncoder:
             for failure in _unstorable(timestamp, columns["timestamp"]):
                 found.setdefault(failure.row, failure)
         if limits is not None:
-            for failure in find_refused(columns, limits, timestamp):
+            for failure in find_refused(columns, limits, timestamp, self._partition):
                 found.setdefault(failure.row, failure)
         return tuple(found[row] for row in sorted(found))
-
-
-def _headers(found: list[Any] | None) -> list[Headers | None] | None:
-    if found is None:
-        return None
-    return [None if one is None else [(header["name"], header["value"]) for header in one] for one in found]
 
 
 def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:

@@ -1,4 +1,4 @@
-"""The formats that there are: every module and package in `formats/kinds`, by name."""
+"""The formats that there are: every module and package in `formats/kinds`, by name (`json_schema` is `json-schema`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tidegate.modules import import_modules
 def discover_formats() -> Mapping[str, Format]:
     """By name, sorted. Raises TypeError for a module without a format of its own name."""
     found: dict[str, Format] = {}
-    for name, module in import_modules(kinds).items():
-        one = getattr(module, "FORMAT", None)
+    for word, module in import_modules(kinds).items():
+        one, name = getattr(module, "FORMAT", None), word.replace("_", "-")
         if not isinstance(one, Format) or one.name != name:
-            raise TypeError(f"tidegate/formats/kinds/{name} has no FORMAT whose name is {name!r}")
+            raise TypeError(f"tidegate/formats/kinds/{word} has no FORMAT whose name is {name!r}")
         found[name] = one
     return MappingProxyType(found)
 

@@ -1,7 +1,7 @@
 """Values as text, the same wherever text leaves the engine: JSON fields and record keys.
 
-timestamp: ISO 8601 in UTC with `Z`, with a fraction only when there is one (3 or 6 digits); date: `YYYY-MM-DD`;
-binary inside JSON: base64 (RFC 4648, padded).
+timestamp: ISO 8601 in UTC with `Z`, with a fraction only when there is one (3 or 6 digits); one without zone the same
+without `Z`; date: `YYYY-MM-DD`; binary inside JSON: base64 (RFC 4648, padded). Decimals and maps: `json_text.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import polars as pl
 
 from tidegate.formats.columns import type_instance
 
-_TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.fZ"
+_TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.f"
 
 
-def timestamp_text(value: pl.Expr) -> pl.Expr:
+def timestamp_text(value: pl.Expr, kind: pl.Datetime) -> pl.Expr:
     """A timestamp column as text; NULL stays NULL."""
-    return value.dt.to_string(_TIMESTAMP)
+    return value.dt.to_string(_TIMESTAMP if kind.time_zone is None else f"{_TIMESTAMP}Z")
 
 
 def json_ready(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
@@ -23,7 +23,7 @@ def json_ready(value: pl.Expr, kind: pl.DataType) -> pl.Expr:
     if not _needs_text(kind):
         return value
     if isinstance(kind, pl.Datetime):
-        return timestamp_text(value)
+        return timestamp_text(value, kind)
     if isinstance(kind, pl.Binary):
         return value.bin.encode("base64")
     if isinstance(kind, pl.List):

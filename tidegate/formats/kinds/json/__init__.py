@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format
+from tidegate.formats.schemas import FormatOptions, Schemas
 
 
 class JsonFormat(Format):
@@ -13,39 +14,54 @@ class JsonFormat(Format):
     name = "json"
     writes = "an object of all columns"
     needs_schema = True
+    finds_unknown_fields = True
     page = """\
-A source needs a `schema`, and takes one object per record, in UTF-8. Fields that the schema does not name are skipped,
-missing ones and `null` are NULL; if one is repeated, the last counts. Names of fields must match exactly. A
-value of another type makes the record bad, nothing is converted: `5.0` is not a bigint, `5` is not a string. That
-holds for every field of the schema, whether a step reads it or not; each costs a little time: leave out what needs no
-check.
+A source needs a `schema`, and takes one object per record, in UTF-8. Fields that the schema does not name are skipped
+unless `unknown_fields` says otherwise, missing ones and `null` are NULL; if one is repeated, the last counts. Names of
+fields must match exactly. A value of another type makes the record bad, nothing is converted: `5.0` and `5e0` are no
+bigint, `5` is no string. That holds for every field of the schema at any depth, whether a step reads it or not, so
+which records are bad depends on the schema alone; each field costs a little time: leave out what needs no check.
 
 | type | in | out |
 | --- | --- | --- |
 | `boolean` | `true`, `false` | the same |
 | whole numbers | a number without fraction and exponent, within the type's range | the same |
-| `float`, `double` | any number within the type's range | the same; NaN and infinities become `null` |
+| `decimal(p,s)` | any number (`5`, `5.00`, `5e0`), or its text (`"5.00"`), that has at most `p` digits, `s` of them \
+after the point | a number with all `s` digits: `5.00` |
+| `float`, `double` | any number within the type's range, as the nearest value that the type has | the same; NaN and \
+infinities become `null` |
 | `string` | a string | the same |
 | `binary` | base64 | base64 |
 | `date` | `"2026-01-31"` | the same |
 | `timestamp` | `"2026-01-31T12:00:00.5+01:00"`, without offset UTC | `"2026-01-31T11:00:00.500Z"` |
+| `timestamp_ntz` | `"2026-01-31T12:00:00.5"`; with an offset or `Z` the record is bad | `"2026-01-31T12:00:00.500"` |
 | `array`, `struct` | array, object | the same, with `null` for NULL fields |
+| `map` | an object; keys that are no strings are read from their text (`"17"`, `"true"`, `"2026-01-31"`) | an object |
 
-More than six digits of a second are rounded. A tombstone (a record without value) is a bad record.
+With `unknown_fields: fail` a record that has a field which the schema does not name, at any depth, is bad
+(`UNKNOWN_FIELD`). With `unknown_fields: {keep: rest}` the source has a column `rest`, a `map<string, string>` of the
+fields at the top of the record: of strings their text, of everything else the JSON as it stands in the record, and
+NULL of `null`. It is made of every record, and costs about as much as the rest of the decoding.
+
+A number that a decimal does not hold exactly makes the record bad (`OUT_OF_RANGE`), it is never rounded; doubles are
+what rounds. Entries of a map are in the order of the record; of equal keys the last counts, and keys are equal when
+their values are: `"1"` and `"1.0"` are one key of a `map<decimal(3,1), int>`. NULL values of maps are kept.
+More than six digits of a second are rounded. A tombstone (a record without value) is a bad record, unless
+`on_null` of the source says otherwise.
 """
 
-    def decoder(self, declared: Columns, output: Columns) -> Decoder:
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - JSON has no schemas
         """See Format."""
         from tidegate.formats.kinds.json.reader import JsonDecoder
 
-        return JsonDecoder(declared, output)
+        return JsonDecoder(declared, output, options=options)
 
-    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:  # noqa: ARG002 - as above
         """See Format."""
         from tidegate.formats.expressions import ExpressionEncoder
         from tidegate.formats.kinds.json.writer import json_objects
 
-        return ExpressionEncoder(json_objects(columns), key, timestamp)
+        return ExpressionEncoder(json_objects(columns))
 
 
 FORMAT: Final = JsonFormat()

@@ -4,53 +4,42 @@ Each value is decoded by msgspec into a struct made from the schema, so a bad re
 others keep their rows. A columnar JSON reader would be no faster here and coerces, drops or merges records.
 All declared fields are checked; columns are made of those that the pipeline uses.
 
-Rules: missing and null are NULL; unknown fields are skipped; of a repeated field the last counts; integers have
-bounds and no fraction (`1.0` is refused); a double takes integers; a timestamp is an RFC 3339 string (without an
-offset: UTC), a date `YYYY-MM-DD`, binary base64. Anything else fails its record with the path in the reason.
+Rules: missing and null are NULL; unknown fields are skipped, kept as text, or fail their record; of a repeated field,
+or key of a map, the last counts; integers have bounds and no fraction (`1.0` is refused); a decimal takes any number,
+and the text of one, that it holds exactly; a double the nearest to any number; a timestamp is an RFC 3339 string
+(without an offset: UTC), one without zone has no offset, a date is `YYYY-MM-DD`, binary base64; keys of maps are the
+texts of such values. Anything else fails its record with the path in the reason (`types.py`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
+import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from itertools import chain
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import polars as pl
 
-from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType, entry_of
 from tidegate.formats.columns import TIMESTAMP as MOMENT
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnType, convert, keep_rest, record_type
+from tidegate.formats.nested import make_nested
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
-_FLOAT_MAX = 3.4028234663852886e38
-_BOUND = re.compile(r"Expected `(int|float)` [<>]=|^Number out of range")
+_BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
+_UNKNOWN_FIELD = "Object contains unknown field"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_KEPT_TYPES = (bytes, dt.datetime, dt.date)
 _LAST_YEARS = frozenset({dt.MINYEAR, dt.MAXYEAR})
 _YEAR = attrgetter("year")
 
-
-def _between(kind: type, low: float, high: float) -> Any:
-    return Annotated[kind, msgspec.Meta(ge=low, le=high)]
-
-
-_SCALARS: dict[str, Any] = {
-    "boolean": bool,
-    "tinyint": _between(int, -(2**7), 2**7 - 1),
-    "smallint": _between(int, -(2**15), 2**15 - 1),
-    "int": _between(int, -(2**31), 2**31 - 1),
-    "bigint": _between(int, -(2**63), 2**63 - 1),
-    "float": _between(float, -_FLOAT_MAX, _FLOAT_MAX),
-    "double": float,
-    "string": str,
-    "binary": bytes,
-    "date": dt.date,
-    "timestamp": dt.datetime,
-}
 
 Decode = Callable[[Any], Any]
 MakeDecode = Callable[[type[msgspec.Struct]], Decode]
@@ -63,9 +52,19 @@ class JsonDecoder:
     A field that is declared has its type or makes its record bad, whether anybody reads it or not.
     """
 
-    def __init__(self, declared: Columns, output: Columns | None = None, make: MakeDecode | None = None) -> None:
-        """`make` gives what turns a value into a record where values are no JSON texts."""
-        self._decode = (_decode_json if make is None else make)(_record_type("Record", declared))
+    def __init__(
+        self,
+        declared: Columns,
+        output: Columns | None = None,
+        make: MakeDecode | None = None,
+        options: FormatOptions = NO_OPTIONS,
+        own: OwnType | None = None,
+    ) -> None:
+        """`make` gives what turns a value into a record where values are no JSON texts; `own` as in `record_type`."""
+        strict, rest = options.unknown_fields is UnknownFields.FAIL, options.rest
+        record = record_type("Record", declared, strict=strict, rest=rest, own=own)
+        decode = (decode_json if make is None else make)(record)
+        self._decode = keep_rest(decode, declared, rest) if rest else decode
         fields = [_Field(index, name, kind) for index, (name, kind) in enumerate(declared)]
         wanted = {name for name, _ in (declared if output is None else output)}
         self._read = [one for one in fields if one.name in wanted]
@@ -89,7 +88,7 @@ class JsonDecoder:
                 break
             except (ValueError, TypeError, RecursionError) as error:
                 row = len(records) + len(failures)
-                failures.append(_failure(row, values[row], error))
+                failures.append(explain_failure(row, values[row], error))
         frame = self._frame(records)
         return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
 
@@ -120,8 +119,9 @@ class JsonDecoder:
         return pl.DataFrame([one.column(records) for one in self._read])
 
 
-def _decode_json(record: type[msgspec.Struct]) -> Decode:
-    return msgspec.json.Decoder(record).decode
+def decode_json(record: type[msgspec.Struct]) -> Decode:
+    """What decodes texts to records of a type that `record_type` has made."""
+    return msgspec.json.Decoder(record, dec_hook=convert, float_hook=Decimal).decode
 
 
 class _Field:
@@ -133,21 +133,20 @@ class _Field:
         outside = _outside_calendar(pl.col(name), kind)
         self.outside = None if outside is None else outside.fill_null(value=False).alias(name)
         """Where its column holds a timestamp that nobody could read; None for a type without timestamps."""
-        self._value = _reader(index, kind)
+        self._kind = kind
+        self._value = attrgetter(f"f{index}")
         self._plain = kind == TIMESTAMP
 
     def column(self, records: list[Any]) -> pl.Series:
         """Its values."""
-        if self._plain:
-            return _moments(self.name, list(map(self._value, records)))
-        return pl.Series(self.name, list(map(self._value, records)), dtype=self.type)
+        return make_nested(self.name, self._kind, list(map(self._value, records)), _PARTS)
 
     def may_be_outside(self, records: list[Any]) -> bool:
         """Whether a look at the column is worth making it: an offset moves a timestamp by less than a day."""
         return not self._plain or not _LAST_YEARS.isdisjoint(map(_YEAR, filter(None, map(self._value, records))))
 
 
-def _moments(name: str, values: list[dt.datetime | None]) -> pl.Series:
+def _moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
     """Timestamps as a column. By way of durations: Polars takes eight times as long for moments with a time zone."""
     try:
         since = [None if value is None else value - _EPOCH for value in values]
@@ -159,43 +158,60 @@ def _moments(name: str, values: list[dt.datetime | None]) -> pl.Series:
     return pl.Series(name, since, dtype=pl.Duration("us")).to_physical().cast(MOMENT)
 
 
-def _record_type(name: str, fields: Columns) -> type[msgspec.Struct]:
-    """A struct with an optional, nullable attribute `f<i>` for each field (names in JSON need not be identifiers)."""
-    members = [(f"f{i}", _python_type(f"{name}_{i}", kind) | None, None) for i, (_, kind) in enumerate(fields)]
-    names = {f"f{i}": field for i, (field, _) in enumerate(fields)}
-    return msgspec.defstruct(name, members, rename=names, gc=False)
-
-
-def _python_type(name: str, kind: DataType) -> Any:
-    if kind.kind == "array":
-        assert kind.element is not None
-        return list[_python_type(name, kind.element) | None]  # type: ignore[misc]  # built at run time for msgspec
-    if kind.kind == "struct":
-        return _record_type(name, kind.fields)
-    return _SCALARS[kind.kind]
-
-
 def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
     """Where a timestamp in `value` is outside; None for a type without timestamps."""
     if kind == TIMESTAMP:
         return ~value.to_physical().is_between(FIRST_MOMENT, LAST_MOMENT)
     if kind.element is not None:
-        inside = _outside_calendar(pl.element(), kind.element)
+        inside = _outside_calendar(pl.element(), entry_of(kind) if kind.kind == "map" else kind.element)
         return None if inside is None else value.list.eval(inside).list.any()
     parts = [_outside_calendar(value.struct.field(name), part) for name, part in kind.fields]
     known = [part.fill_null(value=False) for part in parts if part is not None]
     return pl.any_horizontal(known) if known else None
 
 
-def _reader(index: int, kind: DataType) -> Callable[[Any], Any]:
-    """Reads field `f<index>` of a record; structs as dicts by field name, which Polars takes for struct columns."""
-    field = attrgetter(f"f{index}")
-    if kind.kind not in ("array", "struct"):
-        return field
-    return lambda record: msgspec.to_builtins(field(record), builtin_types=_KEPT_TYPES)
+class _DecodedParts:
+    """See Parts. Structs have the attributes `f0`, `f1` ..., maps are dicts."""
+
+    def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """See Parts."""
+        return [list(map(attrgetter(f"f{index}"), structs)) for index in range(len(kind.fields))]
+
+    def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
+        """See Parts. Keys are different in the column, too."""
+        key_of = None if kind.key is None else _KEY_OF.get(kind.key.kind)
+        if key_of is not None:
+            maps = [{key_of(key): one for key, one in value.items()} for value in maps]
+        values = list(chain.from_iterable(one.values() for one in maps))
+        return list(map(len, maps)), list(chain.from_iterable(maps)), values
+
+    def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
+        """See Parts."""
+        if kind == TIMESTAMP:
+            return _moments(name, values)
+        if kind.kind == "decimal":
+            return make_decimals(name, kind, values)
+        return pl.Series(name, values, dtype=polars_type(kind))
 
 
-def _failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
+_PARTS = _DecodedParts()
+
+
+def _nearest_float(key: float) -> float:
+    found: float = _FLOAT.unpack(_FLOAT.pack(key))[0]
+    return found + 0.0
+
+
+_FLOAT = struct.Struct("<f")
+_KEY_OF: dict[str, Callable[[Any], Any]] = {
+    "float": _nearest_float,
+    "double": lambda key: key + 0.0,  # -0.0 is 0.0
+    "timestamp": lambda key: key if key.tzinfo else key.replace(tzinfo=dt.UTC),
+}
+"""What keys are that texts of different values stand for."""
+
+
+def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
     """What is wrong with a value that msgspec has refused."""
     if value is None:
         return RecordFailure(row, FailureKind.NULL_VALUE, "a tombstone holds no JSON")
@@ -208,6 +224,8 @@ def _failure(row: int, value: bytes | None, error: Exception) -> RecordFailure:
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
     text = str(error)
+    if text.startswith(_UNKNOWN_FIELD):
+        return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     return RecordFailure(row, FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE, text)

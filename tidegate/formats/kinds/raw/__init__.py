@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 
 
 class RawFormat(Format):
@@ -21,10 +22,12 @@ class RawFormat(Format):
     page = """\
 A source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset bigint`,
 and a `schema` may name the ones to read. A tombstone is a NULL in `value`, a record without key a NULL in `key`.
+Headers are a column by `metadata`, as in every format.
 
 A sink writes the column `value`, a string or binary; NULL is a tombstone. Its key is the column `key` if there is one
 and the sink names no other.
 """
+    reads_tombstones = True
     fixed_columns: ClassVar[Schema] = {
         "key": BINARY,
         "value": BINARY,
@@ -47,27 +50,27 @@ and the sink names no other.
         """As it was read."""
         return "key" if "key" in columns else None
 
-    def from_plain(self, value: Any) -> bytes:
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - raw has no schemas
         """See Format."""
         if isinstance(value, str):
             return value.encode()
         raise FormatRefusal("a raw value is text", "put it in quotes, or give its bytes by `value_base64`")
 
-    def to_plain(self, data: bytes) -> str:
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> str:  # noqa: ARG002 - as above
         """See Format."""
         return data.decode()
 
-    def decoder(self, declared: Columns, output: Columns) -> Decoder:  # noqa: ARG002 - all columns are always right
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - all columns are always right
         """See Format."""
         from tidegate.formats.kinds.raw.rows import RawDecoder
 
         return RawDecoder([name for name, _ in output])
 
-    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:  # noqa: ARG002 - it is `value`
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:  # noqa: ARG002 - it is `value`
         """See Format."""
         from tidegate.formats.kinds.raw.rows import raw_encoder
 
-        return raw_encoder(key, timestamp)
+        return raw_encoder()
 
 
 FORMAT: Final = RawFormat()

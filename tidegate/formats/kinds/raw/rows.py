@@ -62,6 +62,6 @@ def _column(messages: Messages, name: str) -> Sequence[Any]:
     return messages.offsets
 
 
-def raw_encoder(key: str | None, timestamp: str | None) -> Encoder:
+def raw_encoder() -> Encoder:
     """Of records whose value is the column `value`."""
-    return ExpressionEncoder(pl.col("value").cast(pl.Binary), key, timestamp)
+    return ExpressionEncoder(pl.col("value").cast(pl.Binary))

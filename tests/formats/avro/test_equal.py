@@ -1,0 +1,102 @@
+"""The fast path, fastavro by itself, and the encoder: all of them mean the same by the same bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+
+from tests.formats.avro.any_avro import PREFIX, Refused, batches, decoder_of, evolutions, reference, text_of
+from tidegate.formats.contract import Decoded
+from tidegate.formats.kinds.avro import FORMAT
+from tidegate.formats.kinds.avro.decoder import WriterReader
+from tidegate.formats.schemas import FormatOptions
+
+
+def rows_of(schema: Any, messages: list[bytes]) -> list[list[Any] | None]:
+    made: list[list[Any] | None] = []
+    for message in messages:
+        try:
+            made.append(reference(schema, message))
+        except Refused:
+            made.append(None)
+    return made
+
+
+def decode(schema: Any, messages: list[bytes]) -> Decoded:
+    decoded = decoder_of(schema).decode_values(messages)
+    assert isinstance(decoded, Decoded)
+    return decoded
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, print_blob=True)
+@given(batches())
+def test_every_record_is_what_fastavro_reads(batch: tuple[dict[str, Any], list[bytes]]) -> None:
+    schema, messages = batch
+    expected = rows_of(schema, messages)
+    decoded = decode(schema, messages)
+    assert [failure.row for failure in decoded.failures] == [row for row, one in enumerate(expected) if one is None]
+    assert [list(row) for row in decoded.frame.rows()] == [one for one in expected if one is not None]
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, print_blob=True)
+@given(batches())
+def test_the_fast_path_is_the_slow_one(batch: tuple[dict[str, Any], list[bytes]]) -> None:
+    schema, messages = batch
+    decoder = decoder_of(schema)
+    decoder.decode_values(messages)
+    (written,) = decoder._written.values()
+    assert isinstance(written, WriterReader)
+    slow, failures = written.reference.read(messages, len(PREFIX))
+    if written.fast is None:
+        return
+    fast, doubtful = written.fast.read(messages)
+    assert fast.schema == slow.schema
+    assert {failure.row for failure in failures} <= set(doubtful)
+    bad = [failure.row for failure in failures]
+    good = pl.int_range(pl.len())
+    whole = fast.filter(~good.is_in(doubtful))
+    kept = [row for row in range(len(messages)) if row not in bad]
+    places = [place for place, row in enumerate(kept) if row not in set(doubtful)]
+    assert whole.equals(slow[places])
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, print_blob=True)
+@given(batches())
+def test_what_is_decoded_is_encoded_to_the_bytes_that_it_had(batch: tuple[dict[str, Any], list[bytes]]) -> None:
+    schema, messages = batch
+    decoded = decode(schema, messages)
+    bad = {failure.row for failure in decoded.failures}
+    text = text_of(schema)
+    columns = tuple(FORMAT.schema_columns(text).items())
+    encoded = FORMAT.encoder(columns, FormatOptions(text)).encode(decoded.frame)
+    assert not encoded.failures
+    again = decode(schema, encoded.columns["value"].to_list())
+    assert not again.failures
+    assert again.frame.equals(decoded.frame)
+    if "nanos" not in text.text and "uuid" not in text.text:
+        assert encoded.columns["value"].to_list() == [one for row, one in enumerate(messages) if row not in bad]
+
+
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None, print_blob=True)
+@given(evolutions())
+def test_a_reader_with_another_schema_reads_what_fastavro_reads(
+    drawn: tuple[dict[str, Any], dict[str, Any], list[bytes]],
+) -> None:
+    schema, reader, messages = drawn
+    expected: list[list[Any] | None] = []
+    for message in messages:
+        try:
+            expected.append(reference(schema, message, reader))
+        except Refused:
+            expected.append(None)
+    decoded = decoder_of(schema, reader).decode_values(messages)
+    assert isinstance(decoded, Decoded)
+    assert [failure.row for failure in decoded.failures] == [row for row, one in enumerate(expected) if one is None]
+    assert [list(row) for row in decoded.frame.rows()] == [one for one in expected if one is not None]

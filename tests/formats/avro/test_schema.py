@@ -1,0 +1,215 @@
+"""Schemas become columns, or are refused with the place and the reason."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.formats.avro.any_avro import record_of, text_of
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    decimal_of,
+    map_of,
+)
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.kinds.avro import FORMAT
+from tidegate.formats.schemas import SchemaKind, SchemaText
+
+
+def logical(kind: str, word: str, /, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": word, **more}
+
+
+POINT = record_of(("x", "int"), ("y", ["null", "double"]), name="Point")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("boolean", BOOLEAN),
+        ("int", INT),
+        ("long", BIGINT),
+        ("float", FLOAT),
+        ("double", DOUBLE),
+        ("string", STRING),
+        ("bytes", BINARY),
+        ({"type": "fixed", "name": "F", "size": 3}, BINARY),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, STRING),
+        (["null", "long"], BIGINT),
+        (["long", "null"], BIGINT),
+        (["long"], BIGINT),
+        (["int", "long"], BIGINT),
+        (["null", "float", "double"], DOUBLE),
+        (["null", "int", "string"], DataType("struct", fields=(("member0", INT), ("member1", STRING)))),
+        ({"type": "array", "items": ["null", "int"]}, DataType("array", element=INT)),
+        ({"type": "map", "values": "int"}, map_of(STRING, INT)),
+        (POINT, DataType("struct", fields=(("x", INT), ("y", DOUBLE)))),
+        (logical("int", "date"), DATE),
+        (logical("int", "time-millis"), INT),
+        (logical("long", "time-micros"), BIGINT),
+        (logical("long", "timestamp-millis"), TIMESTAMP),
+        (logical("long", "timestamp-micros"), TIMESTAMP),
+        (logical("long", "timestamp-nanos"), TIMESTAMP),
+        (logical("long", "local-timestamp-millis"), TIMESTAMP_NTZ),
+        (logical("long", "local-timestamp-micros"), TIMESTAMP_NTZ),
+        (logical("bytes", "decimal", precision=10, scale=2), decimal_of(10, 2)),
+        (logical("fixed", "decimal", precision=10, scale=2, name="F", size=8), decimal_of(10, 2)),
+        (logical("string", "uuid"), STRING),
+        (logical("fixed", "duration", name="F", size=12), BINARY),
+        (logical("long", "unheard-of"), BIGINT),
+        (logical("string", "date"), STRING),
+    ],
+    ids=str,
+)
+def test_types_become_columns(kind: Any, column: DataType) -> None:
+    assert FORMAT.schema_columns(text_of(record_of(("a", kind)))) == {"a": column}
+
+
+LIST = record_of(("value", "int"), ("next", ["null", "R"]))
+DEEP: Any = "int"
+for _ in range(100):
+    DEEP = {"type": "array", "items": DEEP}
+WIDE = record_of(("f0", "int"), name="W0")
+for depth in range(1, 30):
+    WIDE = record_of(("a", WIDE), ("b", f"W{depth - 1}"), name=f"W{depth}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (LIST, "at `next`: R contains itself"),
+        ("string", "a record is needed, and this is of type string"),
+        (record_of(("a", "Gone")), "there is no type 'Gone'"),
+        (record_of(("a", "null")), "at `a`: a type without values"),
+        (record_of(("a", record_of(name="Empty"))), "at `a`: the record Empty has no fields"),
+        (record_of(), "the record has no fields"),
+        (record_of(("a b", "int")), "at `a b`: no name of a field in Avro"),
+        (record_of(("a", "int"), ("a", "int")), "at `a`: there are two fields of this name"),
+        (record_of(("__a", "int")), "at `__a`: names of columns that begin with `__` belong to Tidegate"),
+        (record_of(("a", {"type": "array", "items": "null"})), "at `a`: elements that take no bytes"),
+        (record_of(("a", ["null", "int", "long", "string"])), "at `a`: a union with two kinds of numbers"),
+        (record_of(("a", ["int", "int"])), "at `a`: a union of int, int is not allowed"),
+        (record_of(("a", logical("bytes", "decimal", precision=39))), "at `a`: a decimal of 39 digits"),
+        (record_of(("a", {"type": "fixed", "name": "F", "size": -1})), "at `a`: -1 is no size"),
+        (record_of(("a", DEEP)), "it is nested more than 60 deep"),
+        (WIDE, "it has more than 5000 types"),
+        (record_of(("p", record_of(("q", ["null", record_of(("r", "null"), name="B")]), name="A"))), "at `p.q.r`"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_what_is_no_columns_is_refused_with_its_place(schema: Any, message: str) -> None:
+    with pytest.raises(FormatRefusal) as caught:
+        FORMAT.schema_columns(text_of(schema))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"type": "record"}', "1", '{"type": "array"}', "[" * 100_000])
+def test_what_is_no_schema_is_refused(text: str) -> None:
+    with pytest.raises(FormatRefusal):
+        FORMAT.schema_columns(SchemaText(SchemaKind.AVRO, text))
+
+
+def test_types_of_other_schemas_are_known() -> None:
+    point = SchemaText(SchemaKind.AVRO, json.dumps({**POINT, "namespace": "geo"}))
+    text = json.dumps(record_of(("a", "geo.Point"), ("b", ["null", "geo.Point"])))
+    columns = FORMAT.schema_columns(SchemaText(SchemaKind.AVRO, text, (("geo.Point", point), ("again", point))))
+    assert [kind.kind for kind in columns.values()] == ["struct", "struct"]
+
+
+def test_the_schema_of_columns_is_the_same_in_every_release() -> None:
+    nested = DataType("struct", fields=(("x", INT), ("tags", DataType("array", element=STRING))))
+    columns = {"id": BIGINT, "small": SMALLINT, "price": decimal_of(9, 2), "n": nested, "m": map_of(STRING, DATE)}
+    derived = FORMAT.derive_schema(columns, "orders-2.out")
+    assert derived.text == (
+        '{"type":"record","name":"orders_2_out","namespace":"tidegate","fields":['
+        '{"name":"id","type":["null","long"],"default":null},'
+        '{"name":"small","type":["null","int"],"default":null},'
+        '{"name":"price","type":["null",{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}],"default":null},'
+        '{"name":"n","type":["null",{"type":"record","name":"orders_2_out_n","namespace":"tidegate","fields":['
+        '{"name":"x","type":["null","int"],"default":null},'
+        '{"name":"tags","type":["null",{"type":"array","items":["null","string"]}],"default":null}]}],"default":null},'
+        '{"name":"m","type":["null",{"type":"map","values":["null",{"type":"int","logicalType":"date"}]}],"default":null}'
+        "]}"
+    )
+    assert FORMAT.schema_columns(derived) == {**columns, "small": INT}
+    assert FORMAT.schema_name(derived) == "tidegate.orders_2_out"
+
+
+def test_a_column_without_a_name_of_avro_is_refused() -> None:
+    with pytest.raises(FormatRefusal, match="the column `a b` has no name that Avro allows"):
+        FORMAT.derive_schema({"a b": INT}, "orders")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "message"),
+    [
+        ("int", BIGINT, "at `a`: the schema has int, and the column is bigint"),
+        ("string", INT, "at `a`: the schema has string, and the column is int"),
+        (logical("bytes", "decimal", precision=5, scale=2), decimal_of(9, 2), "the schema has decimal"),
+        (logical("bytes", "decimal", precision=9, scale=3), decimal_of(9, 2), "the schema has decimal"),
+        (["int", "string"], INT, "writing a union of several types is not supported yet"),
+        (logical("long", "timestamp-micros"), TIMESTAMP_NTZ, "the schema has timestamp-micros"),
+        ({"type": "array", "items": "int"}, DataType("array", element=STRING), "at `a[]`: the schema has int"),
+        (POINT, DataType("struct", fields=(("y", DOUBLE),)), "at `a.x`: there is no column for this field"),
+        (POINT, DataType("struct", fields=(("x", INT), ("z", INT))), "at `a.z`: Point has no field for this column"),
+    ],
+    ids=str,
+)
+def test_columns_that_do_not_fit_a_schema_are_refused(kind: Any, column: DataType, message: str) -> None:
+    with pytest.raises(FormatRefusal) as caught:
+        FORMAT.check_schema(text_of(record_of(("a", kind))), {"a": column})
+    assert message in str(caught.value)
+
+
+def test_every_column_has_a_field_and_every_field_a_column_or_null() -> None:
+    schema = text_of(record_of(("a", "int"), ("b", ["null", "int"])))
+    FORMAT.check_schema(schema, {"a": INT})
+    with pytest.raises(FormatRefusal, match="at `a`: there is no column for this field, and it cannot be null"):
+        FORMAT.check_schema(schema, {"b": INT})
+    with pytest.raises(FormatRefusal, match="at `c`: R has no field for this column"):
+        FORMAT.check_schema(schema, {"a": INT, "c": INT})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (["null", record_of(("x", ["int", "string"]), name="U")], "at `b.x`: writing a union of several types"),
+        (["null", record_of(name="Empty")], "at `b`: writing values of Empty, which have no bytes"),
+        (["null", {"type": "fixed", "name": "F", "size": 0}], "at `b`: writing values of F, which have no bytes"),
+        (["null", {"type": "map", "values": ["int"]}], "at `b{}`: writing a union of several types"),
+    ],
+    ids=str,
+)
+def test_a_field_without_a_column_has_to_be_written_too(kind: Any, message: str) -> None:
+    with pytest.raises(FormatRefusal) as caught:
+        FORMAT.check_schema(text_of(record_of(("a", "int"), ("b", kind))), {"a": INT})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (SMALLINT, "at `a`: Avro has no smallint; its smallest whole number is an int"),
+        (map_of(INT, INT), "at `a`: the keys of map<int, int> are no strings"),
+        (DataType("struct", fields=(("x", DataType("array", element=SMALLINT)),)), "at `a.x`: Avro has no smallint"),
+    ],
+    ids=str,
+)
+def test_a_column_that_no_record_has_is_refused(kind: DataType, message: str) -> None:
+    assert FORMAT.read_columns({"a": map_of(STRING, INT)}) == {"a": map_of(STRING, INT)}
+    with pytest.raises(FormatRefusal) as caught:
+        FORMAT.read_columns({"a": kind})
+    assert message in str(caught.value)

@@ -1,0 +1,334 @@
+"""Change events of Debezium to rows."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import random
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tests.formats.batches import messages_of
+from tidegate.datatypes import BIGINT, STRING, DataType
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Decoded, FormatRefusal
+from tidegate.formats.kinds.debezium import FORMAT
+from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
+from tidegate.settings.columns import derive_type
+
+TABLE = {"id": BIGINT, "name": STRING}
+SCHEMA = {"type": "struct", "fields": [{"field": "op", "type": "string"}], "name": "shop.customers.Envelope"}
+
+
+def decode(
+    values: Sequence[bytes | None], table: dict[str, DataType], *read: str, options: FormatOptions = NO_OPTIONS
+) -> Decoded:
+    declared = tuple(FORMAT.read_columns(table).items())
+    output = tuple(one for one in declared if one[0] in read) if read else declared
+    found = FORMAT.decoder(declared, output, options, KnownSchemas()).decode(messages_of(values))
+    assert isinstance(found, Decoded)
+    assert dict(found.frame.schema) == {name: polars_type(kind) for name, kind in output}
+    return found
+
+
+def text(event: Any, *, wrapped: bool = False) -> bytes:
+    return json.dumps({"schema": SCHEMA, "payload": event} if wrapped else event).encode()
+
+
+def insert(row: Any) -> bytes:
+    return text({"op": "c", "before": None, "after": row})
+
+
+def reason(value: bytes | None, table: dict[str, DataType] = TABLE, options: FormatOptions = NO_OPTIONS) -> str:
+    """Why a record among good ones is bad."""
+    good = insert({"id": 7})
+    found = decode([good, value, good], table, options=options)
+    assert found.frame["_op"].to_list() == ["c", "c"]
+    (failure,) = found.failures
+    assert failure.row == 1
+    return str(failure)
+
+
+def value_of(kind: str, value: Any, options: FormatOptions = NO_OPTIONS) -> Any:
+    found = decode([insert({"v": value})], {"v": derive_type(kind)}, options=options)
+    assert list(found.failures) == []
+    return found.frame["v"][0]
+
+
+def why(kind: str, value: Any, options: FormatOptions = NO_OPTIONS) -> str:
+    return reason(insert({"v": value}), {"v": derive_type(kind)}, options)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_each_event_is_a_row_and_says_whether_it_deletes(wrapped: bool) -> None:
+    old, new = {"id": 1, "name": "a", "more": 1}, {"id": 1, "name": "b"}
+    events = [
+        {"op": "r", "after": old, "source": {"snapshot": "true"}, "ts_ms": 1, "transaction": None},
+        {"op": "c", "before": None, "after": old},
+        {"op": "u", "before": old, "after": new},
+        {"op": "u", "before": None, "after": new},
+        {"op": "d", "before": {"id": 1}, "after": None},
+        {"op": "d", "before": old},
+    ]
+    found = decode([text(event, wrapped=wrapped) for event in events], TABLE)
+    assert list(found.failures) == []
+    assert found.frame.rows() == [
+        (1, "a", False, "r"),
+        (1, "a", False, "c"),
+        (1, "b", False, "u"),
+        (1, "b", False, "u"),
+        (1, None, True, "d"),
+        (1, "a", True, "d"),
+    ]
+
+
+def test_the_columns_that_are_read_are_made_and_all_are_checked() -> None:
+    values = [insert({"id": 1}), insert({"id": 2, "name": 5}), text({"op": "d", "before": {"id": 3}})]
+    for read, rows in ((("_deleted",), [(False,), (True,)]), (("_op", "id"), [(1, "c"), (3, "d")])):
+        found = decode(values, TABLE, *read)
+        assert found.frame.rows() == rows
+        assert [one.row for one in found.failures] == [1]
+
+
+def test_a_table_that_has_columns_of_these_names_does_not_disturb() -> None:
+    assert decode([insert({"id": 1, "_deleted": "x", "_op": 9})], TABLE).frame.rows() == [(1, None, False, "c")]
+
+
+def test_the_added_columns_cannot_be_declared() -> None:
+    with pytest.raises(FormatRefusal, match="has a column `_op` already"):
+        FORMAT.read_columns({"id": BIGINT, "_op": STRING})
+    with pytest.raises(FormatRefusal, match="read only"):
+        FORMAT.written_columns(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ({"op": "t"}, "UNSUPPORTED_CHANGE: the event `t` truncates the table, and has no row - at `$.op`"),
+        ({"op": "m"}, "UNSUPPORTED_CHANGE: the event `m` is a logical message, and has no row - at `$.op`"),
+        ({"op": "x", "after": {}}, "UNSUPPORTED_CHANGE: the event `x` is unknown, and has no row - at `$.op`"),
+        ({"id": 1, "name": "a"}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$`"),
+        ({"op": None, "after": {}}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$`"),
+        ({"payload": {"id": 1}}, "INCOMPLETE_CHANGE: the record has no `op`: it is no change event - at `$.payload`"),
+        ({"payload": None}, "INCOMPLETE_CHANGE: `payload` is null - at `$.payload`"),
+        ({"op": "c", "payload": {}}, "INCOMPLETE_CHANGE: the record has both `op` and `payload` - at `$`"),
+        ({"op": "u", "before": {}}, "INCOMPLETE_CHANGE: the event `u` has no row in `after` - at `$.after`"),
+        (
+            {"payload": {"op": "d", "before": None}},
+            "INCOMPLETE_CHANGE: the event `d` has no row in `before` - at `$.payload.before`",
+        ),
+        ({"op": "d", "before": {}, "after": {}}, "INCOMPLETE_CHANGE: a delete has a row in `after` - at `$.after`"),
+        ({"op": 5}, "WRONG_TYPE: Expected `str | null`, got `int` - at `$.op`"),
+        ({"payload": {"op": 5}}, "WRONG_TYPE: Expected `str | null`, got `int` - at `$.payload.op`"),
+        ({"payload": [1]}, "WRONG_TYPE: Expected `object`, got `array` - at `$.payload`"),
+        ([1], "WRONG_TYPE: Expected `object`, got `array`"),
+        ({"op": "c", "after": [1]}, "WRONG_TYPE: Expected `object`, got `array` - at `$.after`"),
+        ({"op": "c", "after": UNAVAILABLE}, "WRONG_TYPE: Expected `object`, got `str` - at `$.after`"),
+        ({"op": "c", "after": {"id": "1"}}, "WRONG_TYPE: Expected `int | null`, got `str` - at `$.after.id`"),
+        (
+            {"payload": {"op": "d", "before": {"name": 1}}},
+            "WRONG_TYPE: Expected `str | null`, got `int` - at `$.payload.before.name`",
+        ),
+        ({"op": "c", "after": {"id": 2**63}}, "OUT_OF_RANGE: Expected `int` <= 9223372036854775807 - at `$.after.id`"),
+    ],
+)
+def test_what_is_no_change_of_a_row_is_bad(event: Any, expected: str) -> None:
+    assert reason(text(event)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "NULL_VALUE"),
+        (b"", "EMPTY_VALUE"),
+        (b"{", "MALFORMED_JSON"),
+        (b'{"op":"c","after":{"id":1}} x', "MALFORMED_JSON"),
+        (b'{"op":"c","after":{"id":1}', "MALFORMED_JSON"),
+        (b'{"op":"c","after":{"id":1,"name":"\xff"}}', "NOT_UTF8"),
+        (b'{"op":"c","before":{,"after":{"id":1}}', "MALFORMED_JSON"),
+        (b'{"op":"c","after":' + b"[" * 100_000, "TOO_DEEP"),
+    ],
+)
+def test_broken_values(value: bytes | None, kind: str) -> None:
+    assert reason(value).startswith(f"{kind}: ")
+
+
+def test_every_cut_of_a_record_is_bad() -> None:
+    whole = text({"op": "u", "before": {"id": 1}, "after": {"id": 1, "name": "é"}}, wrapped=True)
+    found = decode([whole[:end] for end in range(len(whole))], TABLE)
+    assert [one.row for one in found.failures] == list(range(len(whole)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", UNAVAILABLE),
+        ("binary", UNAVAILABLE_BASE64),
+        ("array<string>", ["a", UNAVAILABLE]),
+        ("map<string, string>", {"k": UNAVAILABLE}),
+    ],
+)
+def test_a_value_that_the_log_does_not_have_is_no_value(kind: str, value: Any) -> None:
+    found = why(kind, value)
+    assert found == (
+        "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there) - at "
+        "`$.after.v`"
+    )
+    assert decode([insert({"id": 1, "other": value})], TABLE).frame["id"].to_list() == [1], "nobody declared it"
+
+
+def test_a_text_that_contains_the_placeholder_is_a_value() -> None:
+    assert value_of("string", f"see {UNAVAILABLE}") == f"see {UNAVAILABLE}"
+
+
+BOTH = "WRONG_TYPE: Expected `decimal(12,2)`, got the text"
+TEXT, BASE64 = FormatOptions(decimals="text"), FormatOptions(decimals="base64")
+MS, US = FormatOptions(timestamps="ms"), FormatOptions(timestamps="us")
+
+
+def unscaled(number: int) -> str:
+    """As Java's `BigInteger.toByteArray`, in base64."""
+    size = 1
+    while not -(1 << (8 * size - 1)) <= number < 1 << (8 * size - 1):
+        size += 1
+    return base64.b64encode(number.to_bytes(size, "big", signed=True)).decode()
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "expected"),
+    [
+        (12.5, NO_OPTIONS, "12.50"),
+        (12, NO_OPTIONS, "12.00"),
+        ("12.50", NO_OPTIONS, "12.50"),
+        ("-1234", NO_OPTIONS, "-1234.00"),
+        ("12", NO_OPTIONS, "12.00"),
+        ("1234", TEXT, "1234.00"),
+        ("1234", BASE64, "-26588.24"),
+        ("BNI=", NO_OPTIONS, "12.34"),
+        ("BNI=", BASE64, "12.34"),
+        ("+y4=", NO_OPTIONS, "-12.34"),
+        ({"scale": 1, "value": "BNI="}, NO_OPTIONS, "123.40"),
+        ({"scale": 0, "value": "AA=="}, TEXT, "0.00"),
+    ],
+)
+def test_decimals_as_debezium_writes_them(value: Any, options: FormatOptions, expected: str) -> None:
+    assert value_of("decimal(12,2)", value, options) == Decimal(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "expected"),
+    [
+        (
+            "1234",
+            NO_OPTIONS,
+            f"{BOTH} '1234', which may be a number or base64: `written_as` says what it is",
+        ),
+        (
+            "Infinity",
+            NO_OPTIONS,
+            f"{BOTH} 'Infinity', which may be base64 or no number: `written_as` says what it is",
+        ),
+        ("Infinity", TEXT, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'Infinity'"),
+        ("BNI=", TEXT, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'BNI='"),
+        ("12.50", BASE64, "WRONG_TYPE: Expected `decimal(12,2)`, got the text '12.50'"),
+        ("AATS", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'AATS'"),  # not the least bytes
+        ("BNJ=", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'BNJ='"),  # bits after the end
+        ("", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text ''"),
+        ("NaN", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'NaN'"),
+        (True, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2) | null`, got `bool`"),
+        ({"scale": 1}, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2) | null`, got `object`"),
+        ({"scale": 1, "value": "12"}, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got '12' of scale 1"),
+        ({"scale": 3, "value": "BNI="}, NO_OPTIONS, "OUT_OF_RANGE: 1.234 does not fit into decimal(12,2)"),
+        (1.005, NO_OPTIONS, "OUT_OF_RANGE: 1.005 does not fit into decimal(12,2)"),
+        (unscaled(10**12), NO_OPTIONS, "OUT_OF_RANGE: 10000000000.00 does not fit into decimal(12,2)"),
+    ],
+)
+def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, expected: str) -> None:
+    assert why("decimal(12,2)", value, options) == f"{expected} - at `$.after.v`"
+
+
+UTC = dt.UTC
+OUTSIDE = "OUT_OF_RANGE: Number out of range"
+EARLY = "a timestamp in UTC is before the year 1 or after 9999"
+WHOLE = "Expected `datetime | null`, got `int`: `written_as` says what it counts"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "options", "expected"),
+    [
+        ("date", 20_000, NO_OPTIONS, dt.date(2024, 10, 4)),
+        ("date", -1, NO_OPTIONS, dt.date(1969, 12, 31)),
+        ("date", "2024-10-04Z", NO_OPTIONS, dt.date(2024, 10, 4)),
+        ("date", "2024-10-04", NO_OPTIONS, dt.date(2024, 10, 4)),
+        ("timestamp", "2024-10-04T02:00:00.5+02:00", NO_OPTIONS, dt.datetime(2024, 10, 4, 0, 0, 0, 500_000, UTC)),
+        ("timestamp", "2024-10-04T00:00:00Z", MS, dt.datetime(2024, 10, 4, tzinfo=UTC)),
+        ("timestamp", 1_728_000_000_001, MS, dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)),
+        ("timestamp", 1_728_000_000_000_001, US, dt.datetime(2024, 10, 4, 0, 0, 0, 1, UTC)),
+        ("timestamp_ntz", -1, MS, "1969-12-31T23:59:59.999000"),
+        ("timestamp_ntz", "2024-10-04T00:00:00", US, "2024-10-04T00:00:00"),
+    ],
+)
+def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOptions, expected: Any) -> None:
+    found = value_of(kind, value, options)
+    assert (found.isoformat() if kind == "timestamp_ntz" else found) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "options", "expected"),
+    [
+        ("timestamp", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
+        ("timestamp", 10**15, MS, f"{OUTSIDE}: {10**15} is no timestamp from the year 1 to 9999"),
+        ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is no timestamp from the year 1 to 9999"),
+        ("timestamp", True, MS, "WRONG_TYPE: Expected `datetime`, got `bool`"),
+        ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `datetime`, got `decimal`"),
+        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "WRONG_TYPE: Expected `datetime` with no timezone component"),
+        ("timestamp", "0001-01-01T00:00:00+01:00", MS, f"OUT_OF_RANGE: {EARLY}"),
+        ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are no date from 1 to 9999"),
+        ("date", "2024-10-04T00:00:00", NO_OPTIONS, "WRONG_TYPE: Invalid RFC3339 encoded date"),
+        ("date", True, NO_OPTIONS, "WRONG_TYPE: Expected `date`, got `bool`"),
+    ],
+)  # fmt: skip
+def test_what_is_no_time(kind: str, value: Any, options: FormatOptions, expected: str) -> None:
+    assert why(kind, value, options) == f"{expected} - at `$.after.v`"
+
+
+def test_values_inside_of_others_are_read_alike() -> None:
+    assert value_of("array<decimal(4,2)>", ["BNI=", None, "1.5"]).to_list() == [Decimal("12.34"), None, Decimal("1.50")]
+    assert value_of("struct<d: date, t: timestamp>", {"d": 1, "t": 1}, MS)["d"] == dt.date(1970, 1, 2)
+    assert why("array<timestamp>", [1]).endswith("`written_as` says what it counts - at `$.after.v[0]`")
+
+
+def test_generated_events_against_a_plain_loop() -> None:
+    random_ = random.Random(7)
+    table = {"id": BIGINT, "name": STRING, "paid": derive_type("decimal(18,3)"), "at": derive_type("timestamp")}
+    values: list[bytes | None] = []
+    rows: list[tuple[Any, ...]] = []
+    bad: list[int] = []
+    for place in range(3000):
+        number = random_.choice([0, 1, -1]) * random_.randrange(10 ** random_.randrange(1, 19))
+        micros = random_.randrange(-(10**15), 10**15)
+        name = random_.choice([None, "", "é\n", "x" * 50, UNAVAILABLE + "?"])
+        op = random_.choice("crudtm")
+        row: dict[str, Any] = {"id": place, "name": name, "paid": unscaled(number), "at": micros, "extra": {"a": [1]}}
+        wrong = random_.random() < 0.1
+        if wrong:
+            row[random_.choice(["id", "name", "paid", "at"])] = random_.choice([[], {}, True, [None]])
+        event: dict[str, Any] = {"op": op, "ts_ms": 1, "source": {"db": "d"}}
+        event |= {"before": row, "after": None} if op == "d" else {"before": {"id": "any"}, "after": row}
+        values.append(text(event, wrapped=random_.random() < 0.5))
+        if wrong or op in "tm":
+            bad.append(place)
+            continue
+        at = dt.datetime(1970, 1, 1, tzinfo=UTC) + dt.timedelta(microseconds=micros)
+        rows.append((place, row["name"], Decimal(number).scaleb(-3), at, op == "d", op))
+    found = decode(values, table, options=FormatOptions(timestamps="us", decimals="base64"))
+    assert [one.row for one in found.failures] == bad
+    assert found.frame.rows() == rows
+    assert len(rows) > 1500
+    assert isinstance(found.frame, pl.DataFrame)

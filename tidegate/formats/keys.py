@@ -1,0 +1,23 @@
+"""Formats of record keys, by the words of the pipeline file. What reads and writes them is in `key_values.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.datatypes import BINARY, STRING, DataType
+
+TEXT: Final = "string"
+JSON: Final = "json"
+RAW: Final = "raw"
+KEY_FORMATS: Final = (TEXT, JSON, RAW)
+LATER_KEY_FORMATS: Final = {"avro": "use raw, and pass the bytes on as they are"}
+
+
+def derive_key_type(key_format: str, declared: DataType | None) -> DataType | None:
+    """The column of a source that holds keys of a format; None where it has to be declared and is not."""
+    return {TEXT: STRING, RAW: BINARY}.get(key_format, declared)
+
+
+def can_fail(key_format: str) -> bool:
+    """Whether there are keys that are none of the format."""
+    return key_format != RAW

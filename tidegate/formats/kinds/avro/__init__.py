@@ -1,0 +1,160 @@
+"""The Avro format: records of a registry's schemas, or of one schema from a file (ADR 43).
+
+`schema.py` and `columns.py` are about schemas, `resolution.py` is about a writer's and a reader's; `decoder.py` and
+`encoder.py` are what runs in the slots.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, ClassVar, Final
+
+from tidegate.datatypes import Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.kinds.avro.columns import check_readable, derive_record, record_columns, schema_text
+from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
+from tidegate.formats.kinds.avro.written import check_fields
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
+
+_NAMESPACE: Final = "tidegate"
+
+
+class AvroFormat(Format):
+    """See the module."""
+
+    name = "avro"
+    writes = "a record of all columns"
+    needs_schema = True
+    schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
+    page = """\
+A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record, which
+was written with that schema of the [registry](#registry). With `schema_id: none` values are bare records of the one
+schema that the file names. `schema` is
+
+- columns: `{id: bigint, at: timestamp}`. They are looked for by name in the schema of each record; what it does not
+  have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`).
+- `{file: order.avsc}` or `{registry: orders-value}`: the reader's schema, whose fields are the columns. Records are
+  read by Avro's rules of resolution: defaults, aliases, promotions, default symbols.
+
+| Avro | column |
+| --- | --- |
+| `boolean`, `int`, `long`, `float`, `double`, `string` | `boolean`, `int`, `bigint`, `float`, `double`, `string` |
+| `bytes`, `fixed`, `duration` | `binary` |
+| `enum`, `uuid` | `string` |
+| `date` | `date` |
+| `time-millis`, `time-micros` | `int` and `bigint`: milliseconds, microseconds of a day |
+| `timestamp-millis`, `-micros`, `-nanos` | `timestamp`; nanoseconds are cut off to microseconds |
+| `local-timestamp-millis`, `-micros`, `-nanos` | `timestamp_ntz` |
+| `decimal` | `decimal(p,s)`, up to 38 digits; a value with more digits than `p` makes the record bad |
+| `array`, `map`, `record` | `array`, `map<string, ...>`, `struct` |
+| a union of null and one type | that type; every column may be NULL |
+| `["int", "long"]`, `["float", "double"]` | `bigint`, `double` |
+| any other union | `struct<member0: ..., member1: ...>`, of which the one that was written is set |
+
+`tidegate preview --input FILE` reads object container files (`.avro`), too; their fields are matched to the source's by
+name.
+
+Types that contain themselves are refused, and so are arrays of values without bytes. What is wrong with the bytes of a
+record makes it bad (`MALFORMED_AVRO`), bytes after its end included; a tombstone is a bad record, unless `on_null`
+of the source says otherwise.
+
+A sink writes all columns as a record that is named after its topic, in which everything may be null; or, with a
+`schema` of its own, the fields of that: every column has to be a field, every field that is no column to allow null. A
+NULL where the schema has none makes the record bad. `timestamp-millis` cuts microseconds off.
+"""
+
+    def read_columns(self, declared: Schema) -> Schema:
+        """See Format."""
+        try:
+            for name, kind in declared.items():
+                check_readable(kind, name)
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"no record has such a column {refusal}", "declare another type") from refusal
+        return declared
+
+    def schema_columns(self, schema: SchemaText) -> Schema:
+        """See Format."""
+        try:
+            return record_columns(parse_schema(schema))
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
+
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:
+        """See Format."""
+        for column in columns:
+            if not NAME.fullmatch(column):
+                raise FormatRefusal(
+                    f"the column `{column}` has no name that Avro allows", "rename it: letters, digits and `_`"
+                )
+        try:
+            record = derive_record(columns, f"{_NAMESPACE}.{_record_name(name)}")
+            text = schema_text(record)
+            parse_schema(SchemaText(SchemaKind.AVRO, text))
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the columns cannot be written {refusal}", "select others, or use json") from refusal
+        return SchemaText(SchemaKind.AVRO, text)
+
+    def check_schema(self, schema: SchemaText, columns: Schema) -> None:
+        """See Format."""
+        try:
+            check_fields(parse_schema(schema), columns)
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the schema does not fit {refusal}", _WRITTEN_REMEDY) from refusal
+
+    def schema_name(self, schema: SchemaText) -> str:
+        """See Format."""
+        try:
+            return parse_schema(schema).name
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
+
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """See Format. As JSON has it; without a schema that is all that is looked at."""
+        text = super().from_plain(value)
+        if options.schema is None:
+            return text
+        from tidegate.formats.kinds.avro.plain import avro_of_json
+
+        return avro_of_json(text, tuple(self.schema_columns(options.schema).items()), options)
+
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+        """See Format."""
+        if options.schema is None:
+            raise ValueError("Avro cannot be read without its schema")
+        from tidegate.formats.kinds.avro.plain import json_of_avro
+
+        return super().to_plain(json_of_avro(data, tuple(self.schema_columns(options.schema).items()), options))
+
+    def file_values(self, stream: BinaryIO, options: FormatOptions) -> Iterator[bytes] | None:
+        """See Format. Of an object container file."""
+        peek = getattr(stream, "peek", None)
+        if options.schema is None or peek is None or peek(4)[:4] != b"Obj\x01":
+            return None
+        from tidegate.formats.kinds.avro.container import container_values
+
+        return container_values(stream, options)
+
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
+        """See Format."""
+        from tidegate.formats.kinds.avro.decoder import AvroDecoder
+
+        return AvroDecoder(declared, output, options, schemas)
+
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        """See Format."""
+        from tidegate.formats.kinds.avro.encoder import AvroEncoder
+
+        return AvroEncoder(columns, options)
+
+
+_READ_REMEDY: Final = "give the reader a schema of its own, without what it cannot read"
+_WRITTEN_REMEDY: Final = "select the columns that the schema has, or another schema"
+
+
+def _record_name(name: str) -> str:
+    made = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{made}" if made[:1].isdigit() else made
+
+
+FORMAT: Final = AvroFormat()

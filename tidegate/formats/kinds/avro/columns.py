@@ -1,0 +1,168 @@
+"""Avro types and columns: which column a type becomes, and the schema of a sink's columns.
+
+As Spark has it, but for what Spark does not know: nanoseconds become microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    MAX_PRECISION,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    Schema,
+    decimal_of,
+    map_of,
+)
+from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, as_json
+
+_PLAIN: Final = {
+    "boolean": BOOLEAN,
+    "int": INT,
+    "long": BIGINT,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BINARY,
+    "fixed": BINARY,
+    "enum": STRING,
+}
+_LOGICAL: Final = {
+    "date": DATE,
+    "timestamp-millis": TIMESTAMP,
+    "timestamp-micros": TIMESTAMP,
+    "timestamp-nanos": TIMESTAMP,
+    "local-timestamp-millis": TIMESTAMP_NTZ,
+    "local-timestamp-micros": TIMESTAMP_NTZ,
+    "local-timestamp-nanos": TIMESTAMP_NTZ,
+}
+_WRITTEN: Final = {
+    "boolean": AvroType("boolean"),
+    "tinyint": AvroType("int"),
+    "smallint": AvroType("int"),
+    "int": AvroType("int"),
+    "bigint": AvroType("long"),
+    "float": AvroType("float"),
+    "double": AvroType("double"),
+    "string": AvroType("string"),
+    "binary": AvroType("bytes"),
+    "date": AvroType("int", logical="date"),
+    "timestamp": AvroType("long", logical="timestamp-micros"),
+    "timestamp_ntz": AvroType("long", logical="local-timestamp-micros"),
+}
+
+
+def record_columns(record: AvroType) -> Schema:
+    """The columns of a record's fields. Raises AvroRefusal with the first that can be none."""
+    if not record.fields:
+        raise AvroRefusal("", "the record has no fields")
+    for field in record.fields:
+        if field.name.startswith("__"):
+            raise AvroRefusal(field.name, "names of columns that begin with `__` belong to Tidegate")
+    return {field.name: column_type(field.type, field.name) for field in record.fields}
+
+
+def column_type(one: AvroType, place: str) -> DataType:
+    """Raises AvroRefusal. Every column may be NULL, whether the type has null or not."""
+    if one.kind == "union":
+        return _union_type(one, place)
+    if one.kind == "null":
+        raise AvroRefusal(place, "a type without values; give the reader a schema without this field")
+    if one.kind == "record":
+        if not one.fields:
+            raise AvroRefusal(place, f"the record {one.name} has no fields; there is no such struct")
+        return DataType(
+            "struct", fields=tuple((each.name, column_type(each.type, f"{place}.{each.name}")) for each in one.fields)
+        )
+    if one.kind == "array" and one.items is not None:
+        return DataType("array", element=column_type(one.items, f"{place}[]"))
+    if one.kind == "map" and one.items is not None:
+        return map_of(STRING, column_type(one.items, f"{place}{{}}"))
+    if one.logical == "decimal":
+        if one.precision > MAX_PRECISION:
+            raise AvroRefusal(place, f"a decimal of {one.precision} digits; at most {MAX_PRECISION} are possible")
+        return decimal_of(one.precision, one.scale)
+    return _LOGICAL.get(one.logical) or _PLAIN[one.kind]
+
+
+def _union_type(one: AvroType, place: str) -> DataType:
+    members = [each for each in one.branches if each.kind != "null"]
+    if not members:
+        raise AvroRefusal(place, "a type without values; give the reader a schema without this field")
+    if len(members) == 1:
+        return column_type(members[0], place)
+    kinds = {each.kind for each in members}
+    plain = not any(each.logical for each in members)
+    if kinds == {"int", "long"} and plain:
+        return BIGINT
+    if kinds == {"float", "double"}:
+        return DOUBLE
+    if {"int", "long"} <= kinds or {"float", "double"} <= kinds:
+        raise AvroRefusal(place, "a union with two kinds of numbers beside others is not supported yet")
+    types = [column_type(each, place) for each in members]
+    return DataType("struct", fields=tuple((f"member{index}", kind) for index, kind in enumerate(types)))
+
+
+def check_readable(kind: DataType, place: str) -> None:
+    """Raises AvroRefusal for a type that no type of Avro becomes."""
+    if kind.kind in ("tinyint", "smallint"):
+        raise AvroRefusal(place, f"Avro has no {kind}; its smallest whole number is an int")
+    if kind.kind == "map" and kind.key != STRING:
+        raise AvroRefusal(place, f"the keys of {kind} are no strings, which they are in Avro")
+    if kind.element is not None:
+        check_readable(kind.element, place)
+    for name, each in kind.fields:
+        check_readable(each, f"{place}.{name}")
+
+
+def derive_type(kind: DataType, names: str) -> AvroType:
+    """What a column of a type is written as. `names` is for the records in it, each of which has its own."""
+    if kind.kind == "array" and kind.element is not None:
+        return AvroType("array", items=nullable(derive_type(kind.element, f"{names}_item")))
+    if kind.kind == "map" and kind.element is not None:
+        if kind.key != STRING:
+            raise AvroRefusal("", f"the keys of {kind} are no strings, which they are in Avro")
+        return AvroType("map", items=nullable(derive_type(kind.element, f"{names}_value")))
+    if kind.kind == "struct":
+        fields = tuple(derive_field(name, each, f"{names}_{name}") for name, each in kind.fields)
+        return AvroType("record", names, fields=fields)
+    if kind.kind == "decimal":
+        return AvroType("bytes", logical="decimal", precision=kind.precision, scale=kind.scale)
+    written = _WRITTEN.get(kind.kind)
+    if written is None:
+        raise AvroRefusal("", f"Avro has no {kind}")
+    return written
+
+
+def nullable(one: AvroType) -> AvroType:
+    """Null first, so that null can be the default."""
+    return AvroType("union", branches=(AvroType("null"), one))
+
+
+def derive_field(name: str, kind: DataType, names: str) -> AvroField:
+    """Of a record: may be null, and is where it is left out."""
+    return AvroField(name, nullable(derive_type(kind, names)), has_default=True)
+
+
+def derive_record(columns: Mapping[str, DataType], name: str) -> AvroType:
+    """A record of columns; all of them may be null. The same in every release: registries compare schemas."""
+    return AvroType(
+        "record", name, fields=tuple(derive_field(each, kind, f"{name}_{each}") for each, kind in columns.items())
+    )
+
+
+def schema_text(record: AvroType) -> str:
+    """The JSON of a schema."""
+    return json.dumps(as_json(record), ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,137 @@
+"""What a reader makes of a writer's schema: the reader's type of every field, or why there is none.
+
+Avro's rules of resolution are fastavro's business (`values.py`); here they are looked at once per schema, so that a
+schema that never fits is named with its place. Beyond them: a timestamp has the unit that it was written with, whatever
+the reader's schema says, and a decimal the writer's scale or none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.formats.contract import Columns
+from tidegate.formats.kinds.avro.columns import column_type, derive_field
+from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType
+
+_PROMOTED: Final = {
+    "int": {"long", "float", "double"},
+    "long": {"float", "double"},
+    "float": {"double"},
+    "string": {"bytes"},
+    "bytes": {"string"},
+}
+_BY_COLUMN: Final = {
+    "bigint": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+}
+_MOMENTS: Final = ("timestamp-", "local-timestamp-")
+
+
+def fit_columns(writer: AvroType, columns: Columns) -> AvroType:
+    """The reader's record where a pipeline has declared columns: those fields, NULL for what was not written.
+
+    Raises AvroRefusal where a field is there and of another type.
+    """
+    fields = {field.name: field for field in writer.fields}
+    return msgspec.structs.replace(
+        writer, fields=tuple(_fit_field(fields.get(name), name, kind, name) for name, kind in columns)
+    )
+
+
+def _fit_field(field: AvroField | None, name: str, kind: DataType, place: str) -> AvroField:
+    if field is None:
+        return derive_field(name, kind, f"left_out_{name}")
+    return AvroField(name, _fit(field.type, kind, place))
+
+
+def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
+    if one.kind == "union" and one.bare is not one:
+        fitted = _fit(one.bare, kind, place)
+        return msgspec.structs.replace(
+            one, branches=tuple(each if each.kind == "null" else fitted for each in one.branches)
+        )
+    if one.kind == "array" and kind.kind == "array" and one.items is not None and kind.element is not None:
+        return msgspec.structs.replace(one, items=_fit(one.items, kind.element, f"{place}[]"))
+    if one.kind == "map" and kind.kind == "map" and one.items is not None and kind.element is not None:
+        if kind.key != DataType("string"):
+            raise AvroRefusal(place, f"the keys of a map are strings in Avro, and the column is {kind}")
+        return msgspec.structs.replace(one, items=_fit(one.items, kind.element, f"{place}{{}}"))
+    if one.kind == "record" and kind.kind == "struct":
+        fields = {field.name: field for field in one.fields}
+        return msgspec.structs.replace(
+            one,
+            fields=tuple(_fit_field(fields.get(name), name, each, f"{place}.{name}") for name, each in kind.fields),
+        )
+    written = column_type(one, place)
+    if written == kind:
+        return one
+    if written.kind == kind.kind == "decimal" and written.scale == kind.scale and written.precision < kind.precision:
+        return msgspec.structs.replace(one, precision=kind.precision)
+    wanted = _BY_COLUMN.get(kind.kind, "")
+    if wanted in _PROMOTED.get(one.kind, ()) and not one.logical:
+        return AvroType(wanted)
+    raise AvroRefusal(place, f"the writer's is {_word(one)}, which is no {kind}")
+
+
+def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
+    """The reader's type with the writer's units of time. Raises AvroRefusal where no value could be read."""
+    if writer.kind == "union" and writer.bare is writer:
+        return reader
+    if reader.kind == "union":
+        if reader.bare is reader:
+            return reader
+        aligned = align(writer.bare, reader.bare, place)
+        return msgspec.structs.replace(
+            reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
+        )
+    one = writer.bare
+    if reader.kind != one.kind and reader.kind not in _PROMOTED.get(one.kind, ()):
+        raise AvroRefusal(place, f"the writer's is {_word(writer)}, and the reader's {_word(reader)}")
+    if reader.name and reader.name.rpartition(".")[2] != one.name.rpartition(".")[2] and one.name not in reader.aliases:
+        raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
+    if reader.kind == "record":
+        return msgspec.structs.replace(reader, fields=tuple(_align_field(one, field, place) for field in reader.fields))
+    if reader.items is not None and one.items is not None:
+        return msgspec.structs.replace(reader, items=align(one.items, reader.items, f"{place}[]"))
+    if reader.kind == "fixed" and reader.size != one.size:
+        raise AvroRefusal(place, f"the writer's has {one.size} bytes, and the reader's {reader.size}")
+    return _align_logical(one, reader, place)
+
+
+def _align_field(writer: AvroType, field: AvroField, place: str) -> AvroField:
+    where = f"{place}.{field.name}".lstrip(".")
+    names = (field.name, *field.aliases)
+    found = next((each for name in names for each in writer.fields if each.name == name), None)
+    if found is not None:
+        return msgspec.structs.replace(field, type=align(found.type, field.type, where))
+    if not field.has_default:
+        raise AvroRefusal(where, "the writer has no such field, and the reader no default for it")
+    return field
+
+
+def _align_logical(writer: AvroType, reader: AvroType, place: str) -> AvroType:
+    if writer.logical == reader.logical != "decimal" or not writer.logical or not reader.logical:
+        return reader
+    if writer.logical == reader.logical:
+        if writer.scale != reader.scale:
+            raise AvroRefusal(place, f"the writer's scale is {writer.scale}, and the reader's {reader.scale}")
+        return reader
+    if any(writer.logical.startswith(one) and reader.logical.startswith(one) for one in _MOMENTS):
+        return msgspec.structs.replace(reader, logical=writer.logical)
+    raise AvroRefusal(place, f"the writer's is {writer.logical}, and the reader's {reader.logical}")
+
+
+def find_field(writer: AvroType, field: AvroField) -> AvroField | None:
+    """The writer's field that a reader's gets its values from."""
+    names = (field.name, *field.aliases)
+    return next((each for name in names for each in writer.fields if each.name == name), None)
+
+
+def _word(one: AvroType) -> str:
+    return one.logical or one.name or (f"a union of {len(one.branches)}" if one.kind == "union" else one.kind)

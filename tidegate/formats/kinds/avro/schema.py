@@ -1,0 +1,306 @@
+"""Avro schemas as trees: read from their JSON, with every name resolved.
+
+fastavro looks at a text too, so nothing is accepted here that it refuses. What is refused on top is what the bytes of
+strangers could use against us: types that contain themselves (as deep as the writer likes), and arrays of values that
+take no bytes (as many as the writer likes).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.formats.schemas import SchemaText
+
+NODES_MAX: Final = 5000
+"""Types in a schema, each named one counted wherever it is used."""
+DEPTH_MAX: Final = 60
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOGICAL: Final = {
+    "date": {"int"},
+    "time-millis": {"int"},
+    "time-micros": {"long"},
+    "timestamp-millis": {"long"},
+    "timestamp-micros": {"long"},
+    "timestamp-nanos": {"long"},
+    "local-timestamp-millis": {"long"},
+    "local-timestamp-micros": {"long"},
+    "local-timestamp-nanos": {"long"},
+    "decimal": {"bytes", "fixed"},
+    "uuid": {"string"},
+    "duration": {"fixed"},
+}
+"""Logical types, and what they may be of; any other is ignored, as Avro asks for."""
+
+
+class AvroRefusal(ValueError):
+    """A schema that is none, or that is not for records of a pipeline; the message has the place."""
+
+    def __init__(self, place: str, message: str) -> None:
+        super().__init__(f"at `{place}`: {message}" if place else message)
+
+
+class AvroField(msgspec.Struct, frozen=True):
+    """Of a record."""
+
+    name: str
+    type: AvroType
+    has_default: bool = False
+    default: Any = None
+    """As in the JSON."""
+    aliases: tuple[str, ...] = ()
+
+
+class AvroType(msgspec.Struct, frozen=True):
+    """A type with all that it contains. `kind` is Avro's word; what else is set depends on it."""
+
+    kind: str
+    name: str = ""
+    """With the namespace."""
+    aliases: tuple[str, ...] = ()
+    fields: tuple[AvroField, ...] = ()
+    symbols: tuple[str, ...] = ()
+    default: str | None = None
+    """The symbol of an enum that stands for those that a reader does not know."""
+    items: AvroType | None = None
+    """Of an array; of a map the values."""
+    branches: tuple[AvroType, ...] = ()
+    size: int = 0
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def nullable(self) -> bool:
+        """A union of null and one other type."""
+        return self.kind == "union" and len(self.branches) == 2 and any(one.kind == "null" for one in self.branches)
+
+    @property
+    def bare(self) -> AvroType:
+        """Without the null, or the union around a single type."""
+        if self.kind == "union":
+            others = [one for one in self.branches if one.kind != "null"]
+            if len(others) == 1:
+                return others[0]
+        return self
+
+
+def parse_schema(schema: SchemaText) -> AvroType:
+    """The record that a text describes. Raises AvroRefusal."""
+    import fastavro.schema
+
+    reader = _Reader()
+    known: dict[str, Any] = {}
+    try:
+        parsed = [(text, json.loads(text)) for text in _texts(schema)]
+        for _, one in parsed:
+            fastavro.schema.parse_schema(one, named_schemas=known, _write_hint=False, _force=True)
+        top = [reader.read(one, "", "") for _, one in parsed][-1]
+    except AvroRefusal:
+        raise
+    except RecursionError as error:
+        raise AvroRefusal("", "it is nested too deeply") from error
+    except fastavro.schema.UnknownType as error:
+        raise AvroRefusal("", f"there is no type {error.name!r}") from error
+    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        raise AvroRefusal("", f"it is no Avro schema: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise AvroRefusal("", f"it is no Avro schema: {type(error).__name__}: {error}") from error
+    if top.kind != "record":
+        raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")
+    _check_bounds(top)
+    return top
+
+
+def _texts(schema: SchemaText) -> list[str]:
+    """What it refers to first, each once."""
+    texts: dict[str, None] = {}
+    for _, one in schema.references:
+        texts.update(dict.fromkeys(_texts(one)))
+    texts[schema.text] = None
+    return list(texts)
+
+
+class _Reader:
+    """Reads types; `names` are those known so far, None for those that are being read."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, AvroType | None] = {}
+
+    def read(self, one: Any, namespace: str, place: str, depth: int = 0) -> AvroType:
+        if depth > DEPTH_MAX:
+            raise AvroRefusal(place[:100], f"it is nested more than {DEPTH_MAX} deep")
+        if isinstance(one, str):
+            return AvroType(one) if one in PRIMITIVES else self._named(one, namespace, place)
+        if isinstance(one, list):
+            return self._union(one, namespace, place, depth)
+        if not isinstance(one, Mapping):
+            raise AvroRefusal(place, f"{one!r} is no type")
+        kind = one.get("type")
+        if kind in ("record", "error"):
+            return self._record(one, namespace, place, depth)
+        if kind in ("enum", "fixed"):
+            return self._leaf(one, namespace, place)
+        if kind == "array":
+            return AvroType("array", items=self.read(one["items"], namespace, f"{place}[]", depth + 1))
+        if kind == "map":
+            return AvroType("map", items=self.read(one["values"], namespace, f"{place}{{}}", depth + 1))
+        if kind in PRIMITIVES:
+            return _with_logical(AvroType(str(kind)), one)
+        return self.read(kind, namespace, place, depth + 1)
+
+    def _named(self, name: str, namespace: str, place: str) -> AvroType:
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        for known in (full, name):
+            if known in self._names:
+                found = self._names[known]
+                if found is None:
+                    raise AvroRefusal(place, f"{known} contains itself; columns have a fixed depth")
+                return found
+        raise AvroRefusal(place, f"there is no type {name!r}")
+
+    def _union(self, one: list[Any], namespace: str, place: str, depth: int) -> AvroType:
+        branches = tuple(self.read(branch, namespace, place, depth + 1) for branch in one)
+        words = [branch.name or branch.kind for branch in branches]
+        if not branches or "union" in words or len(set(words)) < len(words):
+            raise AvroRefusal(place, f"a union of {', '.join(words) or 'nothing'} is not allowed in Avro")
+        return AvroType("union", branches=branches)
+
+    def _record(self, one: Mapping[str, Any], namespace: str, place: str, depth: int) -> AvroType:
+        name, space = self._begin(one, namespace, place)
+        fields: list[AvroField] = []
+        for each in one["fields"]:
+            where = f"{place}.{each['name']}" if place else str(each["name"])
+            if not NAME.fullmatch(each["name"]):
+                raise AvroRefusal(where, "no name of a field in Avro: letters, digits and _, no digit first")
+            if any(each["name"] == field.name for field in fields):
+                raise AvroRefusal(where, "there are two fields of this name")
+            kind = self.read(each["type"], space, where, depth + 1)
+            fields.append(
+                AvroField(each["name"], kind, "default" in each, each.get("default"), tuple(each.get("aliases") or ()))
+            )
+        return self._end(AvroType("record", name, _aliases(one, space), fields=tuple(fields)))
+
+    def _leaf(self, one: Mapping[str, Any], namespace: str, place: str) -> AvroType:
+        name, space = self._begin(one, namespace, place)
+        if one["type"] == "enum":
+            made = AvroType(
+                "enum", name, _aliases(one, space), symbols=tuple(one["symbols"]), default=one.get("default")
+            )
+            return self._end(made)
+        size = one["size"]
+        if not isinstance(size, int) or not 0 <= size <= 2**20:
+            raise AvroRefusal(place, f"{size!r} is no size of a fixed type")
+        return self._end(_with_logical(AvroType("fixed", name, _aliases(one, space), size=size), one))
+
+    def _begin(self, one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
+        """The full name, and the namespace of what is inside."""
+        name = str(one["name"])
+        space = one.get("namespace", namespace) or ""
+        full = name if "." in name or not space else f"{space}.{name}"
+        if full in self._names:
+            raise AvroRefusal(place, f"the type {full} is described twice")
+        self._names[full] = None
+        return full, full.rpartition(".")[0]
+
+    def _end(self, made: AvroType) -> AvroType:
+        self._names[made.name] = made
+        return made
+
+
+def _aliases(one: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
+    return tuple(
+        alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in one.get("aliases") or ()
+    )
+
+
+def _with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
+    logical = one.get("logicalType")
+    if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
+        return made
+    if logical == "duration" and made.size != 12:
+        return made
+    if logical != "decimal":
+        return msgspec.structs.replace(made, logical=logical)
+    precision, scale = one.get("precision"), one.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
+        return made
+    return msgspec.structs.replace(made, logical=logical, precision=precision, scale=scale)
+
+
+def _check_bounds(top: AvroType) -> None:
+    """Raises AvroRefusal."""
+    weights: dict[int, int] = {}
+
+    def weigh(one: AvroType, place: str) -> int:
+        """How many types it has."""
+        if id(one) in weights:
+            return weights[id(one)]
+        inside = [(field.type, f"{place}.{field.name}".lstrip(".")) for field in one.fields]
+        inside += [(branch, place) for branch in one.branches]
+        inside += [(one.items, f"{place}[]")] if one.items else []
+        total = 1 + sum(weigh(each, where) for each, where in inside)
+        if total > NODES_MAX:
+            raise AvroRefusal(place, f"it has more than {NODES_MAX} types")
+        if one.kind == "array" and one.items is not None and not bytes_at_least(one.items):
+            raise AvroRefusal(place, "elements that take no bytes; a few bytes could be any number of them")
+        weights[id(one)] = total
+        return total
+
+    weigh(top, "")
+
+
+def bytes_at_least(one: AvroType) -> int:
+    """What a value takes at least. 0: nothing at all."""
+    if one.kind == "record":
+        return sum(bytes_at_least(field.type) for field in one.fields)
+    if one.kind == "fixed":
+        return one.size
+    return {"null": 0, "float": 4, "double": 8}.get(one.kind, 1)
+
+
+def as_json(one: AvroType, *, logical: bool = True) -> Any:
+    """The JSON of a type; without logical types fastavro gives what is on the wire."""
+    return _json(one, logical, {})
+
+
+def _json(one: AvroType, logical: bool, seen: dict[str, AvroType]) -> Any:
+    if one.kind == "union":
+        return [_json(branch, logical, seen) for branch in one.branches]
+    if one.name:
+        known = seen.get(one.name)
+        if known is not None:
+            if known != one:
+                raise AvroRefusal("", f"{one.name} is read in two ways, which is not supported yet")
+            return one.name
+        seen[one.name] = one
+    made: dict[str, Any] = {"type": one.kind}
+    if one.name:
+        name, space = one.name.rpartition(".")[::-2]
+        made |= {"name": name, "namespace": space}
+    if one.aliases:
+        made["aliases"] = list(one.aliases)
+    if one.kind == "record":
+        made["fields"] = [_field_json(field, logical, seen) for field in one.fields]
+    elif one.kind == "enum":
+        made["symbols"] = list(one.symbols)
+        made |= {} if one.default is None else {"default": one.default}
+    elif one.kind == "fixed":
+        made["size"] = one.size
+    elif one.items is not None:
+        made["items" if one.kind == "array" else "values"] = _json(one.items, logical, seen)
+    if logical and one.logical:
+        made["logicalType"] = one.logical
+        made |= {"precision": one.precision, "scale": one.scale} if one.logical == "decimal" else {}
+    return one.kind if len(made) == 1 else made
+
+
+def _field_json(field: AvroField, logical: bool, seen: dict[str, AvroType]) -> dict[str, Any]:
+    made = {"name": field.name, "type": _json(field.type, logical, seen)}
+    made |= {"default": field.default} if field.has_default else {}
+    return made | ({"aliases": list(field.aliases)} if field.aliases else {})

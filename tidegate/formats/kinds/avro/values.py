@@ -1,0 +1,220 @@
+"""Records one by one with fastavro: the reference of the fast path (`fast.py`), and what decodes where it cannot.
+
+fastavro gets the schemas without their logical types, so that it gives what is on the wire, and what that means is
+said here: fastavro rounds decimals to their precision, and knows no nanoseconds.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro
+import polars as pl
+from fastavro.read import SchemaResolutionError
+
+from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
+from tidegate.formats.bisection import first_line
+from tidegate.formats.columns import make_series, polars_type
+from tidegate.formats.contract import Columns
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.avro.schema import AvroType, as_json
+
+Convert = Callable[[Any], Any]
+"""A value as fastavro gives it to one that Polars takes for the column."""
+
+MICROS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
+"""Of a unit in the name of a logical type: what to multiply a value by, and then to divide it by."""
+DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
+_DIGITS: Final = Context(prec=80)
+
+
+class _OutOfRange(ValueError):
+    """A value that its type does not hold."""
+
+
+class ReferenceReader:
+    """Reads bodies written with `writer` into values of `columns`, as fields of `reader`."""
+
+    def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, *, same: bool) -> None:
+        """`same`: the reader's schema is the writer's."""
+        self._writer = fastavro.parse_schema(as_json(writer, logical=False))
+        self._reader = None if same else fastavro.parse_schema(as_json(reader, logical=False))
+        self._named: dict[str, Any] = (
+            {"return_named_type": True, "return_named_type_override": True} if _several(reader) else {}
+        )
+        """Which type of a union a value is of; it costs a quarter more time."""
+        types = {field.name: field.type for field in reader.fields}
+        self._columns = [(name, polars_type(kind), _converter(types[name])) for name, kind in columns]
+        self._checked = [
+            (field.name, convert)
+            for field in reader.fields
+            if (convert := _converter(field.type)) is not None and field.name not in {name for name, _ in columns}
+        ]
+        """Of fields that no column is made of."""
+
+    def read(self, bodies: Sequence[bytes], skipped: int) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        """Rows of the good ones, and the others. The first `skipped` bytes of each are not the record's."""
+        rows: list[list[Any]] = []
+        failures: list[RecordFailure] = []
+        for row, body in enumerate(bodies):
+            try:
+                rows.append(self._read(body, skipped))
+            except (ValueError, LookupError, EOFError, OverflowError, TypeError, RecursionError) as error:
+                failures.append(_failure(row, error))
+            except SchemaResolutionError as error:  # of this value: a NULL, a symbol, a type of a union
+                failures.append(RecordFailure(row, FailureKind.INCOMPATIBLE_SCHEMA, first_line(error)))
+        if not self._columns:
+            return pl.DataFrame(height=len(rows)), failures
+        values = zip(*rows, strict=True) if rows else [()] * len(self._columns)
+        columns = zip(self._columns, values, strict=True)
+        return pl.DataFrame([make_series(name, kind, one) for (name, kind, _), one in columns]), failures
+
+    def _read(self, body: bytes, skipped: int) -> list[Any]:
+        stream = io.BytesIO(body)
+        stream.seek(skipped)
+        record: Any = fastavro.schemaless_reader(stream, self._writer, self._reader, **self._named)
+        left = len(body) - stream.tell()
+        if left:
+            raise ValueError(f"{left} more bytes than the record has")
+        for name, convert in self._checked:
+            convert(record[name])
+        return [record[name] if convert is None else convert(record[name]) for name, _, convert in self._columns]
+
+
+def _failure(row: int, error: Exception) -> RecordFailure:
+    if isinstance(error, UnicodeDecodeError):
+        return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
+    if isinstance(error, _OutOfRange):
+        return RecordFailure(row, FailureKind.OUT_OF_RANGE, str(error))
+    if isinstance(error, EOFError | LookupError) or not str(error):
+        what = "the bytes end within the record" if isinstance(error, EOFError) else first_line(error)
+        return RecordFailure(row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or cut")
+    return RecordFailure(row, FailureKind.MALFORMED_AVRO, first_line(error))
+
+
+def default_series(name: str, kind: DataType, one: AvroType, default: Any) -> pl.Series:
+    """One row with a default, as it is in the JSON of a schema."""
+    convert = _converter(one)
+    return make_series(name, polars_type(kind), [default if convert is None else convert(default)])
+
+
+def _converter(one: AvroType) -> Convert | None:
+    """None: values stay as they are."""
+    if one.kind == "union":
+        return _union(one)
+    if one.kind == "record":
+        return _record(one)
+    inner = None if one.items is None else _converter(one.items)
+    if one.kind == "array":
+        return None if inner is None else lambda values: [inner(value) for value in values]
+    if one.kind == "map":
+        same = inner or (lambda value: value)
+        return lambda values: [{"key": key, "value": same(value)} for key, value in values.items()]
+    if one.logical:
+        return _logical(one)
+    if one.kind == "int":
+        return lambda value: _within(value, -(2**31), 2**31 - 1, "an int")
+    return _bytes if one.kind in ("bytes", "fixed") else None
+
+
+def _record(one: AvroType) -> Convert:
+    fields = [(field.name, _converter(field.type), field.default) for field in one.fields]
+
+    def convert(values: Any) -> dict[str, Any]:
+        made = {}
+        for name, inner, default in fields:
+            value = values.get(name, default)  # a default of the record that leaves out a field with one of its own
+            made[name] = value if inner is None else inner(value)
+        return made
+
+    return convert
+
+
+def _union(one: AvroType) -> Convert | None:
+    if one.bare is one and not _numbers(one):
+        return _members(one)
+    inner = _converter(one.bare) if one.bare is not one else None
+    return None if inner is None else lambda value: None if value is None else inner(value)
+
+
+def _several(one: AvroType) -> bool:
+    """Whether there is a union of several types in it."""
+    inside = [field.type for field in one.fields] + list(one.branches) + ([one.items] if one.items else [])
+    return (one.kind == "union" and one.bare is one) or any(map(_several, inside))
+
+
+def _numbers(one: AvroType) -> bool:
+    kinds = {each.kind for each in one.branches} - {"null"}
+    return kinds in ({"int", "long"}, {"float", "double"})
+
+
+_TYPES: Final = {
+    bool: {"boolean"},
+    int: {"int", "long"},
+    float: {"float", "double"},
+    str: {"string", "enum"},
+    bytes: {"bytes", "fixed"},
+    list: {"array"},
+    dict: {"map", "record"},
+}
+
+
+def _members(one: AvroType) -> Convert:
+    """A struct with a field per type, as Spark has it: the one that a value is of is set."""
+    branches = [each for each in one.branches if each.kind != "null"]
+    converters = [_converter(each) or (lambda value: value) for each in branches]
+
+    def convert(value: Any) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if isinstance(value, tuple):
+            name, value = value
+            index = next(place for place, each in enumerate(branches) if each.name == name)
+        else:
+            kinds = _TYPES[type(value)]
+            index = next(place for place, each in enumerate(branches) if each.kind in kinds)
+        made: dict[str, Any] = {f"member{place}": None for place in range(len(branches))}
+        made[f"member{index}"] = converters[index](value)
+        return made
+
+    return convert
+
+
+def _logical(one: AvroType) -> Convert:
+    if one.logical == "decimal":
+        limit, context = 10**one.precision, _DIGITS
+        return lambda value: _decimal(value, limit, one, context)
+    if one.logical == "uuid":
+        return lambda value: str(UUID(value))
+    if one.logical == "date":
+        return lambda value: _within(value, FIRST_DAY, LAST_DAY, "a date of the years 1 to 9999")
+    if one.logical in DAY:
+        return lambda value: _within(value, 0, DAY[one.logical] - 1, "a time of a day")
+    if one.logical == "duration":
+        return _bytes
+    factor, divisor = MICROS[one.logical.rpartition("-")[2]]
+    return lambda value: _within(
+        value * factor // divisor, FIRST_MOMENT, LAST_MOMENT, "a timestamp of the years 1 to 9999"
+    )
+
+
+def _within(value: int, low: int, high: int, what: str) -> int:
+    if not low <= value <= high:
+        raise _OutOfRange(f"{value} is not {what}")
+    return value
+
+
+def _decimal(value: bytes | str, limit: int, one: AvroType, context: Context) -> Decimal:
+    unscaled = int.from_bytes(_bytes(value), "big", signed=True)
+    if not -limit < unscaled < limit:
+        raise _OutOfRange(f"a decimal has more digits than {one.precision}")
+    return Decimal(unscaled).scaleb(-one.scale, context)
+
+
+def _bytes(value: bytes | str) -> bytes:
+    """The default of a field is a text, with a character per byte."""
+    return value if isinstance(value, bytes) else value.encode("latin-1")

@@ -1,0 +1,255 @@
+"""Batches of records as frames and back, by way of Polars' reader and writer of Avro container files (ADR 43).
+
+Records are put into one block of a container, or taken out of one. Of Polars' two directions only the writer is relied
+on: its reader takes bytes that are no Avro (any index of a union, integers that are too large, one record that is as
+many bytes short as the next is long), so who reads compares what comes out, written again, with what went in.
+
+The writer puts an index in front of every value, as if all could be null, and takes no fixed types. So a column of
+random bytes, a *guard*, is put in front of each value that needs something else, and the guard is replaced together
+with the byte after it; another one ends every row. Guards are twelve random bytes that never leave the process: that a
+value contains one does not happen. The commonest, of fields that are never null, has three, for its length counts: how
+often it is there is known and looked at, and where a value contains it others are drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from tidegate.formats.kinds.avro.schema import AvroType
+
+_SYNC: Final = b"tidegate-block--"
+_GUARD_BYTES: Final = 12
+_SHORT_BYTES: Final = 2
+_DRAWS_MAX: Final = 20
+_PADDING: Final = bytes(4096)
+"""After the records: a length that is wrong ends there rather than outside, which Polars reports on stderr."""
+_NULL, _VALUE = b"\0", b"\2"
+"""The index of a union, null first."""
+
+
+class NotVectorised(Exception):
+    """A type that Polars cannot read or write."""
+
+
+def zigzag(value: int) -> bytes:
+    """A long, as Avro writes it."""
+    left = (value << 1) ^ (value >> 63)
+    made = bytearray()
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    made.append(left)
+    return bytes(made)
+
+
+def container_head(schema: Any) -> bytes:
+    """What a container file begins with."""
+    text = json.dumps(schema).encode()
+    name = b"avro.schema"
+    return b"".join((b"Obj\1", zigzag(1), zigzag(len(name)), name, zigzag(len(text)), text, b"\0", _SYNC))
+
+
+def read_block(head: bytes, count: int, data: bytes) -> pl.DataFrame:
+    """Records that follow each other. Raises whatever Polars raises."""
+    parts = (head, zigzag(count), zigzag(len(data) + len(_PADDING)), data, _PADDING, _SYNC)
+    return pl.read_avro(io.BytesIO(b"".join(parts)))
+
+
+def write_block(frame: pl.DataFrame) -> bytes:
+    """Records that follow each other, of columns that all may be null."""
+    stream = io.BytesIO()
+    frame.write_avro(stream)
+    written = stream.getvalue()
+    sync = written[-16:]
+    place = written.index(sync) + 16
+    parts = []
+    while place < len(written):
+        _, place = _long(written, place)
+        size, place = _long(written, place)
+        parts.append(written[place : place + size])
+        place += size + 16
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _long(data: bytes, place: int) -> tuple[int, int]:
+    """A long that is not negative, and what follows it."""
+    value = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value >> 1, place
+
+
+class Wire:
+    """Records of a type, with a prefix in front of each.
+
+    Frames have columns `f0`, `f1` ..., one for each field: enums as their numbers, maps as lists of structs of `f0` and
+    `f1`, structs with fields `f0` ....
+    """
+
+    def __init__(self, record: AvroType, prefix: bytes) -> None:
+        """Raises NotVectorised."""
+        self._prefix = prefix
+        fields = _fields(record)
+        names = itertools.count()
+        ahead = {"name": "prefix", "type": {"type": "fixed", "name": "Prefix", "size": len(prefix)}}
+        described = [{"name": name, "type": _described(one, names)} for name, one in fields]
+        if not described:
+            raise NotVectorised("nothing is written")
+        self._head = container_head(
+            {"type": "record", "name": "Row", "fields": [ahead, *described] if prefix else described}
+        )
+        self._fields = fields
+        self._draw()
+
+    def _draw(self) -> None:
+        """Chooses guards."""
+        plan = _Plan()
+        self._columns = [part for name, one in self._fields for part in plan.field(pl.col(name), one, top=True)]
+        row = os.urandom(_GUARD_BYTES)
+        self._columns.append(pl.lit(row + self._prefix).alias("row"))
+        self._end = _VALUE + zigzag(_GUARD_BYTES + len(self._prefix)) + row
+        self._replaced = plan.replaced
+        self._short, self._short_count = plan.short, plan.short_count
+
+    def read(self, bodies: Sequence[bytes]) -> pl.DataFrame:
+        """What may be the records of these bodies, at least one. Raises whatever Polars raises."""
+        return read_block(self._head, len(bodies), b"".join(bodies))
+
+    def write(self, frame: pl.DataFrame) -> list[bytes]:
+        """A body for each row, with the prefix."""
+        if not frame.height:
+            return []
+        for _ in range(_DRAWS_MAX):
+            block = write_block(frame.select_seq(self._columns))
+            if not self._short_count or block.count(self._short) == self._short_count * frame.height:
+                return self._cut(block, frame.height)
+            self._draw()
+        raise RuntimeError("rows of Avro have the bytes of every guard")
+
+    def _cut(self, block: bytes, rows: int) -> list[bytes]:
+        data = self._prefix + block
+        if self._short_count:
+            data = data.replace(_VALUE + self._short + _VALUE, b"")
+        for guard, instead in self._replaced:
+            data = data.replace(guard, instead)
+        bodies = data.split(self._end)
+        if len(bodies) != rows + 1 or bodies.pop() != self._prefix:
+            raise RuntimeError("rows of Avro have the bytes of their own guard")
+        return bodies
+
+
+def _fields(record: AvroType) -> list[tuple[str, AvroType]]:
+    """Those that take bytes, with their names."""
+    return [(f"f{place}", field.type) for place, field in enumerate(record.fields) if field.type.kind != "null"]
+
+
+def wired(one: AvroType) -> AvroType:
+    """A type without the union around it. Raises NotVectorised for a union of several types."""
+    if one.kind == "union" and not one.nullable:
+        raise NotVectorised("a union of several types")
+    return one.bare
+
+
+def _described(one: AvroType, names: itertools.count[int]) -> Any:
+    """What Polars is to read: without logical types, enums as numbers, maps as arrays."""
+    inner = wired(one)
+    if inner.kind == "record":
+        fields = [{"name": name, "type": _described(each, names)} for name, each in _fields(inner)]
+        if not fields:
+            raise NotVectorised("a record without fields")
+        made: Any = {"type": "record", "name": f"N{next(names)}", "fields": fields}
+    elif inner.kind == "array" and inner.items is not None:
+        made = {"type": "array", "items": _described(inner.items, names)}
+    elif inner.kind == "map" and inner.items is not None:
+        entry = [{"name": "f0", "type": "string"}, {"name": "f1", "type": _described(inner.items, names)}]
+        made = {"type": "array", "items": {"type": "record", "name": f"N{next(names)}", "fields": entry}}
+    elif inner.kind == "fixed":
+        if not inner.size:
+            raise NotVectorised("a fixed type without bytes")
+        made = {"type": "fixed", "name": f"N{next(names)}", "size": inner.size}
+    elif inner.kind == "null":
+        raise NotVectorised("null alone")
+    else:
+        made = "int" if inner.kind == "enum" else inner.kind
+    if not one.nullable:
+        return made
+    return ["null" if branch.kind == "null" else made for branch in one.branches]
+
+
+class _Plan:
+    """Columns for Polars' writer, and what is replaced in the bytes that it makes of them."""
+
+    def __init__(self) -> None:
+        self.replaced: list[tuple[bytes, bytes]] = []
+        self._guards: dict[tuple[bytes, tuple[tuple[bytes, bytes], ...]], bytes] = {}
+        self._names = itertools.count()
+        short = b""
+        while len(set(short)) < _SHORT_BYTES:
+            short = bytes(0x80 | byte for byte in os.urandom(_SHORT_BYTES))
+        self._guard_short = short
+        self.short = zigzag(_SHORT_BYTES) + short
+        """With its length in front. No end of it is its beginning, so it is found wherever it is."""
+        self.short_count = 0
+        """How often it is in a row."""
+
+    def field(self, value: pl.Expr, one: AvroType, ahead: bytes = _VALUE, *, top: bool = False) -> list[pl.Expr]:
+        """The columns of a value. `ahead`: the indexes that the writer puts in front of the first; `top`: it is there
+        once in every row.
+        """
+        inner = wired(one)
+        index = _VALUE + zigzag(inner.size) if inner.kind == "fixed" else _VALUE
+        if not one.nullable:
+            if inner.kind == "record":
+                parts = [] if ahead == _VALUE else [self._guard(ahead, ((b"", b""),))]
+                for name, each in _fields(inner):
+                    parts += self.field(value.struct.field(name), each, top=top)
+                return parts
+            if top and index == _VALUE:
+                self.short_count += 1
+                return [self._named(pl.lit(self._guard_short)), self._named(self._value(value, inner))]
+            return [self._guard(ahead, ((index, b""),)), self._named(self._value(value, inner))]
+        if one.branches[0].kind != "null":  # the value is what index 0 stands for
+            ends = ((index, _NULL), (_NULL, _VALUE))
+            return [self._guard(ahead, ends), self._named(self._value(value, inner))]
+        if inner.kind == "fixed":
+            ends = ((index, _VALUE), (_NULL, _NULL))
+            return [self._guard(ahead, ends), self._named(value)]
+        return [self._named(self._value(value, inner))]
+
+    def _value(self, value: pl.Expr, one: AvroType) -> pl.Expr:
+        """One column."""
+        if one.kind == "record":
+            parts = [part for name, each in _fields(one) for part in self.field(value.struct.field(name), each)]
+            return pl.when(value.is_not_null()).then(pl.struct(parts))
+        if one.kind == "map" and one.items is not None:
+            entry = [self._guard(_VALUE + _VALUE, ((b"", b""),))]
+            entry += self.field(pl.element().struct.field("f0"), AvroType("string"))
+            entry += self.field(pl.element().struct.field("f1"), one.items)
+            return value.list.eval(pl.struct(entry))
+        if one.kind == "array" and one.items is not None:
+            parts = self.field(pl.element(), one.items, _VALUE + _VALUE)
+            return value.list.eval(parts[0] if len(parts) == 1 else pl.struct(parts))
+        return value
+
+    def _named(self, value: pl.Expr) -> pl.Expr:
+        return value.alias(f"c{next(self._names)}")
+
+    def _guard(self, ahead: bytes, ends: tuple[tuple[bytes, bytes], ...]) -> pl.Expr:
+        """A column in front of another. `ends`: what follows it in the bytes, and what is to be there instead."""
+        guard = self._guards.get((ahead, ends))
+        if guard is None:
+            guard = self._guards[ahead, ends] = os.urandom(_GUARD_BYTES)
+            whole = ahead + zigzag(_GUARD_BYTES) + guard
+            self.replaced += [(whole + end, instead) for end, instead in ends]
+        return self._named(pl.lit(guard))

@@ -1,0 +1,105 @@
+"""Change events of Debezium in JSON: inserts, updates and deletes of a table's rows.
+
+`envelopes.py` takes events apart, `values.py` has the values that Debezium writes otherwise than JSON sources here read
+them, `decoder.py` puts both together. There is no writer: sinks write rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.datatypes import BOOLEAN, STRING, Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.schemas import FormatOptions, Schemas
+
+DELETED: Final = "_deleted"
+OP: Final = "_op"
+ADDED: Final[Schema] = {DELETED: BOOLEAN, OP: STRING}
+"""The columns that every source has besides those of the row."""
+
+
+class DebeziumFormat(Format):
+    """See the module."""
+
+    name = "debezium"
+    writes = ""
+    needs_schema = True
+    is_changelog = True
+    page = """\
+For sources: change events as Debezium 2 and 3 write them with Connect's `JsonConverter`, with the wrapper of `schema`
+and `payload` (`schemas.enable`) or without, which each record shows. `schema` declares the columns of the table's
+row, and the source adds two: `_deleted boolean` and `_op string`.
+
+| `op` | row | `_deleted` |
+| --- | --- | --- |
+| `c` (insert), `r` (snapshot), `u` (update) | `after` | false |
+| `d` (delete) | `before`: all columns with `REPLICA IDENTITY FULL` in PostgreSQL, else those of the key | true |
+| `t` (truncate), `m` (logical message), any other | none: the record is bad (`UNSUPPORTED_CHANGE`) | |
+
+The tombstone that Debezium sends after a delete is left out and counted as filtered, since the delete was a row
+already; with `on_null: bad` it is a bad record. A truncate is no row, and to leave it out would keep what the table
+has not any more: Debezium's `skipped.operations=t`, its default, leaves it out knowingly.
+
+A copy of the table in a compacted topic:
+
+```yaml
+sources:
+  customers: {topic: shop.public.customers, format: debezium, schema: {id: bigint, name: string}}
+steps:
+  - {name: rows, from: customers, select: {id: id, name: name, _deleted: _deleted}}
+sinks:
+  copy: {from: rows, topic: customers, key: id, on_null: {column: _deleted, write: tombstone}}
+```
+
+Where nothing on the way to a sink reads `_deleted`, deleted rows are written like any others, and `validate` warns.
+An update is one row, the new one; a change of the primary key is a delete and an insert of Debezium's. `where`,
+`select`, `route`, `explode` and lookups in order take changes; `aggregate`, `window`, `keep` and `dedup` after such a
+source, however far, are refused: they need retraction, which is not supported yet. Changes of a row are in order
+within a partition; a `where` that is false of the new row leaves the older one in a compacted topic, unless
+`_deleted` is made of the condition.
+
+The rules of [json](#format-json) hold for the row's values, all declared ones are checked, and fields that are not
+declared are skipped. Besides:
+
+| type | in |
+| --- | --- |
+| `decimal(p,s)` | a number (`decimal.handling.mode=double`), its text (`string`), or base64 of the unscaled number's \
+bytes (`precise`), also with the scale beside it (`{"scale": 2, "value": "BNI="}`) |
+| `date` | the text, `Z` at its end or not; or the days since 1970 |
+| `timestamp`, `timestamp_ntz` | the text; with `written_as: {timestamps: ms}` or `us` also a whole number since 1970, \
+of a `timestamp` in UTC |
+
+Base64 has no scale: it is that of the declared type, which has to be the table's. A text that is both a number and
+base64 of one (`"1234"`, without a point) is refused unless `written_as: {decimals: text}` or `base64` says what it
+is, and so is `"Infinity"`. A whole number in a column of timestamps is refused unless `written_as` has its unit.
+Columns of other units can be read as `bigint`, columns of other times as they are written.
+
+A record is bad that is no object with an `op` (`INCOMPLETE_CHANGE`: a flattened record is read with `json`), lacks
+the row that its `op` is about, or is a delete with a row in `after`. So is one whose declared column holds
+`__debezium_unavailable_value`: a large value of PostgreSQL that the update did not touch and that is not in its log
+(`REPLICA IDENTITY FULL` puts it there). Places are from the top of the record: `$.payload.after.name`.
+"""
+
+    def read_columns(self, declared: Schema) -> Schema:
+        """See Format."""
+        for name in ADDED:
+            if name in declared:
+                raise FormatRefusal(f"every debezium source has a column `{name}` already", "remove it")
+        return {**declared, **ADDED} if declared else {}
+
+    def written_columns(self, columns: Schema) -> Schema:  # noqa: ARG002 - none are written
+        """See Format."""
+        raise FormatRefusal("debezium is read only", "use json, with `on_null` for deleted rows")
+
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - its own schemas are in its records
+        """See Format."""
+        from tidegate.formats.kinds.debezium.decoder import ChangeDecoder
+
+        return ChangeDecoder(declared, output, options)
+
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        """See Format."""
+        raise NotImplementedError("no sink has this format")
+
+
+FORMAT: Final = DebeziumFormat()

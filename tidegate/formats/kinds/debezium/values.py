@@ -1,0 +1,135 @@
+"""Values of rows that Debezium writes otherwise than JSON sources read them: decimals, dates and timestamps.
+
+What could mean two things is refused, never guessed: a text of digits may be a number or the bytes of another one, a
+whole number milliseconds or microseconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.formats.kinds.json.types import NUMBER, OwnType, convert, exact_decimal, own_type
+from tidegate.formats.schemas import FormatOptions
+
+_WORDS: Final = frozenset({"Infinity"})
+"""What databases write for numbers that are none, and that is base64, too."""
+_FIRST_DAY: Final = dt.date(1970, 1, 1)
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNITS: Final = {"ms": 1000, "us": 1}
+_SHOWN_MAX: Final = 40
+_DIGITS_MAX: Final = 64
+"""Of a text of base64: 48 bytes hold more than any decimal."""
+
+
+def own_types(options: FormatOptions) -> OwnType:
+    """The types that are read otherwise than in JSON."""
+    unit = _UNITS.get(options.timestamps)
+
+    def find(kind: DataType) -> type | None:
+        if kind.kind == "decimal":
+            return own_type(str(kind), _decimals(kind, options.decimals))
+        if kind.kind == "date":
+            return own_type(str(kind), _date)
+        if kind.kind in ("timestamp", "timestamp_ntz") and unit is not None:
+            return own_type(str(kind), _timestamps(unit, kind))
+        return None
+
+    return find
+
+
+def _decimals(kind: DataType, written_as: str) -> Callable[[Any], Decimal]:
+    exact = exact_decimal(kind)
+
+    def read(value: Any) -> Decimal:
+        match value:
+            case str():
+                return exact(_number(value, kind, written_as))
+            case {"scale": int(scale), "value": str(text)} if len(value) == 2:
+                unscaled = _unscaled(text)
+                if unscaled is None or isinstance(scale, bool) or abs(scale) > _DIGITS_MAX:
+                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {scale}")
+                return exact(_scaled(unscaled, scale))
+        return exact(value)
+
+    return read
+
+
+def _number(text: str, kind: DataType, written_as: str) -> Decimal | str:
+    """What a text stands for. Raises ValueError."""
+    is_number = bool(NUMBER.fullmatch(text))
+    if written_as == "text":
+        return text
+    unscaled = _unscaled(text)
+    if written_as == "base64" or not (is_number or text in _WORDS):
+        if unscaled is None:
+            raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}")
+        return _scaled(unscaled, kind.scale)
+    if unscaled is not None:
+        what = "may be a number or base64" if is_number else "may be base64 or no number"
+        raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}, which {what}: `written_as` says what it is")
+    return text
+
+
+def _unscaled(text: str) -> int | None:
+    """Of base64 as Java writes the bytes of a number, the least that hold it; None for any other text."""
+    if not text or len(text) > _DIGITS_MAX:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    number = int.from_bytes(data, "big", signed=True)
+    least = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return number if len(data) == least and base64.b64encode(data) == text.encode() else None
+
+
+def _scaled(unscaled: int, scale: int) -> Decimal:
+    """Exactly: a context rounds."""
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _date(value: Any) -> dt.date:
+    if not isinstance(value, int) or isinstance(value, bool):
+        text = value.removesuffix("Z") if isinstance(value, str) else value
+        return _json(text, dt.date)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+    try:
+        return _FIRST_DAY + dt.timedelta(days=value)
+    except OverflowError as error:
+        raise ValueError(f"Number out of range: {value} days since 1970 are no date from 1 to 9999") from error
+
+
+def _timestamps(unit: int, kind: DataType) -> Callable[[Any], dt.datetime]:
+    zoned = kind.kind == "timestamp"
+    text_type = dt.datetime if zoned else Annotated[dt.datetime, msgspec.Meta(tz=False)]
+
+    def read(value: Any) -> dt.datetime:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return _json(value, text_type)  # type: ignore[no-any-return]  # as above
+        try:
+            moment = _EPOCH + dt.timedelta(microseconds=value * unit)
+        except OverflowError as error:
+            raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
+        return moment if zoned else moment.replace(tzinfo=None)
+
+    return read
+
+
+def _json(value: Any, kind: Any) -> Any:
+    """As JSON has it. Raises ValueError, to which msgspec adds the place."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=convert)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]!r}..."

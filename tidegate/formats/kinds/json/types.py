@@ -1,0 +1,195 @@
+"""Column types as Python types, in which msgspec decodes JSON: it checks what it decodes.
+
+What msgspec has no type for is a class of our own here, whose values are made by `convert`: it gets what stands in the
+record, numbers as `int` or `decimal.Decimal`, never as a float.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import sys
+from collections.abc import Callable
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import cache
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.formats.contract import Columns
+
+_FLOAT_MAX = 3.4028234663852886e38
+_SHOWN_MAX: Final = 40
+
+
+def _between(kind: type, low: float, high: float) -> Any:
+    return Annotated[kind, msgspec.Meta(ge=low, le=high)]
+
+
+_SCALARS: dict[str, Any] = {
+    "boolean": bool,
+    "tinyint": _between(int, -(2**7), 2**7 - 1),
+    "smallint": _between(int, -(2**15), 2**15 - 1),
+    "int": _between(int, -(2**31), 2**31 - 1),
+    "bigint": _between(int, -(2**63), 2**63 - 1),
+    "float": _between(float, -_FLOAT_MAX, _FLOAT_MAX),
+    "double": float,
+    "string": str,
+    "binary": bytes,
+    "date": dt.date,
+    "timestamp": dt.datetime,
+    "timestamp_ntz": Annotated[dt.datetime, msgspec.Meta(tz=False)],
+}
+DOES_NOT_FIT: Final = "does not fit into "
+"""In the reason of a number that a decimal cannot hold."""
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_NAN: Final = Decimal("NaN")
+_TRUTHS: Final = {"true": True, "false": False}
+
+
+OwnType = Callable[[DataType], Any]
+"""The Python type for a column type, with the values that JSON's has; None: JSON's."""
+
+
+class _Own(type):
+    """The type of `convert`'s types. msgspec looks whether what `convert` gives is an instance: it is."""
+
+    convert: Callable[[Any], Any]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+def convert(wanted: Any, value: Any) -> Any:
+    """The `dec_hook` of msgspec. Raises ValueError, to which msgspec adds the place."""
+    return wanted.convert(value)
+
+
+def record_type(
+    name: str, fields: Columns, *, strict: bool = False, rest: str = "", own: OwnType | None = None
+) -> type[msgspec.Struct]:
+    """A struct with an optional, nullable attribute `f<i>` for each field (names in JSON need not be identifiers).
+
+    `strict`: no other fields are allowed, at any depth. `rest`: the field that `keep_rest` fills. `own`:
+    types in which other values are decoded than those of JSON.
+    """
+    types = [
+        msgspec.Raw if field == rest else _python_type(f"{name}_{i}", kind, strict, own) | None
+        for i, (field, kind) in enumerate(fields)
+    ]
+    members = [(f"f{i}", one, None) for i, one in enumerate(types)]
+    names = {f"f{i}": field for i, (field, _) in enumerate(fields)}
+    return msgspec.defstruct(name, members, rename=names, gc=False, forbid_unknown_fields=strict)
+
+
+def keep_rest(decode: Callable[[Any], Any], fields: Columns, rest: str) -> Callable[[Any], Any]:
+    """`decode`, with the fields of the record that no other field stands for in the attribute of `rest`."""
+    names = [name for name, _ in fields]
+    attribute, known = f"f{names.index(rest)}", {*names} - {rest}
+    parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+    def decode_all(value: Any) -> Any:
+        record = decode(value)
+        others = {name: _text_of(raw) for name, raw in parts(value).items() if name not in known}
+        setattr(record, attribute, others)
+        return record
+
+    return decode_all
+
+
+def _text_of(raw: msgspec.Raw) -> str | None:
+    """Of a string its text, else the JSON as it stands there; None for null. Raises ValueError."""
+    data = bytes(raw)
+    if data == b"null":
+        return None
+    return msgspec.json.decode(data, type=str) if data.startswith(b'"') else data.decode()
+
+
+def _python_type(name: str, kind: DataType, strict: bool, own: OwnType | None) -> Any:
+    found = None if own is None else own(kind)
+    if found is not None:
+        return found
+    if kind.kind == "decimal":
+        return _decimal_type(kind)
+    if kind.kind == "map":
+        assert kind.key is not None
+        assert kind.element is not None
+        key = _KEYS.get(kind.key.kind) or _python_type(name, kind.key, strict, own)
+        return dict[key, _python_type(name, kind.element, strict, own) | None]  # type: ignore[valid-type,misc]  # built at run time for msgspec
+    if kind.element is not None:
+        return list[_python_type(name, kind.element, strict, own) | None]  # type: ignore[misc]  # built at run time for msgspec
+    if kind.kind == "struct":
+        return record_type(name, kind.fields, strict=strict, own=own)
+    return _SCALARS[kind.kind]
+
+
+class _BooleanKey(metaclass=_Own):
+    """`true` and `false` as keys of a map: JSON has them as texts, the user's code has them."""
+
+    @staticmethod
+    def convert(value: Any) -> bool:
+        """See `convert`."""
+        if isinstance(value, bool):
+            return value
+        if value not in _TRUTHS:
+            raise ValueError(f"Expected `true` or `false`, got {_shown(value)}")
+        return _TRUTHS[value]
+
+
+_KEYS: Final[dict[str, Any]] = {
+    "boolean": _BooleanKey,
+    "double": _between(float, -sys.float_info.max, sys.float_info.max),  # not NaN, which msgspec takes from a text
+}
+
+
+def own_type(name: str, converts: Callable[[Any], Any]) -> _Own:
+    """A type whose values `converts` makes of what stands in the record. It raises ValueError."""
+    return _Own(name, (), {"convert": staticmethod(converts)})
+
+
+def exact_decimal(kind: DataType) -> Callable[[Any], Decimal]:
+    """What makes decimals of numbers and their texts. It raises ValueError for what the type does not hold."""
+    return _decimal_type(kind).convert
+
+
+@cache
+def _decimal_type(kind: DataType) -> _Own:
+    """Takes what the type holds exactly: a number, or its text as Kafka Connect and Debezium write it."""
+    quantize = Context(prec=kind.precision, traps=[Inexact, InvalidOperation]).quantize
+    scale = Decimal((0, (1,), -kind.scale))
+
+    def exact(value: Any) -> Decimal:
+        number = value if value.__class__ is Decimal else _number_of(value, kind)
+        try:
+            held = quantize(number, scale)
+        except (Inexact, InvalidOperation):
+            held = _NAN
+        if held.is_finite():  # NaN comes from the user's code
+            return held
+        raise ValueError(f"{_shown(value)} {DOES_NOT_FIT}{kind}")
+
+    return own_type(str(kind), exact)
+
+
+def _number_of(value: Any, kind: DataType) -> Decimal:
+    match value:
+        case bool():
+            pass
+        case int() | Decimal():
+            return Decimal(value)
+        case float():  # of the user's code: what Python shows is what was meant
+            return Decimal(repr(value))
+        case str() if NUMBER.fullmatch(value):
+            return Decimal(value)
+        case str():
+            raise ValueError(f"Expected `{kind}`, got the text {_shown(value)}")
+    raise ValueError(f"Expected `{kind} | null`, got `{_NAMES.get(type(value), type(value).__name__)}`")
+
+
+_NAMES: Final[dict[type, str]] = {list: "array", dict: "object"}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."

@@ -1,0 +1,107 @@
+"""JSON with schemas of a registry: Confluent's wire format around a JSON object.
+
+`schema.py` is about JSON Schema and columns. Values are read and written as the format `json` does it; what a schema
+says besides types (patterns, bounds, required fields) is not checked, as in Confluent's clients by default.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar, Final
+
+from tidegate.datatypes import Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.kinds.json_schema.schema import (
+    required_properties,
+    schema_of_columns,
+    schema_title,
+    to_columns,
+)
+from tidegate.formats.schema_ids import prefix_of
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
+
+
+class JsonSchemaFormat(Format):
+    """See the module."""
+
+    name = "json-schema"
+    writes = "an object of all columns, with the id of its JSON Schema in front"
+    needs_schema = True
+    schema_kind: ClassVar[SchemaKind | None] = SchemaKind.JSON
+    page = """\
+A record is a zero byte, the id of a JSON Schema in the [registry](#registry) in four bytes, and a JSON object. With
+`schema_id: none` values are bare objects, as in [json](#format-json), whose rules of reading and writing hold.
+
+`schema` of a source is columns, or `{file: ...}` or `{registry: ...}`; then the properties of the schema's object are
+the columns:
+
+| JSON Schema | column |
+| --- | --- |
+| `boolean`, `integer`, `number` | `boolean`, `bigint`, `double` |
+| `string`, also as `enum` alone | `string` |
+| `string` with `format` `date`, `date-time` | `date`, `timestamp` |
+| `string` with `contentEncoding: base64` | `binary` |
+| `array` with `items` | `array<...>` |
+| `object` with `properties` | `struct<...>` |
+| `object` with `additionalProperties` alone | `map<string, ...>` |
+| `["null", type]`, `oneOf` or `anyOf` of null and one type | that type; every column may be NULL |
+
+`$ref` leads to another part of the schema (`#/definitions/...`) or to one of its references. Everything else that is no
+column is refused with its place: other unions, `allOf` of several, `patternProperties`, lists of `items`, schemas that
+contain themselves. Bounds, patterns and required properties are not checked. A record whose id the registry does not
+have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIBLE_SCHEMA`).
+
+A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null. A
+schema of the sink's own has to have a property of the same type for every column, and a column for every property
+that it requires.
+"""
+
+    def schema_columns(self, schema: SchemaText) -> Schema:
+        """See Format."""
+        return to_columns(schema)
+
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:
+        """See Format."""
+        return SchemaText(SchemaKind.JSON, json.dumps(schema_of_columns(columns, name), ensure_ascii=False))
+
+    def check_schema(self, schema: SchemaText, columns: Schema) -> None:
+        """See Format."""
+        has = to_columns(schema)
+        if lacking := required_properties(schema) - columns.keys():
+            raise FormatRefusal(f"the schema requires `{min(lacking)}`, which is no column", "select it, too")
+        for name, kind in columns.items():
+            if name not in has:
+                raise FormatRefusal(f"the schema has no property `{name}`", "select the columns that it has")
+            wanted = to_columns(self.derive_schema({name: kind}, ""))[name]
+            if has[name] != wanted:
+                message = f"`{name}` is {has[name]} in the schema, and the column is {kind}"
+                raise FormatRefusal(message, "cast the column, or write another schema")
+
+    def schema_name(self, schema: SchemaText) -> str:
+        """See Format."""
+        return schema_title(schema)
+
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """See Format."""
+        return prefix_of(options) + super().from_plain(value)
+
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+        """See Format."""
+        return super().to_plain(data[len(prefix_of(options)) :])
+
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
+        """See Format."""
+        from tidegate.formats.kinds.json.reader import JsonDecoder
+        from tidegate.formats.kinds.json_schema.rows import PrefixedDecoder
+
+        plain = JsonDecoder(declared, output)
+        return PrefixedDecoder(plain, schemas) if prefix_of(options) else plain
+
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        """See Format."""
+        from tidegate.formats.kinds.json_schema.rows import prefixed_encoder
+
+        return prefixed_encoder(columns, prefix_of(options))
+
+
+FORMAT: Final = JsonSchemaFormat()

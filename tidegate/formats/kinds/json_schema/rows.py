@@ -1,0 +1,66 @@
+"""The wire format around JSON: a zero byte, the id of a schema, and the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import polars as pl
+
+from tidegate.formats.contract import Columns, Decoded, Encoder, Messages, WaitingForSchema
+from tidegate.formats.expressions import ExpressionEncoder
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.kinds.json.writer import json_objects
+from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, schema_id_of
+from tidegate.formats.schemas import SchemaKind, Schemas, SchemaText
+
+
+class PrefixedDecoder:
+    """See Decoder. A record's id has to be that of a JSON Schema which the registry has."""
+
+    def __init__(self, plain: JsonDecoder, schemas: Schemas) -> None:
+        self._plain = plain
+        self._schemas = schemas
+
+    def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
+        """See Decoder."""
+        return self.decode_values(messages.values)
+
+    def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
+        """As decode, of values alone."""
+        prefixes = {None if value is None else value[:PREFIX_BYTES] for value in values}
+        judged = {prefix: self._judge(prefix) for prefix in prefixes}  # all schemas are asked for at once
+        waiting = next((one for one in judged.values() if isinstance(one, WaitingForSchema)), None)
+        if waiting is not None:
+            return waiting
+        wrong = {prefix: one for prefix, one in judged.items() if isinstance(one, RecordFailure)}
+        if not wrong:
+            return self._plain.decode_values([value and value[PREFIX_BYTES:] for value in values])
+        rows: list[int] = []
+        failures: list[RecordFailure] = []
+        for row, value in enumerate(values):
+            found = wrong.get(None if value is None else value[:PREFIX_BYTES])
+            if found is None:
+                rows.append(row)
+            else:
+                failures.append(RecordFailure(row, found.kind, found.message))
+        frame, bad = self._plain.decode_values([(values[row] or b"")[PREFIX_BYTES:] for row in rows])
+        failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
+        return Decoded(frame, sorted(failures, key=attrgetter("row")))
+
+    def _judge(self, prefix: bytes | None) -> RecordFailure | WaitingForSchema | None:
+        """What is wrong with records that begin so; `row` means nothing."""
+        found = find_schema(prefix, self._schemas, FailureKind.MALFORMED_JSON)
+        if not isinstance(found, SchemaText):
+            return found
+        if found.kind is not SchemaKind.JSON:
+            what = f"schema {schema_id_of(prefix or b'')} is in {found.kind}"
+            return RecordFailure(0, FailureKind.INCOMPATIBLE_SCHEMA, what)
+        return None
+
+
+def prefixed_encoder(columns: Columns, prefix: bytes) -> Encoder:
+    """Objects with a prefix in front of each."""
+    value = json_objects(columns)
+    return ExpressionEncoder(pl.lit(prefix) + value if prefix else value)

@@ -1,0 +1,181 @@
+"""JSON Schema and columns: what of the one is the other. Pure; knows what drafts 4 to 2020-12 have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType, Schema, map_of
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.schemas import SchemaText
+
+DIALECT: Final = "http://json-schema.org/draft-07/schema#"
+DEPTH_MAX: Final = 20
+TYPES_MAX: Final = 10_000
+"""Of a schema, those that `$ref` leads to counted each time."""
+_REMEDY: Final = "list the columns: `schema: {id: bigint}`"
+_TEXTS: Final = {"date": DATE, "date-time": TIMESTAMP}
+_SIMPLE: Final = {"boolean": BOOLEAN, "integer": BIGINT, "number": DOUBLE}
+_REFUSED: Final = ("allOf", "not", "if", "patternProperties", "dependentSchemas", "prefixItems")
+_WRITTEN: Final[Mapping[str, dict[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    **{kind: {"type": "integer"} for kind in ("tinyint", "smallint", "int", "bigint")},
+    **{kind: {"type": "number"} for kind in ("float", "double", "decimal")},
+    "string": {"type": "string"},
+    "binary": {"type": "string", "contentEncoding": "base64"},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+    "timestamp_ntz": {"type": "string"},
+}
+
+
+def to_columns(schema: SchemaText) -> Schema:
+    """The properties of a schema's object. Raises FormatRefusal with the place of what is no column."""
+    found = _Reader(schema).type(_parse(schema), "$", _parse(schema), 0)
+    if found.kind != "struct":
+        raise FormatRefusal(f"the schema is of {found}, and a record is an object with `properties`", _REMEDY)
+    return dict(found.fields)
+
+
+def schema_title(schema: SchemaText) -> str:
+    """The name of its object. Raises FormatRefusal."""
+    title = _parse(schema).get("title")
+    if not isinstance(title, str) or not title:
+        raise FormatRefusal("the schema has no `title`", "write `subject: topic`")
+    return title
+
+
+def required_properties(schema: SchemaText) -> set[str]:
+    """Of the object itself."""
+    found = _parse(schema).get("required")
+    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
+
+
+def schema_of_columns(columns: Schema, title: str) -> dict[str, Any]:
+    """The opposite of `to_columns`: everything may be null."""
+    properties = {name: _nullable(kind) for name, kind in columns.items()}
+    return {"$schema": DIALECT, "title": title, "type": "object", "properties": properties}
+
+
+def _nullable(kind: DataType) -> dict[str, Any]:
+    return {"oneOf": [{"type": "null"}, _written(kind)]}
+
+
+def _written(kind: DataType) -> dict[str, Any]:
+    if kind.kind == "array" and kind.element is not None:
+        return {"type": "array", "items": _nullable(kind.element)}
+    if kind.kind == "struct":
+        return {"type": "object", "properties": {name: _nullable(field) for name, field in kind.fields}}
+    if kind.kind == "map" and kind.element is not None:
+        return {"type": "object", "additionalProperties": _nullable(kind.element)}
+    return _WRITTEN[kind.kind]
+
+
+def _parse(schema: SchemaText) -> dict[str, Any]:
+    try:
+        found = json.loads(schema.text)
+    except (ValueError, RecursionError) as error:
+        raise FormatRefusal(f"the schema is no JSON: {error}", "name another") from error
+    if not isinstance(found, dict):
+        raise FormatRefusal("the schema is no JSON object", _REMEDY)
+    return found
+
+
+class _Reader:
+    """Walks a schema; `$ref` leads into its own text or that of its references."""
+
+    def __init__(self, schema: SchemaText) -> None:
+        self._references = {name: _parse(one) for name, one in schema.references}
+        self._left = TYPES_MAX
+
+    def type(self, node: Any, place: str, root: Any, depth: int) -> DataType:
+        """The column of a part of a schema; `root` is the text that it is in."""
+        self._left -= 1
+        if self._left < 0:
+            raise _refusal(place, f"there are more than {TYPES_MAX} types")
+        if depth > DEPTH_MAX:
+            raise _refusal(place, f"it is nested deeper than {DEPTH_MAX} types, or contains itself")
+        if not isinstance(node, dict):
+            raise _refusal(place, "anything may be there")
+        if "$ref" in node:
+            target, text = self._follow(node["$ref"], place, root)
+            return self.type(target, place, text, depth + 1)
+        for word in _REFUSED:
+            if word in node:
+                raise _refusal(place, f"`{word}` is no column")
+        for word in ("oneOf", "anyOf"):
+            if word in node:
+                return self.type(_other_than_null(node[word], place, word), place, root, depth + 1)
+        return self._plain(node, place, root, depth)
+
+    def _plain(self, node: dict[str, Any], place: str, root: Any, depth: int) -> DataType:
+        match _type_of(node, place):
+            case "string":
+                base64 = node.get("contentEncoding") == "base64"
+                return BINARY if base64 else _TEXTS.get(str(node.get("format")), STRING)
+            case "array":
+                if not isinstance(node.get("items"), dict):
+                    raise _refusal(place, "an array without one type of `items`")
+                return DataType("array", element=self.type(node["items"], f"{place}[]", root, depth + 1))
+            case "object":
+                return self._object(node, place, root, depth)
+            case word if word in _SIMPLE:
+                return _SIMPLE[word]
+            case word:
+                raise _refusal(place, f"the type `{word}` is no column")
+
+    def _object(self, node: dict[str, Any], place: str, root: Any, depth: int) -> DataType:
+        properties, more = node.get("properties"), node.get("additionalProperties")
+        if isinstance(properties, dict) and properties:
+            fields = [(name, self.type(one, f"{place}.{name}", root, depth + 1)) for name, one in properties.items()]
+            return DataType("struct", fields=tuple(fields))
+        if isinstance(more, dict):
+            return map_of(STRING, self.type(more, f"{place}.*", root, depth + 1))
+        raise _refusal(place, "an object without `properties`")
+
+    def _follow(self, reference: object, place: str, root: Any) -> tuple[Any, Any]:
+        """What a `$ref` leads to, and the text that that is in."""
+        name, _, pointer = str(reference).partition("#")
+        text = self._references.get(name) if name else root
+        if text is None:
+            raise _refusal(place, f"there is no reference `{name[:100]}`")
+        target = text
+        for step in pointer.split("/")[1:]:
+            word = step.replace("~1", "/").replace("~0", "~")
+            target = target.get(word) if isinstance(target, dict) else None
+        if target is None:
+            raise _refusal(place, f"`{str(reference)[:100]}` leads nowhere")
+        return target, text
+
+
+def _other_than_null(branches: object, place: str, word: str) -> Any:
+    known = branches if isinstance(branches, list) else []
+    others = [one for one in known if not _is_null(one)]
+    if len(others) != 1:
+        raise _refusal(place, f"`{word}` of several types is no column")
+    return others[0]
+
+
+def _is_null(node: object) -> bool:
+    return isinstance(node, dict) and node.get("type") == "null"
+
+
+def _type_of(node: dict[str, Any], place: str) -> str:
+    """The one type besides null; that of its values where only those are said."""
+    named = node.get("type")
+    words = [word for word in named if word != "null"] if isinstance(named, list) else [named]
+    if words == [None]:
+        values = node["enum"] if isinstance(node.get("enum"), list) else [node["const"]] if "const" in node else []
+        if values and all(isinstance(value, str) for value in values):
+            return "string"
+        if "properties" in node:
+            return "object"
+        raise _refusal(place, "it has no `type`")
+    if len(words) != 1 or not isinstance(words[0], str):
+        raise _refusal(place, "several types are no column")
+    return words[0]
+
+
+def _refusal(place: str, what: str) -> FormatRefusal:
+    return FormatRefusal(f"the schema cannot be read as columns at `{place}`: {what}", _REMEDY)

@@ -1,0 +1,116 @@
+"""Failed records as rows on their way to the dead-letter topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.bisection import evaluate_rows
+from tidegate.formats.columns import polars_type, type_instance
+from tidegate.formats.contract import Headers
+from tidegate.formats.failures import RecordFailure
+from tidegate.formats.letters import (
+    LETTER_COLUMNS,
+    MESSAGE_CHARACTERS_MAX,
+    NO_HEADERS,
+    NO_RECORD,
+    ORIGINAL,
+    WANTED,
+)
+from tidegate.formats.text import json_ready
+
+LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in LETTER_COLUMNS}
+_SYSTEM_PREFIX: Final = "__"
+
+
+class RawRecord(msgspec.Struct, frozen=True):
+    """A record of a source as it was read."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    """None: they cannot be read."""
+    timestamp_ms: int | None
+
+
+def letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
+    """Of records that a source could not decode: topic, partition, offset, bytes and reason."""
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            **columns_of(raw),
+            "step": step,
+            "kind": failure.kind.value,
+            "message": _message_of(failure),
+        }
+        for topic, partition, offset, raw, failure in found
+    ]
+    return pl.DataFrame(rows, schema=LETTER_SCHEMA)
+
+
+def columns_of(raw: RawRecord) -> dict[str, Any]:
+    """What a letter has of the record itself."""
+    headers = [{"key": name, "value": value} for name, value in raw.headers or ()]
+    return {
+        "bytes": NO_HEADERS if raw.headers is None else ORIGINAL,
+        "key": raw.key,
+        "value": raw.value,
+        "headers": headers,
+        "timestamp": raw.timestamp_ms,
+    }
+
+
+def letters_of_rows(
+    step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure]
+) -> pl.DataFrame:
+    """Of rows of `frame` that failed in a step or a sink; `topics` are those that its rows may come from.
+
+    Their bytes are read back by topic, partition and offset where these are known.
+    """
+    rows = frame[[failure.row for failure in failures]]
+    place = [_column(rows, name) for name in ("__partition", "__offset")]
+    named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__topic")
+    known = [None not in one for one in zip(named, *place, strict=True)]
+    return pl.DataFrame(
+        {
+            "topic": named,
+            "partition": place[0],
+            "offset": place[1],
+            "bytes": [WANTED if one else NO_RECORD for one in known],
+            "step": [step] * rows.height,
+            "kind": [failure.kind.value for failure in failures],
+            "message": [_message_of(failure) for failure in failures],
+            "row": _row_texts(rows.select(name for name in rows.columns if not name.startswith(_SYSTEM_PREFIX))),
+        },
+        schema_overrides=LETTER_SCHEMA,
+    ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in LETTER_SCHEMA.items()])
+
+
+_MADE: Final = frozenset({"topic", "partition", "offset", "bytes", "step", "kind", "message", "row"})
+
+
+def _message_of(failure: RecordFailure) -> str:
+    """Texts of exceptions may hold what is no UTF-8."""
+    return failure.message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace").decode()
+
+
+def _column(rows: pl.DataFrame, name: str) -> list[Any]:
+    return rows[name].to_list() if name in rows.columns else [None] * rows.height
+
+
+def _row_texts(rows: pl.DataFrame) -> list[str | None]:
+    """As JSON; NULL for a row that not even this can be made of."""
+    if not rows.width:
+        return [None] * rows.height
+    fields = [json_ready(pl.col(name), type_instance(kind)).alias(name) for name, kind in rows.schema.items()]
+    text = pl.struct(fields).struct.json_encode()
+    parts, _ = evaluate_rows(rows.height, lambda start, end: rows[start:end].select(text).to_series().to_list())
+    texts: list[str | None] = [None] * rows.height
+    for start, found in parts:
+        texts[start : start + len(found)] = found
+    return texts

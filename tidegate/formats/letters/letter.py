@@ -1,0 +1,124 @@
+"""A letter as it is read back from the dead-letter topic, and the marks of those that were written again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tidegate.formats import letters
+from tidegate.formats.contract import Headers
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """What a record of the dead-letter topic says. Numbers that nobody knows are None, words empty."""
+
+    partition: int
+    """Of the dead-letter topic, as `offset`."""
+    offset: int
+    written_ms: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    """The record's own."""
+    pipeline: str
+    step: str
+    kind: str
+    message: str
+    topic: str
+    source_partition: int | None
+    source_offset: int | None
+    timestamp_ms: int | None
+    """Of the record."""
+    bytes: str
+    """One of the words of the package."""
+    value_size: int | None
+    row: str | None
+    row_size: int | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the record can be written again as it was."""
+        return self.bytes == letters.ORIGINAL
+
+    @property
+    def place(self) -> str:
+        """Of the record, for people."""
+        if self.source_partition is None:
+            return self.topic or "unknown"
+        return f"{self.topic}[{self.source_partition}] offset {self.source_offset}"
+
+
+def read_letter(
+    partition: int, offset: int, written_ms: int | None, key: bytes | None, value: bytes | None, headers: Headers
+) -> Letter | None:
+    """None for a record that is no letter of ours: a mark, or what somebody else has written."""
+    own_count = _number(_last(headers, letters.HEADERS))
+    kind = _last(headers, letters.KIND)
+    if own_count is None or kind is None or own_count > len(headers):
+        return None
+    reason = headers[own_count:]
+    return Letter(
+        partition=partition,
+        offset=offset,
+        written_ms=written_ms,
+        key=key,
+        value=value,
+        headers=tuple(headers[:own_count]),
+        pipeline=_last(reason, letters.PIPELINE) or "",
+        step=_last(reason, letters.STEP) or "",
+        kind=kind,
+        message=_last(reason, letters.MESSAGE) or "",
+        topic=_last(reason, letters.TOPIC) or "",
+        source_partition=_number(_last(reason, letters.PARTITION)),
+        source_offset=_number(_last(reason, letters.OFFSET)),
+        timestamp_ms=_number(_last(reason, letters.TIMESTAMP)),
+        bytes=_last(reason, letters.BYTES) or "",
+        value_size=_number(_last(reason, letters.VALUE_SIZE)),
+        row=_last(reason, letters.ROW),
+        row_size=_number(_last(reason, letters.ROW_SIZE)),
+    )
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The value of a record that marks letters of its own partition: they were written to `to`."""
+
+    offsets: tuple[tuple[int, int], ...]
+    """Ranges, both ends inclusive."""
+    to: str
+
+    @property
+    def letters(self) -> Iterable[int]:
+        """Every offset."""
+        return (offset for first, last in self.offsets for offset in range(first, last + 1))
+
+
+def make_mark(offsets: Iterable[int], to: str) -> bytes:
+    """The value of the record that marks these letters."""
+    ranges: list[tuple[int, int]] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    return msgspec.json.encode(Mark(tuple(ranges), to))
+
+
+def read_mark(value: bytes | None, headers: Headers) -> Mark | None:
+    """None for a record that is no mark."""
+    if all(name != letters.MARKER for name, _ in headers):
+        return None
+    try:
+        return msgspec.json.decode(value or b"", type=Mark)
+    except msgspec.DecodeError:
+        return None
+
+
+def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
+    """Kafka's rule for names that repeat: a letter about a letter has the names twice."""
+    found = next((value for one, value in reversed(headers) if one == name), None)
+    return None if found is None else found.decode(errors="replace")
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else None

@@ -1,0 +1,84 @@
+"""Columns of arrays, maps and structs, made level by level: all values of one level become one column.
+
+Polars makes the same of dicts and lists, value by value, in ten times the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Protocol
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+
+_PLACE, _VALUES = "place", "values"
+
+
+class Parts(Protocol):
+    """How values of some representation are taken apart. The values given are never None."""
+
+    def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
+        """Of each field of a struct type its values."""
+
+    def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
+        """How many entries each map has, and the keys and values of all of them."""
+
+    def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
+        """A column of a type that holds no other."""
+
+
+def make_nested(name: str, kind: DataType, values: Sequence[Any], parts: Parts) -> pl.Series:
+    """A column of any type."""
+    if kind.kind == "map":
+        return _make_map(name, kind, values, parts)
+    if kind.kind == "struct":
+        return _make_struct(name, kind, values, parts)
+    if kind.element is None:
+        return parts.leaves(name, kind, values)
+    known = [value for value in values if value is not None]
+    below = make_nested(_VALUES, kind.element, list(chain.from_iterable(known)), parts)
+    return _lists(name, values, list(map(len, known)), below)
+
+
+def _make_struct(name: str, kind: DataType, values: Sequence[Any], parts: Parts) -> pl.Series:
+    known = [value for value in values if value is not None]
+    fields = zip(kind.fields, parts.fields(kind, known), strict=True)
+    made = pl.DataFrame([make_nested(field, below, found, parts) for (field, below), found in fields]).to_struct(name)
+    return made if len(known) == len(values) else made.gather(_places(values))
+
+
+def _make_map(name: str, kind: DataType, values: Sequence[Any], parts: Parts) -> pl.Series:
+    assert kind.key is not None
+    assert kind.element is not None
+    lengths, keys, found = parts.entries(kind, [value for value in values if value is not None])
+    entries = [make_nested("key", kind.key, keys, parts), make_nested("value", kind.element, found, parts)]
+    return _lists(name, values, lengths, pl.DataFrame(entries).to_struct(_VALUES))
+
+
+def _lists(name: str, values: Sequence[Any], lengths: Sequence[int], below: pl.Series) -> pl.Series:
+    """Lists of so many of the values below, one for each of `values` that is not None."""
+    empty = pl.Series(name, [[]], dtype=pl.List(below.dtype))
+    counts = pl.Series(lengths, dtype=pl.UInt32)
+    if not len(below):
+        made = empty.gather([0] * len(lengths))
+    else:
+        place = pl.select(pl.int_range(len(lengths), dtype=pl.UInt32).repeat_by(counts).explode()).to_series()
+        if counts.min() == 0:
+            place = place.drop_nulls()
+        frame = pl.DataFrame([place.alias(_PLACE), below.alias(_VALUES)])
+        made = frame.group_by(_PLACE, maintain_order=True).agg(_VALUES)[_VALUES].alias(name)
+        if counts.min() == 0:
+            filled = (counts > 0).cum_sum() - 1
+            made = pl.concat([made, empty]).gather(
+                filled.zip_with(counts > 0, pl.Series([len(made)], dtype=filled.dtype))
+            )
+    return made if len(lengths) == len(values) else made.gather(_places(values))
+
+
+def _places(values: Sequence[Any]) -> pl.Series:
+    """Where each value is among those that are not None; NULL for None."""
+    known = pl.Series([value is not None for value in values], dtype=pl.Boolean)
+    places = known.cum_sum() - 1
+    return places.zip_with(known, pl.Series([None], dtype=places.dtype))

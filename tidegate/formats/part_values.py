@@ -1,0 +1,139 @@
+"""What a sink writes besides values: keys, timestamps, headers, partitions and tombstones of rows, as columns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.contract import Encoded, Encoder, Headers
+from tidegate.formats.expressions import ExpressionEncoder
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.key_values import key_writer
+from tidegate.formats.record_parts import CARRIED_HEADERS, HeaderRules, RecordParts
+
+_PARTITION_MAX: Final = 2**31 - 1
+
+
+class PartsEncoder:
+    """Adds to what a format's encoder makes of rows; what the format sets by itself stays where nothing is named."""
+
+    def __init__(self, parts: RecordParts) -> None:
+        self._parts = parts
+        self._made: dict[pl.DataType | None, list[pl.Expr]] = {}
+
+    def encode(self, frame: pl.DataFrame, values: Encoder) -> Encoded:
+        """A record for each row. Tombstones are nothing that the format sees."""
+        parts = self._parts
+        deleted = None if parts.deleted is None else frame[parts.deleted].fill_null(value=False)
+        kind = None if parts.key is None else frame.get_column(parts.key).dtype
+        expressions = self._made.get(kind)
+        if expressions is None:
+            expressions = self._made[kind] = self._expressions(kind)
+        columns, failures = self._columns(frame, deleted, values, expressions)
+        if parts.headers is not None:
+            headers = header_lists(frame, parts.headers)
+            columns = columns if headers is None else columns.with_columns(headers)
+        if parts.partition is not None:
+            failures += _no_partitions(parts.partition, frame[parts.partition])
+        if deleted is not None and parts.key is not None:
+            failures += _keyless(parts.key, deleted & columns["key"].is_null())
+        return Encoded(columns, failures)
+
+    def _columns(
+        self, frame: pl.DataFrame, deleted: pl.Series | None, values: Encoder, expressions: list[pl.Expr]
+    ) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        """Values, keys, timestamps and partitions: in one pass where values are an expression, too."""
+        some = deleted is not None and bool(deleted.any())
+        if isinstance(values, ExpressionEncoder) and not some:
+            return frame.select_seq(values.value, *expressions), []
+        encoded = values.encode(frame) if deleted is None or not some else _spread(frame, deleted, values)
+        return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
+
+    def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
+        """`kind` is the type of the key column, which is one and the same in practice."""
+        parts = self._parts
+        found: list[pl.Expr] = []
+        if parts.key is not None and kind is not None:
+            found.append(key_writer(parts.key, parts.key_format, kind))
+        if parts.timestamp is not None:
+            found.append(pl.col(parts.timestamp).dt.epoch("ms").alias("timestamp"))
+        if parts.partition is not None:
+            found.append(pl.col(parts.partition).cast(pl.Int32, strict=False).alias("partition"))
+        return found
+
+
+def _spread(frame: pl.DataFrame, deleted: pl.Series, values: Encoder) -> Encoded:
+    """Records of the rows that are not deleted, and NULLs between them."""
+    rows = (~deleted).arg_true()
+    encoded = values.encode(frame.filter(~deleted))
+    places = pl.select(pl.when(pl.lit(~deleted)).then(pl.lit((~deleted).cast(pl.UInt32).cum_sum() - 1))).to_series()
+    failures = [msgspec.structs.replace(one, row=rows[one.row]) for one in encoded.failures]
+    return Encoded(encoded.columns.select(pl.all().gather(places)), failures)
+
+
+def _no_partitions(column: str, partitions: pl.Series) -> list[RecordFailure]:
+    """What is no partition of any topic; the topic's own number is compared afterwards, with its other limits."""
+    rows = (~partitions.cast(pl.Int64).is_between(0, _PARTITION_MAX)).arg_true().to_list()
+    return [
+        RecordFailure(row, FailureKind.NO_PARTITION, f"`{column}` is {partitions[row]}, which is no partition")
+        for row in rows
+    ]
+
+
+def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
+    message = f"a tombstone deletes a key, and `{column}` is NULL"
+    return [RecordFailure(row, FailureKind.NO_KEY, message) for row in rows.arg_true().to_list()]
+
+
+# -- headers -----------------------------------------------------------------------------------------------------------
+
+
+def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
+    """The headers of each row's record; None where no row has any, since records without are written faster."""
+    lists = [_passed(rules)] if rules.passes and CARRIED_HEADERS in frame.columns else []
+    for name, column in rules.added:
+        value = pl.col(column).cast(pl.Binary).alias("value")
+        lists.append(pl.concat_list([pl.struct(pl.lit(name).alias("key"), value)]))
+    if not lists:
+        return None
+    made = frame.select(pl.concat_list(lists) if len(lists) > 1 else lists[0]).to_series().alias("headers")
+    return made if made.list.len().max() else None
+
+
+def _passed(rules: HeaderRules) -> pl.Expr:
+    """Those of the source record. A row that was in flight when the file began to pass them on has none."""
+    one = pl.element()
+    name = one.struct.field("key")
+    kept = None if rules.passed is None else name.is_in(list(rules.passed))
+    if rules.dropped:
+        others = ~name.is_in(list(rules.dropped))
+        kept = others if kept is None else kept & others
+    found = pl.col(CARRIED_HEADERS)
+    if kept is not None:
+        found = found.list.eval(one.filter(kept))
+    if not rules.renamed:
+        return found
+    new = name.replace(rules.renamed)
+    return found.list.eval(pl.struct(new.alias("key"), one.struct.field("value")))
+
+
+def header_pairs(headers: pl.Series) -> list[Headers | None]:
+    """Of a column of lists; None where there is no list. By flat columns: a dictionary for each header is slow."""
+    counts = headers.list.len().to_list()
+    flat = headers.explode(empty_as_null=False, keep_nulls=False)
+    pairs = list(zip(flat.struct.field("key").to_list(), flat.struct.field("value").to_list(), strict=True))
+    found: list[Headers | None] = []
+    at = 0
+    for count in counts:
+        found.append(None if count is None else pairs[at : at + count])
+        at += count or 0
+    return found
+
+
+def header_size(headers: pl.Series) -> int:
+    """Bytes of all names and values in a column of lists."""
+    flat = headers.explode(empty_as_null=False, keep_nulls=False)
+    names, values = flat.struct.field("key").str.len_bytes().sum(), flat.struct.field("value").bin.size().sum()
+    return int(names or 0) + int(values or 0)

@@ -1,0 +1,47 @@
+"""JSON for people: values of tests and previews, in which a number with a fraction keeps its digits. Pure.
+
+Such a number is a `decimal.Decimal`: as a float `12.50` would be 12.5, and 12345678901234567.89 another number.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from tidegate.datatypes import MAX_PRECISION
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Raises ValueError."""
+    return json.loads(data, parse_float=Decimal)
+
+
+def render_json(value: Any, *, spaced: bool = False) -> str:
+    """The text of a value; `spaced` as in Python. Raises ValueError for NaN and infinities."""
+    comma, colon = (", ", ": ") if spaced else (",", ":")
+    if isinstance(value, Decimal):
+        return render_number(value)
+    if isinstance(value, dict):
+        fields = (f"{_scalar(str(name))}{colon}{render_json(one, spaced=spaced)}" for name, one in value.items())
+        return f"{{{comma.join(fields)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{comma.join(render_json(one, spaced=spaced) for one in value)}]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def render_number(number: Decimal) -> str:
+    """All digits of a number: `str` writes zero with eight digits after the point, as JSON has it, as 0E-8."""
+    exponent = number.as_tuple().exponent
+    plain = isinstance(exponent, int) and -MAX_PRECISION <= exponent <= 0
+    return format(number, "f") if plain else str(number)
+
+
+def as_float(number: Decimal) -> float | None:
+    """The float that is written with the same digits; None where there is none, as for 12.50."""
+    found = float(number)
+    return found if Decimal(repr(found)).as_tuple() == number.as_tuple() else None

@@ -1,0 +1,145 @@
+"""Schemas as texts: what a format's decoder and encoder know besides columns. Plain values, they travel in the plan.
+
+A schema comes from a file beside the pipeline file or from a registry (`tidegate/registry/`), where it has an id that
+records carry. The daemon alone talks to the registry; in a slot `Schemas` says what is known by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+import msgspec
+
+
+class SchemaKind(StrEnum):
+    """The languages that schemas are written in; upper case in a registry's answers."""
+
+    AVRO = "avro"
+    JSON = "json"
+    PROTOBUF = "protobuf"
+
+
+class SchemaText(msgspec.Struct, frozen=True):
+    """A schema in its own language, with all that it refers to."""
+
+    kind: SchemaKind
+    text: str
+    references: tuple[tuple[str, SchemaText], ...] = ()
+    """What the text calls each, and what it is."""
+    id: int = 0
+    """Of the registry; 0: it has none, or none is known yet."""
+    subject: str = ""
+    """In the registry. Of a schema that was found by its id: empty."""
+    version: int = 0
+
+
+class IdPlace(StrEnum):
+    """Where a record says which schema it was written with."""
+
+    PREFIX = "prefix"
+    """In front of the value: a zero byte, then the id in four bytes (Confluent's wire format)."""
+    NONE = "none"
+    """Nowhere: all records have the schema that the pipeline file names."""
+
+
+class Registration(StrEnum):
+    """What a start does about the schema that a sink writes."""
+
+    AUTO = "auto"
+    """Registers it, unless the subject has it; what the registry refuses as incompatible refuses the start."""
+    EXISTING = "existing"
+    """The subject has to have it."""
+
+
+class UnknownFields(StrEnum):
+    """What becomes of a record with fields that the columns of its source do not name."""
+
+    SKIP = "skip"
+    """They are left out."""
+    FAIL = "fail"
+    """The record is bad."""
+    KEEP = "keep"
+    """They are in a column of their own."""
+
+
+class FormatOptions(msgspec.Struct, frozen=True):
+    """What the pipeline file says to a format besides columns."""
+
+    schema: SchemaText | None = None
+    """Of a source: the reader's. Of a sink: what is written."""
+    ids: IdPlace = IdPlace.PREFIX
+    unknown_fields: UnknownFields = UnknownFields.SKIP
+    """Of a source of JSON."""
+    rest: str = ""
+    """The declared column that keeps them, a map of strings."""
+    timestamps: str = ""  # "ms" | "us"
+    """The unit of whole numbers that stand for timestamps, in a changelog; empty: they are refused."""
+    decimals: str = ""  # "text" | "base64"
+    """What texts that stand for decimals are, in a changelog; empty: what only one of them can be."""
+
+    def explains(self) -> dict[str, Any]:
+        """The schema for `explain --format json`, and how values were written; nothing where the file says nothing."""
+        written = {"timestamps": self.timestamps, "decimals": self.decimals}
+        said = (
+            {"written_as": {word: value for word, value in written.items() if value}} if any(written.values()) else {}
+        )
+        one = self.schema
+        if one is None:
+            return said
+        found = {"kind": one.kind, "subject": one.subject, "version": one.version, "id": one.id, "text": one.text}
+        return {"schema": found, "schema_id": self.ids, **said}
+
+    def describes(self, register: Registration | None = None) -> list[str]:
+        """The same as lines of text."""
+        words = [f"{word} as {text}" for word, text in self.explains().get("written_as", {}).items()]
+        written = [f"written: {', '.join(words)}"] if words else []
+        one = self.schema
+        if one is None:
+            return written
+        known = [f"version {one.version}"] if one.version else []
+        known += [f"id {one.id}"] if one.id else []
+        known += [f"register: {register}"] if register is not None else []
+        return [", ".join([f"schema of {one.subject or 'the file'}", *known]) + f": {one.text}", *written]
+
+
+NO_OPTIONS: Final = FormatOptions()
+
+
+class UnknownSchema(Exception):
+    """The registry has no schema of this id: the record is bad (`UNKNOWN_SCHEMA`)."""
+
+    def __init__(self, schema_id: int) -> None:
+        super().__init__(f"the registry has no schema with the id {schema_id}")
+        self.schema_id = schema_id
+
+
+class Schemas(Protocol):
+    """Schemas by id, in a slot."""
+
+    def get(self, schema_id: int, /) -> SchemaText | None:
+        """At once. None: it was asked for, and is not there yet; the decoder answers WaitingForSchema.
+
+        Raises UnknownSchema. A schema never changes, so what a decoder has made of one it may keep.
+        """
+
+
+class KnownSchemas:
+    """See Schemas. There are these and no others."""
+
+    def __init__(self, schemas: Mapping[int, SchemaText] | None = None) -> None:
+        self._schemas = dict(schemas or {})
+
+    def get(self, schema_id: int, /) -> SchemaText | None:
+        """See Schemas."""
+        try:
+            return self._schemas[schema_id]
+        except KeyError:
+            raise UnknownSchema(schema_id) from None
+
+
+def known_schemas(options: FormatOptions) -> KnownSchemas:
+    """The one that the pipeline file names."""
+    schema = options.schema
+    return KnownSchemas({} if schema is None else {schema.id: schema})
