@@ -13,14 +13,15 @@ from tests.task.restarts import SETTINGS
 from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
-from tidegate.formats.failures import FailureKind
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Node
+from tidegate.plan.growth import BatchLimits
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.slot.deployment import Deployment
+from tidegate.slot.deployment import Deployment, SlotParts
 from tidegate.sources.kafka import SourceBatch
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.task.messages import Deploy
@@ -43,7 +44,7 @@ class Parts(LoopParts):
     """The source returns one batch: three rows of five records."""
 
     def make_source(self, spec: SourceOperator, *arguments: Any) -> SourceRuntime:
-        source = OneBatch(spec, (), SourcePositions(spec.name, ()), *arguments[2:])
+        source = OneBatch(spec, (), SourcePositions(spec.name, ()), *arguments[2:5])
         source.batches = [SourceBatch(frame_of([(1, 1), (1, 2), (2, 3)]), 5, 50, [])]
         return source
 
@@ -53,9 +54,9 @@ class Reporting(Deployment):
 
     asked: SlotReport
 
-    def _build_operator(self, node: Node) -> OperatorRuntime:
+    def _build_operator(self, node: Node, limits: BatchLimits) -> OperatorRuntime:
         self.asked = self.report()
-        return super()._build_operator(node)
+        return super()._build_operator(node, limits)
 
     def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
         return cast("SinkRuntime", FakeSink(spec.name, 0, Trace()))
@@ -102,3 +103,15 @@ def test_a_report_holds_copies() -> None:
     before = made.report().operators
     made.loop.turn()
     assert before[READ] == OperatorCounts()
+
+
+def test_the_log_says_whether_a_bad_record_has_a_letter_and_does_not_repeat_itself(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for count in range(1, 101):
+        SlotParts().log_bad_record(BadRecordPolicy.DEAD_LETTER, "step check: offset 7", count)
+    SlotParts().log_bad_record(BadRecordPolicy.SKIP, "step check: offset 9", 1)
+    assert caplog.messages == [
+        *(f"dead letter: step check: offset 7 ({count} so far for this reason)" for count in (*range(1, 11), 100)),
+        "skipped: step check: offset 9 (1 so far for this reason)",
+    ]

@@ -13,11 +13,13 @@ import msgspec
 
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import SourcePositions, StateHandle
-from tidegate.formats.failures import FailureKind
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
+from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, StateId, SubtaskId, TopicPartition, VertexId
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
-from tidegate.operators.calls.caller import OpenCaller, ThreadCaller
+from tidegate.operators.calls.caller import Caller, OpenCaller, ThreadCaller
 from tidegate.operators.calls.user_code import install_modules
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator, Origin
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
@@ -27,7 +29,9 @@ from tidegate.plan.graph import Edge, Node, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.runtime import SinkRuntime
+from tidegate.slot.schemas import SlotSchemas
 from tidegate.slot.uploads import Uploads
+from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.base import Share
@@ -38,6 +42,7 @@ from tidegate.task.barriers.handler import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import derive_shapes, read_replay
+from tidegate.task.letters import LetterCount
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Deploy, SlotMessage
 from tidegate.task.outputs import EdgeOutput
@@ -54,7 +59,7 @@ logger = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S: Final = 5.0
 SOURCE_TIMEOUT_S: Final = 60.0
 BAD_RECORDS_LOGGED: Final = 10
-"""Skipped records are logged with their place this often per reason, then at powers of ten."""
+"""Bad records are logged with their place this often per reason, then at powers of ten."""
 
 
 class SlotParts:
@@ -92,9 +97,10 @@ class SlotParts:
         group_id: str,
         wake: Callable[[], None],
         bad_record: BadRecord,
+        schemas: Schemas,
     ) -> SourceRuntime:
         """A source subtask that reads on its own thread."""
-        return SourceRuntime(spec, partitions, restored, group_id, wake, bad_record)
+        return SourceRuntime(spec, partitions, restored, group_id, wake, bad_record, schemas=schemas)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """A sink subtask that writes to Kafka."""
@@ -112,10 +118,15 @@ class SlotParts:
             tools=self.tools,
         )
 
-    def log_bad_record(self, where: str, count: int) -> None:
-        """A record was skipped, with its place and the reason; `count` of them so far for this reason."""
+    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
+        """What reads single records back."""
+        return RecordReader(origins, name, wake)
+
+    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:
+        """A record was left out, with its place and the reason; `count` of them so far for this reason."""
         if count <= BAD_RECORDS_LOGGED or str(count).rstrip("0") == "1":
-            logger.warning("skipped: %s (%d so far for this reason)", where, count)
+            done = "dead letter" if policy is BadRecordPolicy.DEAD_LETTER else "skipped"
+            logger.warning("%s: %s (%d so far for this reason)", done, where, count)
 
 
 class Deployment:
@@ -144,6 +155,10 @@ class Deployment:
         )
         self.loop.origins = derive_origins(deploy.plan)
         self.loop.shapes = derive_shapes(deploy.plan)
+        for letters in deploy.plan.operators(DeadLetterOperator):
+            self.loop.letters = LetterCount(letters.per_minute_max)
+        named = [source.options.schema for source in deploy.plan.operators(SourceOperator)]
+        self.schemas = SlotSchemas([one for one in named if one is not None], send)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}
         self._local_inputs: dict[tuple[int, int], InputChannel] = {}
@@ -175,15 +190,14 @@ class Deployment:
     def report(self) -> SlotReport:
         """Cumulative counts of this attempt; called from the control thread, reads only."""
         counters = self.loop.counters
-        bad: dict[OperatorName, dict[FailureKind, int]] = {}
-        for (operator, kind), count in list(counters.bad_records.items()):
-            bad.setdefault(operator, {})[kind] = count
+        bad = _by_operator(counters.bad_records)
         return SlotReport(
             records_in={source.operator.name: source.records for source in self._sources},
             bytes_in={source.operator.name: source.bytes for source in self._sources},
             records_out={sink.operator.name: sink.records for sink in self._sinks},
             bytes_out={sink.operator.name: sink.bytes for sink in self._sinks},
             bad_records=bad,
+            dead_letters=_by_operator(counters.dead_letters),
             operators=self._count_operators(bad),
             busy_seconds=counters.busy_ms / 1000,
             backpressured_seconds=counters.backpressured_ms / 1000,
@@ -216,7 +230,8 @@ class Deployment:
         for source in self._sources:
             own = found.get(source.operator.name)
             if own is not None:
-                own.rows_in, own.failed = source.records, sum(bad.get(source.operator.name, {}).values())
+                own.rows_in, own.filtered = source.records, source.left_out
+                own.failed = sum(bad.get(source.operator.name, {}).values())
                 held_by = source.held_back_by
                 own.held_back_by = str(held_by) if held_by is not None else ""
         return found
@@ -282,7 +297,7 @@ class Deployment:
                 case SinkOperator() as spec:
                     sinks[index] = self._build_sink(spec)
                 case _:
-                    operators[index] = self._build_operator(node)
+                    operators[index] = self._build_operator(node, limits)
         inputs = self._inputs[vertex.id]
         handler = None
         if source is None:
@@ -315,6 +330,7 @@ class Deployment:
             deploy.settings.group_id,
             self._wake,
             self.loop.bad_record,
+            self.schemas,
         )
         source.batch_bytes_max = limits.size_bytes
         self._sources.append(source)
@@ -326,7 +342,7 @@ class Deployment:
         self._sinks.append(sink)
         return sink
 
-    def _build_operator(self, node: Node) -> OperatorRuntime:
+    def _build_operator(self, node: Node, limits: BatchLimits) -> OperatorRuntime:
         """The operator with its part of the restored state: the key groups of this subtask, and its share of lists."""
         deploy = self._deploy
         if not isinstance(node.operator, StepOperator):
@@ -342,6 +358,9 @@ class Deployment:
                 now_ms=self.loop.now_ms,
                 wake=self._wake,
                 open_caller=self._parts.open_caller,
+                open_reader=self._parts.open_reader,
+                rows_max=limits.rows,
+                bytes_max=limits.size_bytes,
             )
         )
         self._operators.append(operator)
@@ -370,6 +389,16 @@ class Deployment:
 
     def _read_state(self, handle: StateHandle) -> bytes:
         return unseal(handle.path, read_state(self._storage, handle))
+
+
+def _by_operator(
+    counts: Mapping[tuple[OperatorName, FailureKind], int],
+) -> dict[OperatorName, dict[FailureKind, int]]:
+    """Called from the control thread: `list` copies the items in one step."""
+    found: dict[OperatorName, dict[FailureKind, int]] = {}
+    for (operator, kind), count in list(counts.items()):
+        found.setdefault(operator, {})[kind] = count
+    return found
 
 
 def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:

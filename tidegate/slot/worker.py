@@ -33,6 +33,7 @@ from tidegate.task.messages import (
     Heartbeat,
     Hello,
     Running,
+    SchemaAnswer,
     Stop,
     Stopped,
     Trigger,
@@ -221,6 +222,8 @@ class SlotProcess:
                     self._deployment.uploads.abandon(order.checkpoint)
                 case AddPartitions():
                     loop.on_partitions(order)
+                case SchemaAnswer():
+                    self._deployment.schemas.on_answer(order)
                 case Stop():
                     self._stopping = True
                 case _:

@@ -16,6 +16,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import merge_positions
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.looking import look_first
+from tidegate.daemon.start.registrations import check_registrations
 from tidegate.daemon.start.start_problems import StartProblem, StartRefused
 from tidegate.daemon.start.survey import Cluster, read_cluster
 from tidegate.daemon.start.survey_problems import derive_problems
@@ -27,6 +28,7 @@ from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -66,6 +68,7 @@ async def check_start(
             state = await stores.in_journal_thread(stores.journal.read)
         except TidegateError as error:
             problems.append(_journal_problem(loaded, error))
+    problems += await check_registrations(loaded, plan, patience_s)
     cluster = await _survey(loaded, plan, patience_s, problems)
     if cluster is None:
         return problems
@@ -110,7 +113,7 @@ def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list
     """Sources and sinks that go in another way than `kafka:` at the top says."""
     top, problems = derive_login(reveal(loaded.settings.kafka)), []
     places = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
-    places += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator)]
+    places += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]
     for kind, name, kafka in places:
         login = derive_login(kafka)
         if login == top:

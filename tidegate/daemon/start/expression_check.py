@@ -18,6 +18,7 @@ import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
+from tidegate.daemon.start.schemas import Ask, resolve_schemas
 from tidegate.daemon.start.user_code_check import check_user_code
 from tidegate.expressions.expression import Expression
 from tidegate.plan.build import Checked, check_pipeline
@@ -76,21 +77,27 @@ class ExpressionCheck:
         return msgspec.json.decode(answer, type=list[str])
 
 
-def plan_file(path: Path, environ: Mapping[str, str]) -> tuple[LoadedPipeline, Plan]:
+def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
     """Settings and plan of a file. Raises ConfigErrors with every problem, of shape and of meaning, in one run."""
     with ExpressionCheck() as expressions:
-        loaded = read_pipeline(path, environ)
+        loaded = resolve_schemas(read_pipeline(path, environ), ask)
         checked = expressions.check(loaded)
     if checked.plan is None:
         raise ConfigErrors(checked.problems)
     return loaded, checked.plan
 
 
-def check_file(path: Path, environ: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Every problem and warning of a file, without touching a broker."""
+def check_file(
+    path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY
+) -> tuple[LoadedPipeline | None, tuple[Problem, ...]]:
+    """Every problem and warning of a file, without touching a broker; and the file, if it could be read.
+
+    Raises RegistryAway where the registry is asked.
+    """
     with ExpressionCheck() as expressions:
         try:
-            checked = expressions.check(read_pipeline(path, environ))
+            loaded = resolve_schemas(read_pipeline(path, environ), ask)
+            checked = expressions.check(loaded)
         except ConfigErrors as error:
-            return error.problems
-    return (*checked.problems, *checked.warnings)
+            return None, error.problems
+    return loaded, (*checked.problems, *checked.warnings)

@@ -30,6 +30,8 @@ OFFSETS_LOG: Final = "__consumer_offsets"
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 MIN_IN_SYNC: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
+CLEANUP: Final = "cleanup.policy"
+BATCH_BYTES: Final = "max.message.bytes"
 
 
 class SeenTopic(msgspec.Struct, frozen=True):
@@ -46,6 +48,9 @@ class SeenTopic(msgspec.Struct, frozen=True):
     """Copies that acknowledge a record; None when this user may not see it."""
     unclean: bool | None = None
     """Whether a copy that lacks acknowledged records may become the leader."""
+    compacted: bool | None = None
+    batch_bytes: int | None = None
+    """As in TopicLimits."""
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -139,16 +144,20 @@ def _seen(row: Any, settings: Mapping[str, str]) -> SeenTopic:
         copies=min((len(part["replica_nodes"]) for part in partitions), default=0),
         min_in_sync=int(settings[MIN_IN_SYNC]) if MIN_IN_SYNC in settings else None,
         unclean=None if unclean is None else unclean == "true",
+        compacted="compact" in settings[CLEANUP] if CLEANUP in settings else None,
+        batch_bytes=int(settings[BATCH_BYTES]) if BATCH_BYTES in settings else None,
     )
 
 
 def _read_settings(client: KafkaAdminClient, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Those that decide what an acknowledgement is worth; what this user may not see is left out."""
+    """Those that decide what an acknowledgement is worth, and what a topic takes; what this user may not see is left
+    out.
+    """
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import KafkaError
 
     try:
-        keys = dict.fromkeys((MIN_IN_SYNC, UNCLEAN), "")
+        keys = dict.fromkeys((MIN_IN_SYNC, UNCLEAN, CLEANUP, BATCH_BYTES), "")
         resources = [ConfigResource(ConfigResourceType.TOPIC, name, keys) for name in names]
         found = client.describe_configs(resources, config_filter="all").get("topic", {})
     except KafkaError:

@@ -13,6 +13,7 @@ from tidegate.daemon.start.durability import derive_durability_problems
 from tidegate.daemon.start.start_problems import StartProblem
 from tidegate.daemon.start.survey import MAX_TIMEOUT, Cluster, SeenTopic
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator, find_unfit
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -39,9 +40,14 @@ def derive_problems(
         if source.name not in placed:
             problems += _start_problems(loaded, source, cluster)
     for sink in plan.operators(SinkOperator):
-        path = ("sinks", sink.name, "topic")
+        letters = isinstance(sink, DeadLetterOperator)
+        path = (DEAD_LETTERS, "topic") if letters else ("sinks", sink.name, "topic")
         needed = ("WRITE", "READ") if plan.exactly_once else ("WRITE",)
         found += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], needed)
+        seen = cluster.topics[sink.topic]
+        unfit = find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes) if letters else None
+        if unfit is not None:
+            problems.append(loaded.problem(path, f"the topic `{sink.topic}` {unfit[0]}", unfit[1]))
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
     if plan.exactly_once and limit is not None and wanted > limit:
         message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
@@ -67,7 +73,11 @@ def _name_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list
 
 
 def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
-    read = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
+    """Nothing is said where a pattern finds topics: there may be more of them soon."""
+    sources = plan.operators(SourceOperator)
+    if any(source.pattern for source in sources):
+        return []
+    read = [topic for source in sources for topic in source.topics]
     counts = [facts.partitions for topic in read if (facts := cluster.topics[topic].facts) is not None]
     if len(counts) < len(read) or sum(counts) >= plan.parallelism:
         return []

@@ -1,0 +1,189 @@
+"""The client of the registry, against one in this process that misbehaves when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.support.registry import FakeRegistry, answer_with
+from tidegate.formats.schemas import SchemaKind, SchemaText
+from tidegate.registry import transport
+from tidegate.registry.cache import SchemaCopies
+from tidegate.registry.client import Registry
+from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.transport import BODY_BYTES_MAX, Transport
+from tidegate.settings.schemas import RegistrySettings
+
+T = TypeVar("T")
+
+ORDER = '{"type": "record", "name": "Order", "fields": []}'
+WRITTEN = SchemaText(SchemaKind.AVRO, ORDER)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setattr(transport, "PAUSES_S", (0.0, 0.0, 0.0))
+    with FakeRegistry() as running:
+        yield running
+
+
+@pytest.fixture
+def ask(fake: FakeRegistry, tmp_path: Path) -> Callable[..., Any]:
+    """Runs something with a client; settings of the registry by name."""
+
+    def run(use: Callable[[Registry], Coroutine[Any, Any, T]], **settings: Any) -> T:
+        made = RegistrySettings.model_validate({"url": fake.url, **settings})
+
+        async def inside() -> T:
+            async with Registry(Transport(made), SchemaCopies(tmp_path, made.url[0])) as registry:
+                return await use(registry)
+
+        return asyncio.run(inside())
+
+    return run
+
+
+def test_a_schema_is_read_by_its_id_once(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    number = fake.add("orders-value", ORDER)
+
+    async def twice(registry: Registry) -> list[SchemaText]:
+        return [await registry.read(number), await registry.read(number)]
+
+    assert ask(twice) == [SchemaText(SchemaKind.AVRO, ORDER, id=number)] * 2
+    assert fake.asked == [("GET", f"/schemas/ids/{number}")]
+
+
+def test_references_come_with_a_schema(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    fake.add("deep", "D", "JSON")
+    fake.add("address", "A", "JSON", [{"name": "d", "subject": "deep", "version": 1}])
+    number = fake.add("orders", "O", "JSON", [{"name": "a", "subject": "address", "version": 1}])
+    deep = SchemaText(SchemaKind.JSON, "D", subject="deep", version=1)
+    address = SchemaText(SchemaKind.JSON, "A", (("d", deep),), subject="address", version=1)
+    assert ask(lambda one: one.read(number)) == SchemaText(SchemaKind.JSON, "O", (("a", address),), id=number)
+
+
+def test_a_schema_that_refers_to_itself_is_refused(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    number = fake.add("orders", "O", "JSON", [{"name": "o", "subject": "orders", "version": 1}])
+    with pytest.raises(RegistryRefused, match="`orders` version 1 refers to itself"):
+        ask(lambda one: one.read(number))
+
+
+def test_a_version_of_a_subject_whatever_its_name(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    fake.add("a/b c?", "first", "JSON")
+    number = fake.add("a/b c?", "second", "JSON")
+    latest = ask(lambda one: one.read_version("a/b c?", "latest"))
+    assert latest == SchemaText(SchemaKind.JSON, "second", id=number, subject="a/b c?", version=2)
+    assert ask(lambda one: one.read_version("a/b c?", 1)).text == "first"
+    with pytest.raises(SchemaMissing, match="Version 3 not found"):
+        ask(lambda one: one.read_version("a/b c?", 3))
+
+
+def test_a_schema_is_registered_once(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    with pytest.raises(SchemaMissing):
+        ask(lambda one: one.look_up("orders-value", WRITTEN))
+    registered = ask(lambda one: one.register("orders-value", WRITTEN))
+    assert (registered.id, registered.subject) == (1, "orders-value")
+    assert ask(lambda one: one.look_up("orders-value", WRITTEN)).version == 1
+    assert ask(lambda one: one.register("orders-value", WRITTEN)).id == 1
+    assert fake.subjects == {"orders-value": [1]}
+
+
+def test_what_is_not_compatible_is_refused_in_the_registrys_words(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    fake.incompatible = ["reader field `total` has no default", "and more"]
+    ask(lambda one: one.check("new-value", WRITTEN))
+    fake.add("orders-value", "{}")
+    with pytest.raises(SchemaIncompatible, match="`orders-value`: reader field `total` has no default; and more"):
+        ask(lambda one: one.check("orders-value", WRITTEN))
+    with pytest.raises(SchemaIncompatible, match="reader field `total` has no default"):
+        ask(lambda one: one.register("orders-value", WRITTEN))
+
+
+def test_only_the_registrys_own_word_means_that_a_schema_is_missing(
+    fake: FakeRegistry, ask: Callable[..., Any]
+) -> None:
+    with pytest.raises(SchemaMissing, match="Schema not found"):
+        ask(lambda one: one.read(7))
+    fake.trouble = answer_with(404, "<html>nginx</html>")
+    with pytest.raises(RegistryRefused, match="knows no /schemas/ids/7") as found:
+        ask(lambda one: one.read(7))
+    assert not isinstance(found.value, SchemaMissing)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected", "words"),
+    [
+        (answer_with(500, '{"error_code": 50001, "message": "store is down"}'), RegistryAway, "store is down"),
+        (answer_with(503, ""), RegistryAway, "HTTP status 503"),
+        (answer_with(429, ""), RegistryAway, "HTTP status 429"),
+        (answer_with(401, '{"error_code": 401, "message": "Unauthorized"}'), RegistryRefused, "Unauthorized"),
+        (answer_with(302, "", Location="http://elsewhere/"), RegistryRefused, "redirect to http://elsewhere/"),
+        (answer_with(200, "garbage"), RegistryRefused, "is no schema registry"),
+        (answer_with(200, '{"schema": 5}'), RegistryRefused, "is no schema registry"),
+        (answer_with(200, '{"schema": "x", "schemaType": "XML"}'), RegistryRefused, "type 'XML'"),
+        (answer_with(200, b" " * (BODY_BYTES_MAX + 1)), RegistryRefused, "more than 4 MiB"),
+        (answer_with(200, '{"schema": "%s"}' % ("x" * (2 << 20))), RegistryRefused, "more than 1024 KiB"),
+    ],
+)  # fmt: skip
+def test_every_other_answer_is_waited_out_or_refused(
+    fake: FakeRegistry, ask: Callable[..., Any], trouble: Any, expected: type[Exception], words: str
+) -> None:
+    fake.trouble = trouble
+    with pytest.raises(expected, match=words) as found:
+        ask(lambda one: one.read(1))
+    assert type(found.value) is expected
+    assert len(fake.asked) == (3 if expected is RegistryAway else 1)
+
+
+def test_no_answer_ends_in_time(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    fake.trouble = fake.hang
+    with pytest.raises(RegistryAway, match=r"has not answered within 0\.1 s"):
+        ask(lambda one: one.read(1), timeout="100ms")
+
+
+def test_several_addresses_are_tried_in_turn(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    number = fake.add("orders", ORDER)
+    assert ask(lambda one: one.read(number), url=["http://127.0.0.1:1", fake.url]).text == ORDER
+    with pytest.raises(RegistryAway, match=r"registry http://127\.0\.0\.1:1 cannot be reached: Connection refused"):
+        ask(lambda one: one.read(number), url="http://127.0.0.1:1")
+
+
+def test_user_and_token_are_sent_and_nothing_without_them(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    for settings in ({}, {"username": "ann", "password": "secret"}, {"token": "t0ken"}):
+        ask(lambda one: one.ping(), **settings)
+    sent = [headers.get("Authorization") for headers in fake.headers]
+    assert sent == [None, "Basic YW5uOnNlY3JldA==", "Bearer t0ken"]
+
+
+def test_certificates_that_cannot_be_read_are_refused(ask: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate", "utf-8")
+    for name in ("ca.pem", "missing.pem"):
+        with pytest.raises(RegistryRefused, match=f"{name} cannot be used"):
+            ask(lambda one: one.ping(), url="https://127.0.0.1:1", ca=str(tmp_path / name))
+
+
+def test_copies_are_of_one_registry_and_damaged_ones_are_none(
+    fake: FakeRegistry, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    number = fake.add("orders", ORDER)
+    ask(lambda one: one.read(number))
+    ask(lambda one: one.read_version("orders", "latest"))
+    copies = SchemaCopies(tmp_path, fake.url)
+    assert copies.of_id(number) == SchemaText(SchemaKind.AVRO, ORDER, id=number)
+    assert copies.of_version("orders", "latest") == SchemaText(
+        SchemaKind.AVRO, ORDER, id=number, subject="orders", version=1
+    )
+    assert SchemaCopies(tmp_path, "http://other").of_id(number) is None
+    for file in tmp_path.rglob("id-*"):
+        file.write_bytes(file.read_bytes()[:-1])
+    assert copies.of_id(number) is None
+
+
+def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("", "utf-8")
+    copies = SchemaCopies(tmp_path / "taken", fake.url)
+    copies.keep(SchemaText(SchemaKind.AVRO, ORDER, id=1))
+    assert copies.of_id(1) is None

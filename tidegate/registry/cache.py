@@ -1,0 +1,75 @@
+"""Copies of schemas on disk, for starts while the registry is away and for looking at a file without it.
+
+They are asked only where the registry is not, or does not answer: a registry that was set up again gives old ids to new
+schemas. A copy that cannot be read counts as none, and one that cannot be written is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.formats.schemas import SchemaText
+from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.checksum import seal, unseal
+
+logger = logging.getLogger(__name__)
+
+_DIGEST_CHARACTERS: Final = 32
+
+
+class SchemaCopies:
+    """Of one registry, which is known by its (first) address. Files are written whole or not at all."""
+
+    def __init__(self, directory: Path, address: str) -> None:
+        self._directory = directory / _digest(address)
+
+    def of_id(self, schema_id: int) -> SchemaText | None:
+        """As the registry has answered once."""
+        return self._read(f"id-{schema_id}")
+
+    def of_version(self, subject: str, version: str | int) -> SchemaText | None:
+        """As of_id; of `latest` the one that was the latest then."""
+        return self._read(_version_name(subject, version))
+
+    def keep(self, schema: SchemaText) -> None:
+        """By its id."""
+        self._write(f"id-{schema.id}", schema)
+
+    def keep_version(self, subject: str, version: str | int, schema: SchemaText) -> None:
+        """By its subject and version, which may be `latest`."""
+        self._write(_version_name(subject, version), schema)
+
+    def _read(self, name: str) -> SchemaText | None:
+        path = self._directory / name
+        try:
+            return msgspec.json.decode(unseal(name, path.read_bytes()), type=SchemaText)
+        except FileNotFoundError:
+            return None
+        except (OSError, ObjectCorrupt, msgspec.DecodeError) as error:
+            logger.warning("the copy of a schema in %s cannot be used: %s", path, error)
+            return None
+
+    def _write(self, name: str, schema: SchemaText) -> None:
+        data = seal(msgspec.json.encode(schema))
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.TemporaryDirectory(dir=self._directory, prefix=".new-") as work:
+                new = Path(work) / name
+                new.write_bytes(data)
+                new.replace(self._directory / name)
+        except OSError as error:
+            logger.warning("no copy of a schema was kept in %s: %s", self._directory, error)
+
+
+def _version_name(subject: str, version: str | int) -> str:
+    return f"version-{_digest(subject)}-{version}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]

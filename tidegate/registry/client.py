@@ -1,0 +1,181 @@
+"""The registry's interface as schemas: by id, by subject and version, looked up, tried and registered.
+
+A schema comes with everything that it refers to. What was read by an id is kept in memory, since an id never changes,
+and as a copy on disk (`cache.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from tidegate.formats.schemas import SchemaKind, SchemaText
+from tidegate.registry.cache import SchemaCopies
+from tidegate.registry.errors import RegistryRefused, SchemaIncompatible, SchemaMissing
+
+if TYPE_CHECKING:
+    from tidegate.registry.transport import Transport
+
+SCHEMA_BYTES_MAX: Final = 1 << 20
+REFERENCES_MAX: Final = 200
+"""Of a schema, those of its references included."""
+KNOWN_MAX: Final = 10_000
+
+T = TypeVar("T")
+
+
+class _Reference(msgspec.Struct):
+    name: str
+    subject: str
+    version: int
+
+
+class _Schema(msgspec.Struct):
+    schema: str
+    schemaType: str = "AVRO"  # noqa: N815 - the registry's word
+    references: list[_Reference] | None = None
+    id: int = 0
+    version: int = 0
+
+
+class _Registered(msgspec.Struct):
+    id: int
+
+
+class _Compatible(msgspec.Struct):
+    is_compatible: bool
+    messages: list[str] | None = None
+
+
+class Registry:
+    """See the module. To be entered before it is used; belongs to one event loop. All methods raise RegistryAway and
+    RegistryRefused.
+    """
+
+    def __init__(self, transport: Transport, copies: SchemaCopies) -> None:
+        self._transport = transport
+        self._copies = copies
+        self._known: OrderedDict[int, SchemaText] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.__aexit__(kind, error, trace)
+
+    async def ping(self) -> None:
+        """Returns when it answers."""
+        await self._ask("GET", "/schemas/types", list[str])
+
+    async def read(self, schema_id: int) -> SchemaText:
+        """The schema of an id. Raises SchemaMissing."""
+        if schema_id not in self._known:
+            found = await self._ask("GET", f"/schemas/ids/{schema_id}", _Schema)
+            schema = msgspec.structs.replace(await self._whole(found, []), id=schema_id)
+            self._copies.keep(schema)
+            self._remember(schema)
+        return self._known[schema_id]
+
+    async def read_version(self, subject: str, version: str | int) -> SchemaText:
+        """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
+        found = await self._ask("GET", f"{_subject(subject)}/versions/{version}", _Schema)
+        schema = await self._whole(found, [])
+        schema = msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
+        self._copies.keep_version(subject, version, schema)
+        return schema
+
+    async def look_up(self, subject: str, schema: SchemaText) -> SchemaText:
+        """The same schema with its id and version in a subject. Raises SchemaMissing where that does not have it."""
+        found = await self._ask("POST", f"{_subject(subject)}?normalize=true", _Schema, _request(schema))
+        return msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
+
+    async def register(self, subject: str, schema: SchemaText) -> SchemaText:
+        """The same schema with its id; nothing changes where the subject has it. Raises SchemaIncompatible."""
+        path = f"{_subject(subject)}/versions?normalize=true"
+        registered = await self._ask("POST", path, _Registered, _request(schema))
+        return msgspec.structs.replace(schema, id=registered.id, subject=subject)
+
+    async def check(self, subject: str, schema: SchemaText) -> None:
+        """Whether a subject would take a schema. Raises SchemaIncompatible with the registry's words."""
+        path = f"/compatibility{_subject(subject)}/versions?verbose=true"
+        try:
+            found = await self._ask("POST", path, _Compatible, _request(schema))
+        except SchemaMissing:  # a new subject takes anything
+            return
+        if not found.is_compatible:
+            words = "; ".join(found.messages or ()) or "it gives no reason"
+            raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {words}")
+
+    def copy(self, schema_id: int) -> SchemaText | None:
+        """As it was once read by its id, from the disk."""
+        return self._copies.of_id(schema_id)
+
+    def copy_of_version(self, subject: str, version: str | int) -> SchemaText | None:
+        """As copy, of `read_version`."""
+        return self._copies.of_version(subject, version)
+
+    def keep_text(self, subject: str, schema: SchemaText, found: SchemaText) -> None:
+        """Keep what the registry has made of a schema: `found` has an id."""
+        self._copies.keep_version(subject, _text_name(schema), found)
+
+    def copy_of_text(self, subject: str, schema: SchemaText) -> SchemaText | None:
+        """The same schema with the id that it has had in a subject."""
+        return self._copies.of_version(subject, _text_name(schema))
+
+    def _remember(self, schema: SchemaText) -> None:
+        self._known[schema.id] = schema
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    async def _whole(self, found: _Schema, read: list[_Reference], above: tuple[_Reference, ...] = ()) -> SchemaText:
+        """With its references. `read`: all of the outermost one so far; `above`: those that lead here."""
+        try:
+            kind = SchemaKind(found.schemaType.lower())
+        except ValueError:
+            raise RegistryRefused(f"the registry has a schema of the type {found.schemaType[:60]!r}") from None
+        if len(found.schema) > SCHEMA_BYTES_MAX:
+            raise RegistryRefused(f"a schema has more than {SCHEMA_BYTES_MAX >> 10} KiB")
+        references = []
+        for one in found.references or ():
+            read.append(one)
+            if any((one.subject, one.version) == (other.subject, other.version) for other in above):
+                raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
+            if len(read) > REFERENCES_MAX:
+                raise RegistryRefused(f"a schema has more than {REFERENCES_MAX} references")
+            below = await self._ask("GET", f"{_subject(one.subject)}/versions/{one.version}", _Schema)
+            whole = await self._whole(below, read, (*above, one))
+            references.append((one.name, msgspec.structs.replace(whole, subject=one.subject, version=one.version)))
+        return SchemaText(kind, found.schema, tuple(references))
+
+    async def _ask(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
+        answer = await self._transport.ask(method, path, body)
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.DecodeError as error:
+            shown = answer[:80].decode(errors="replace")
+            raise RegistryRefused(
+                f"what answers is no schema registry: {path.partition('?')[0]} is {shown!r}",
+                remedy="is `url` complete? Some registries serve this interface below a path",
+            ) from error
+
+
+def _text_name(schema: SchemaText) -> str:
+    return f"text-{hashlib.sha256(schema.text.encode()).hexdigest()}"
+
+
+def _subject(name: str) -> str:
+    return f"/subjects/{quote(name, safe='')}"
+
+
+def _request(schema: SchemaText) -> dict[str, Any]:
+    references = [{"name": name, "subject": one.subject, "version": one.version} for name, one in schema.references]
+    body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.kind.upper()}
+    return {**body, "references": references} if references else body

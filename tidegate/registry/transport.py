@@ -1,0 +1,191 @@
+"""Requests to a registry: connections kept, time and bytes bounded, tried again where that may help.
+
+What answers is a stranger: bodies have a limit, redirects are refused (credentials would go along), compressed bodies
+are not asked for, and nothing but JSON counts as an answer. A request is tried at each address in turn, with growing
+pauses between the rounds; every one of the interface's requests may be made twice with the same effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+from types import TracebackType
+from typing import Any, Final, Self
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from tidegate import __version__
+from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.settings.schemas import RegistrySettings
+
+BODY_BYTES_MAX: Final = 4 << 20
+CONNECTIONS_MAX: Final = 8
+PAUSES_S: Final = (0.0, 0.2, 1.0)
+"""Before each round of a request."""
+WORDS_CHARACTERS_MAX: Final = 2000
+MEDIA: Final = "application/vnd.schemaregistry.v1+json"
+MISSING: Final = frozenset({40401, 40402, 40403})
+"""The registry's codes for subject, version and schema; a 404 without one is of something else than a registry."""
+_AGAIN: Final = frozenset({408, 425, 429})
+
+
+class _Words(msgspec.Struct):
+    """What the registry says instead of an answer."""
+
+    error_code: int = 0
+    message: str = ""
+
+
+class Transport:
+    """See the module. To be entered before it is used; belongs to one event loop."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        """Raises RegistryRefused for certificates that cannot be used."""
+        self._urls = settings.url
+        self._timeout_s = settings.timeout_ms / 1000
+        self._tls = _tls(settings)
+        self._headers = {
+            "Accept": f"{MEDIA}, application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"tidegate/{__version__}",
+            **_authorization(settings),
+        }
+        self._session: aiohttp.ClientSession | None = None
+        self._first = 0
+        """The address that answered last."""
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=self._timeout_s),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> bytes:
+        """The body of the answer; `path` is encoded. Raises RegistryAway, RegistryRefused."""
+        trouble = "no address was tried"
+        for pause_s in PAUSES_S:
+            await asyncio.sleep(pause_s)
+            for _ in self._urls:
+                try:
+                    return await self._ask_one(self._urls[self._first], method, path, body)
+                except RegistryAway as away:
+                    trouble = away.message
+                    self._first = (self._first + 1) % len(self._urls)
+        raise RegistryAway(trouble)
+
+    async def _ask_one(self, url: str, method: str, path: str, body: Any) -> bytes:
+        assert self._session is not None
+        where = f"registry {url}"
+        headers = {} if body is None else {"Content-Type": MEDIA}
+        data = None if body is None else msgspec.json.encode(body)
+        target = URL(f"{url}{path}", encoded=True)
+        try:
+            async with self._session.request(
+                method, target, data=data, headers=headers, allow_redirects=False
+            ) as response:
+                return _judge(
+                    where, path, response.status, response.headers.get("Location"), await _read(where, response)
+                )
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            raise RegistryRefused(
+                f"{where}: {error}", remedy="check `ca`, `certificate` and the host's name"
+            ) from error
+        except TimeoutError as error:
+            raise RegistryAway(f"{where} has not answered within {self._timeout_s:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise RegistryAway(f"{where} cannot be reached: {_network_reason(error)}") from error
+
+
+async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > BODY_BYTES_MAX:
+            raise RegistryRefused(f"{where}: the answer has more than {BODY_BYTES_MAX >> 20} MiB")
+    return bytes(body)
+
+
+def _judge(where: str, path: str, status: int, location: str | None, body: bytes) -> bytes:
+    """The body of an answer that is one."""
+    if 200 <= status < 300:
+        return body
+    if 300 <= status < 400:
+        remedy = "write the address that it leads to into `url`"
+        raise RegistryRefused(f"{where} answers with a redirect to {(location or 'nowhere')[:200]}", remedy=remedy)
+    words = _words(body)
+    text = f"{where}: {words.message[:WORDS_CHARACTERS_MAX] or f'HTTP status {status}'}"
+    if status in _AGAIN or status >= 500:
+        raise RegistryAway(f"{text} (HTTP status {status})")
+    if status in (401, 403):
+        remedy = "check `username` and `password`, or `token`, and what they may do"
+        raise RegistryRefused(f"{text} (HTTP status {status})", error_code=words.error_code, remedy=remedy)
+    if status == 404:
+        if words.error_code in MISSING:
+            raise SchemaMissing(text, error_code=words.error_code)
+        remedy = "is `url` complete? Some registries serve this interface below a path"
+        raise RegistryRefused(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
+    if status == 409:
+        raise SchemaIncompatible(text, error_code=words.error_code)
+    raise RegistryRefused(text, error_code=words.error_code)
+
+
+def _words(body: bytes) -> _Words:
+    try:
+        return msgspec.json.decode(body, type=_Words)
+    except msgspec.DecodeError:
+        return _Words()
+
+
+def _authorization(settings: RegistrySettings) -> dict[str, str]:
+    if settings.token is not None:
+        return {"Authorization": f"Bearer {settings.token.get_secret_value()}"}
+    if settings.username is None or settings.password is None:
+        return {}
+    pair = f"{settings.username}:{settings.password.get_secret_value()}"
+    return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
+    """True: none is needed."""
+    if not any(url.startswith("https:") for url in settings.url):
+        return True
+    try:
+        context = ssl.create_default_context(cafile=settings.ca)
+    except (OSError, ValueError) as error:
+        raise RegistryRefused(
+            f"{settings.ca} cannot be used: {_reason(error)}", remedy="it must be PEM", setting="ca"
+        ) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.certificate is not None and settings.key is not None:
+        try:
+            context.load_cert_chain(settings.certificate, settings.key, lambda: "")  # else OpenSSL asks at the terminal
+        except (OSError, ValueError) as error:
+            message = f"{settings.certificate} with the key {settings.key} cannot be used: {_reason(error)}"
+            remedy = "both must be PEM, and belong together; the key without a password"
+            raise RegistryRefused(message, remedy=remedy, setting="certificate") from error
+    return context
+
+
+def _network_reason(error: aiohttp.ClientError | OSError) -> object:
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(inner, ConnectionError) and inner.errno:
+        return os.strerror(inner.errno)
+    return getattr(inner, "strerror", None) or str(inner) or type(inner).__name__
+
+
+def _reason(error: Exception) -> object:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or error

@@ -1,0 +1,63 @@
+"""Schemas of the registry in a slot: those that are there, and those that the daemon was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tidegate.formats.schemas import SchemaText, UnknownSchema
+from tidegate.task.messages import SchemaAnswer, SchemasWanted, SlotMessage
+
+WAITING_MAX: Final = 100
+"""Ids that are asked for at the same time; others are once these are answered. Records may name any number."""
+ID_MAX: Final = 2**31 - 1
+"""No registry gives others; some answer such a question as if it were none of theirs."""
+UNKNOWN_MAX: Final = 10_000
+UNKNOWN_S: Final = 60.0
+"""How long it is taken for granted that the registry does not have an id."""
+
+
+class SlotSchemas:
+    """See formats.schemas.Schemas. For the loop's thread; `send` returns at once."""
+
+    def __init__(
+        self,
+        known: Iterable[SchemaText],
+        send: Callable[[SlotMessage], None],
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`known`: what the plan has already."""
+        self._known = {one.id: one for one in known if one.id}
+        self._send = send
+        self._elapsed = elapsed
+        self._waiting: set[int] = set()
+        self._unknown: OrderedDict[int, float] = OrderedDict()
+
+    def get(self, schema_id: int, /) -> SchemaText | None:
+        """See Schemas."""
+        found = self._known.get(schema_id)
+        if found is not None:
+            return found
+        if not 0 < schema_id <= ID_MAX:
+            raise UnknownSchema(schema_id)
+        since = self._unknown.get(schema_id)
+        if since is not None:
+            if self._elapsed() - since < UNKNOWN_S:
+                raise UnknownSchema(schema_id)
+            del self._unknown[schema_id]
+        if schema_id not in self._waiting and len(self._waiting) < WAITING_MAX:
+            self._waiting.add(schema_id)
+            self._send(SchemasWanted((schema_id,)))
+        return None
+
+    def on_answer(self, answer: SchemaAnswer) -> None:
+        """The daemon's answer."""
+        self._waiting.discard(answer.id)
+        if answer.schema is not None:
+            self._known[answer.id] = answer.schema
+            return
+        self._unknown[answer.id] = self._elapsed()
+        while len(self._unknown) > UNKNOWN_MAX:
+            self._unknown.popitem(last=False)
