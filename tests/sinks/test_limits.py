@@ -13,11 +13,14 @@ import pytest
 from tests.formats.routed import encode_routed, headers_column
 from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
 from tidegate.datatypes import BIGINT, BINARY
+from tidegate.formats.letters import LETTER_BYTES_MIN
 from tidegate.formats.record_limits import RecordLimits
+from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.topic_settings import derive_topic_limits
+from tidegate.operators.kinds.dead_letters import make_sink
 from tidegate.sinks.limits import ARRIVAL_MS, CLIENT_OVERHEAD_BYTES, derive_record_limits, refuse_keyless
 
 HOUR_MS = 3_600_000
@@ -82,6 +85,14 @@ def test_X11_a_sink_without_key_is_refused_by_a_compacted_topic_before_it_skips_
         refuse_keyless(sink_operator("", "out"), compacted)
 
 
+def test_a_topic_that_cannot_take_every_dead_letter_is_refused() -> None:
+    letters = make_sink("dead", "p", None, {})
+    refuse_keyless(letters, TopicLimits(batch_bytes=LETTER_BYTES_MIN))
+    for limits in (TopicLimits(compacted=True), TopicLimits(batch_bytes=LETTER_BYTES_MIN - 1)):
+        with pytest.raises(SinkRefused, match="dead_letters: topic dead"):
+            refuse_keyless(letters, limits)
+
+
 def limits_of(driven: DrivenSink) -> RecordLimits:
     driven.turn_until(lambda: driven.sink.room > 0, "the topic's limits are known")
     return driven.sink.record_limits
@@ -122,7 +133,7 @@ def test_X12_the_client_takes_every_record_that_is_let_through_up_to_the_very_by
     topic = cluster_tv2.topic(1, {"max.message.bytes": "5000000"})
     driven = cluster_tv2.sink(topic, kafka={"message.max.bytes": "100000"})
     frame = pl.DataFrame({"value": [b"x" * 99_964, b"x" * 99_965], "k": [b"", b""]})
-    encoded = RecordEncoder("raw", [("value", BINARY)], "k").encode(frame, limits_of(driven))
+    encoded = RecordEncoder("raw", [("value", BINARY)], RecordParts(key="k")).encode(frame, limits_of(driven))
     assert [failure.row for failure in encoded.failures] == [1]
     assert commit(cluster_tv2, driven, encoded) == 1
 
@@ -158,7 +169,7 @@ def test_X11_timestamps_and_keys_that_are_let_through_are_taken(cluster_tv2: Clu
     now = time.time_ns() // 1_000_000
     offsets = [0, 49_000, -80_000, 61_000, -101_000]
     frame = pl.DataFrame({"n": range(6), "k": [b"k"] * 5 + [None], "at": [*(now + offset for offset in offsets), now]})
-    encoded = RecordEncoder("json", [("n", BIGINT)], "k", "at").encode(frame, limits)
+    encoded = RecordEncoder("json", [("n", BIGINT)], RecordParts(key="k", timestamp="at")).encode(frame, limits)
     kinds = [(failure.row, failure.kind) for failure in encoded.failures]
     assert kinds == [(3, "TIMESTAMP_OUT_OF_RANGE"), (4, "TIMESTAMP_OUT_OF_RANGE"), (5, "NO_KEY")]
     assert commit(cluster_tv2, driven, encoded) == 3

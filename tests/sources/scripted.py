@@ -74,6 +74,9 @@ class ScriptedClient:
     def pause(self, partitions: Sequence[ck.TopicPartition]) -> None:
         return
 
+    def resume(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        return
+
     def close(self) -> None:
         return
 

@@ -17,13 +17,15 @@ from tidegate.datatypes import STRING
 from tidegate.formats.contract import Columns, Decoded, Encoder, Format, Messages, WaitingForSchema
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import FormatOptions, Schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.sources.errors import SourceUnavailable
-from tidegate.sources.kafka import SCHEMA_SECONDS_MAX, KafkaSource
+from tidegate.sources.held import AGAIN_S
+from tidegate.sources.kafka import KafkaSource
 from tidegate.sources.tools import Consumer, SourceTools
 
-PART = TopicPartition("words", 0)
+PARTS = [TopicPartition("words", 0), TopicPartition("words", 1)]
+PART = PARTS[0]
 
 
 class WordFormat(Format):
@@ -37,11 +39,11 @@ class WordFormat(Format):
         self.known = set(known)
         self.seen: list[Messages] = []
 
-    def decoder(self, declared: Columns, output: Columns) -> WordFormat:
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> WordFormat:
         assert declared == output == (("word", STRING),)
         return self
 
-    def encoder(self, columns: Columns, key: str | None, timestamp: str | None) -> Encoder:
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         raise NotImplementedError
 
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
@@ -61,29 +63,43 @@ class WordFormat(Format):
 
 
 class Feed:
-    """A consumer with the messages of one partition."""
+    """A consumer with messages that go round the partitions."""
 
-    def __init__(self, values: list[bytes]) -> None:
-        self.waiting = [
+    def __init__(self, values: list[bytes], partitions: int) -> None:
+        self._partitions = partitions
+        self._made = 0
+        self.waiting: list[ck.Message] = []
+        self.paused: set[TopicPartition] = set()
+        self.empty = threading.Event()
+        self.add(values)
+
+    def add(self, values: list[bytes]) -> None:
+        self.waiting += [
             ck.Message(
                 topic=PART.topic,
-                partition=PART.partition,
-                offset=offset,
+                partition=number % self._partitions,
+                offset=(offset := number // self._partitions),
                 key=b"k%d" % offset,
                 value=value,
                 headers=[("h", b"%d" % offset)] if offset else None,
                 error=None,
                 timestamp=(ck.TIMESTAMP_CREATE_TIME, 1000 + offset) if offset else (ck.TIMESTAMP_NOT_AVAILABLE, -1),
             )
-            for offset, value in enumerate(values)
+            for number, value in enumerate(values, self._made)
         ]
-        self.empty = threading.Event()
+        self._made += len(values)
 
     def assign(self, partitions: object) -> None:
         return
 
     def close(self) -> None:
         return
+
+    def pause(self, partitions: list[ck.TopicPartition]) -> None:
+        self.paused |= {TopicPartition(one.topic, one.partition) for one in partitions}
+
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        self.paused -= {TopicPartition(one.topic, one.partition) for one in partitions}
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         taken, self.waiting = self.waiting[:num_messages], self.waiting[num_messages:]
@@ -115,29 +131,49 @@ class Tools(SourceTools):
 @pytest.fixture
 def word(monkeypatch: pytest.MonkeyPatch) -> WordFormat:
     found = WordFormat("1")
-    monkeypatch.setattr("tidegate.sources.kafka.FORMATS", {**FORMATS, "word": found})
+    monkeypatch.setattr("tidegate.sources.record_parts.FORMATS", {**FORMATS, "word": found})
     return found
 
 
 class Reading:
     """A source that has got all its messages."""
 
-    def __init__(self, *values: bytes) -> None:
-        self.tools = Tools(Feed(list(values)))
+    def __init__(self, word: WordFormat, *values: bytes, partitions: int) -> None:
+        self._word = word
+        self._parts = PARTS[:partitions]
+        self.tools = Tools(Feed(list(values), partitions))
         columns = (("word", STRING),)
         name = OperatorName("words")
         operator = SourceOperator(
             name, ("words",), "word", columns, columns, "earliest", "never", BadRecordPolicy.SKIP, {}
         )
-        self.source = KafkaSource(operator, [PART], SourcePositions(name, ((PART, 0),)), "g", lambda: None, self.tools)
+        begin = SourcePositions(name, tuple((part, 0) for part in self._parts))
+        self.source = KafkaSource(operator, self._parts, begin, "g", lambda: None, self.tools)
         self.source.wait_ready(30)
+        self._wait_for(len(values))
+
+    def _wait_for(self, count: int) -> None:
         reader = self.source._reader
         assert reader is not None
-        wait_until(lambda: len(reader._pending.messages) == len(values), "all messages")
+        wait_until(lambda: len(reader._pending.messages) == count, "all messages")
+
+    def feed_more(self, *values: bytes) -> None:
+        self.tools.feed.add(list(values))
+        self._wait_for(len(values))
+
+    def learn(self, schema: str) -> None:
+        """From now on it is known, and records are offered again."""
+        self._word.known.add(schema)
+        self.tools.set_clock.now += AGAIN_S
 
     @property
     def next_offset(self) -> int:
-        return dict(self.source.positions().next_offsets)[PART]
+        return self.next_offsets[0]
+
+    @property
+    def next_offsets(self) -> list[int]:
+        found = dict(self.source.positions().next_offsets)
+        return [found[part] for part in self._parts]
 
     def words(self, rows_max: int = 100) -> list[str] | None:
         batch = self.source.take(rows_max)
@@ -148,8 +184,8 @@ class Reading:
 def reading(word: WordFormat) -> Iterator[Callable[..., Reading]]:
     made: list[Reading] = []
 
-    def make(*values: bytes) -> Reading:
-        made.append(Reading(*values))
+    def make(*values: bytes, partitions: int = 1) -> Reading:
+        made.append(Reading(word, *values, partitions=partitions))
         return made[-1]
 
     yield make
@@ -174,7 +210,7 @@ def test_records_that_wait_for_a_schema_are_kept_and_offered_again(
     assert one.words() is None
     assert one.words() is None
     assert one.next_offset == 0
-    word.known.add("2")
+    one.learn("2")
     assert one.words(rows_max=3) == ["a", "b", "c"]  # no more than there is room for now
     assert one.next_offset == 3
     assert one.words() == ["d"]
@@ -190,27 +226,34 @@ def test_records_in_front_of_those_that_wait_are_not_held_back_by_a_small_room(
     assert one.next_offset == 1
 
 
-def test_a_schema_that_does_not_come_ends_the_attempt_with_what_was_wanted(
+def test_a_schema_may_take_any_time_and_is_not_asked_about_in_every_turn(
     word: WordFormat, reading: Callable[..., Reading]
 ) -> None:
     one = reading(b"2:b")
     assert one.words() is None
-    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
+    offered = len(word.seen)
     assert one.words() is None
-    one.tools.set_clock.now += 1
-    with pytest.raises(SourceUnavailable, match=r"source words: schema 2 of the registry was not there within 60 s"):
-        one.words()
+    assert len(word.seen) == offered
+    one.tools.set_clock.now += 100_000
+    assert one.words() is None
+    assert len(word.seen) == offered + 1
+    one.learn("2")
+    assert one.words() == ["b"]
 
 
-def test_the_time_for_a_schema_begins_anew_with_each(word: WordFormat, reading: Callable[..., Reading]) -> None:
-    one = reading(b"2:b", b"3:c")
-    assert one.words(rows_max=1) is None
-    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
-    word.known.add("2")
-    assert one.words(rows_max=1) == ["b"]
-    assert one.words(rows_max=1) is None
-    one.tools.set_clock.now += SCHEMA_SECONDS_MAX
-    assert one.words(rows_max=1) is None
+def test_other_partitions_go_on_while_one_waits(word: WordFormat, reading: Callable[..., Reading]) -> None:
+    one = reading(b"1:a", b"2:b", b"1:c", b"1:d", partitions=2)  # 0: a, c; 1: b, d
+    assert one.words() == ["a", "c"]
+    assert one.next_offsets == [2, 0]
+    assert one.words() is None
+    wait_until(lambda: one.tools.feed.paused == {PARTS[1]}, "the partition is paused")
+    one.feed_more(b"1:e", b"1:f")
+    assert one.words() == ["e"]
+    assert one.next_offsets == [3, 0]
+    one.learn("2")
+    assert one.words() == ["b", "d", "f"]  # in the order of the partition
+    assert one.next_offsets == [3, 3]
+    wait_until(lambda: not one.tools.feed.paused, "the partition is read again")
 
 
 def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that_waits(
@@ -219,7 +262,7 @@ def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that
     one = reading(b"1:a", b"1:poison", b"", b"2:b")
     assert one.words() is None
     assert one.next_offset == 0
-    word.known.add("2")
+    one.learn("2")
     batch = one.source.take(100)
     assert batch is not None
     assert batch.frame.rows() == [("a", 0, 0), ("b", 0, 3)]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import confluent_kafka as ck
 import msgspec
 import polars as pl
 import pytest
+from kafka import KafkaProducer
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_transaction, source_operator
 from tests.waiting import wait_until
+from tidegate.cli.letters.topic import Marks, letter_of
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
 
@@ -265,10 +269,12 @@ def test_input_lost_to_retention_stops_with_the_lost_range(broker: SessionBroker
     admin.delete_records({AdminPartition(topic, 0): 30})
     admin.close()
     restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 10),))
-    with (
-        Reading(source_operator(broker.bootstrap, topic, until="never"), restored=restored) as reading,
-        pytest.raises(SourceFailed, match=r"offset 10 is gone, the log now starts at 30: 20 offsets"),
-    ):
+    stopping = source_operator(broker.bootstrap, topic, until="never")
+    lost = r"offset 10 is gone, the log now starts at 30: 20 offsets were removed.*\[10, 30\); "
+    with Reading(stopping, restored=restored) as reading, pytest.raises(SourceFailed, match=lost + "restore the data"):
+        reading.read(1)
+    going_on = msgspec.structs.replace(stopping, on_lost_input="continue")
+    with Reading(going_on, restored=restored) as reading, pytest.raises(SourceUnavailable, match=lost + "on_lost_in"):
         reading.read(1)
 
 
@@ -305,3 +311,50 @@ def test_a_failure_that_nobody_foresaw_reaches_the_loop(
         monkeypatch.setattr(Reader, "_wait_for_room", fail)
         with pytest.raises(SourceUnavailable, match="RuntimeError: a mistake of ours"):
             reading.read(1)
+
+
+class Latin(str):
+    """A name that goes out as bytes that are not UTF-8, as other clients write them."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return super().encode("latin-1")
+
+
+def produce_names_that_are_not_utf8(bootstrap: str, topic: str) -> None:
+    """One in fifty of 200 orders has one."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    names = [Latin("\xe9") if order % 50 == 40 else "ok" for order in range(200)]
+    for value, name in zip(orders(range(200)), names, strict=True):
+        producer.send(topic, value=value, headers=[("a", b"1"), (name, b"1")])
+    producer.close()
+
+
+def test_a_header_whose_name_is_not_utf8_makes_its_record_bad_and_no_other(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    """Reading the names of such a record from the client's second answer ends the process."""
+    topic = topics()
+    produce_names_that_are_not_utf8(broker.bootstrap, topic)
+    headers = MetadataColumn("headers", "h", PARTS["headers"])
+    operator = source_operator(broker.bootstrap, topic, metadata=(headers,))
+    with Reading(msgspec.structs.replace(operator, output=operator.columns)) as reading:
+        frame = reading.read()
+    assert frame["id"].to_list() == [order for order in range(200) if order % 50 != 40]
+    assert {header["key"] for headers in frame["h"].to_list() for header in headers} == {"a", "ok"}
+    bad = [(one.offset, one.failure.kind) for batch in reading.batches for one in batch.failures]
+    assert bad == [(order, FailureKind.NOT_UTF8) for order in range(200) if order % 50 == 40]
+
+
+def test_a_record_with_a_name_that_is_not_utf8_among_dead_letters_is_none(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics()
+    produce_names_that_are_not_utf8(broker.bootstrap, topic)
+    consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "tests"})
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    messages = consumer.consume(200, 60)
+    consumer.close()
+    marks = Marks()
+    assert [letter_of(message) for message in messages if not marks.note(message)] == [None] * 200

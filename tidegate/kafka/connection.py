@@ -177,11 +177,13 @@ class BrokerConnection:
         if code:
             raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
 
-    def metadata(self, names: list[str], timeout_s: float) -> Any:
-        """Metadata of these topics (none: only of the cluster)."""
+    def metadata(self, names: list[str] | None, timeout_s: float) -> Any:
+        """Metadata of these topics (none: only of the cluster; None: of all that this user may see)."""
         from kafka.protocol.metadata import MetadataRequest
 
         topic = MetadataRequest.MetadataRequestTopic
+        if names is None:
+            return self.send(MetadataRequest(topics=None, allow_auto_topic_creation=False), None, timeout_s)
         request = MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=False)
         return self.send(request, None, timeout_s)
 

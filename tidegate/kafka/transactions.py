@@ -359,10 +359,11 @@ class TransactionClient:
         """The broker that has answered last for an id."""
         return self._broker.known_coordinator(transactional_id)
 
-    def topics(self, names: Iterable[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, TopicFacts]:
-        """Id and partition count of the topics that exist; others are left out."""
+    def topics(self, names: Iterable[str] | None, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, TopicFacts]:
+        """Id and partition count of the topics that exist (None: of all that may be seen); others are left out."""
+        wanted = None if names is None else sorted(set(names))
         answer = self._broker.until(
-            lambda left: self._broker.metadata(sorted(set(names)), left), timeout_s, "reading the topics' metadata"
+            lambda left: self._broker.metadata(wanted, left), timeout_s, "reading the topics' metadata"
         )
         for topic in answer.topics:
             if topic.error_code == TOPIC_NOT_AUTHORIZED:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from tidegate.coordinator.types import Committable
 from tidegate.errors import TidegateError
 from tidegate.formats.record_limits import RecordLimits
@@ -25,6 +27,7 @@ from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import OPEN_TIMEOUT_S, Writer
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
@@ -97,6 +100,9 @@ class KafkaSink:
         self._client: TransactionClient | None = None
         self._properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
         self._limits: TopicLimits | None = None
+        self._names_partitions = operator.partition is not None or isinstance(operator, DeadLetterOperator)
+        self._partitions: int | None = None
+        """Of the topic, as the newest producer knows it; asked for only where rows name theirs."""
         self._backlog = Backlog(int(self._properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
@@ -129,7 +135,7 @@ class KafkaSink:
     @property
     def room(self) -> int:
         """Rows that may be written now; 0 while the client is nearly full, or the topic's limits are not known."""
-        if self._limits is None:
+        if self._limits is None or (self._names_partitions and self._partitions is None):
             return 0
         return self._backlog.room(None if self._flushing or self._writer is None else self._writer.room)
 
@@ -137,7 +143,10 @@ class KafkaSink:
     def record_limits(self) -> RecordLimits:
         """What a record may be like that is written now; only when there is room."""
         assert self._limits is not None
-        return derive_record_limits(self._operator.topic, self._properties, self._limits, self._clock.now_ms())
+        limits = derive_record_limits(self._operator.topic, self._properties, self._limits, self._clock.now_ms())
+        if not self._names_partitions:
+            return limits
+        return msgspec.structs.replace(limits, partitions=self._partitions)
 
     def write(self, rows: OutputRecords) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
@@ -364,6 +373,7 @@ class KafkaSink:
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._operator.topic, properties, self._limits)
         writer.open(self._client, self._stopping)
+        self._partitions = writer.partitions
         self._opened.append(writer)
         self._wake()
 

@@ -12,6 +12,7 @@ from tidegate.formats.record_limits import RecordLimits
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import largest_record
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator, find_unfit
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 
 CLIENT_OVERHEAD_BYTES: Final = 36
@@ -23,13 +24,21 @@ _CODECS: Final = frozenset({"gzip", "snappy", "lz4", "zstd"})
 
 def refuse_keyless(operator: SinkOperator, limits: TopicLimits) -> None:
     """Raises SinkRefused where no record at all could be written: to skip them all would be no answer."""
-    if limits.compacted and operator.key is None:
+    if isinstance(operator, DeadLetterOperator):
+        _refuse_for_letters(operator, limits)
+    elif limits.compacted and operator.key is None:
         raise SinkRefused(
             f"sink {operator.name} writes records without a key, and topic {operator.topic} is compacted: it takes "
             "none of them; set `key` of the sink, or change the topic's cleanup.policy",
             sink=operator.name,
             topic=operator.topic,
         )
+
+
+def _refuse_for_letters(operator: DeadLetterOperator, limits: TopicLimits) -> None:
+    topic, unfit = operator.topic, find_unfit(compacted=limits.compacted, batch_bytes=limits.batch_bytes)
+    if unfit is not None:
+        raise SinkRefused(f"dead_letters: topic {topic} {'; '.join(unfit)}", sink=operator.name, topic=topic)
 
 
 def derive_record_limits(topic: str, properties: Mapping[str, str], limits: TopicLimits, now_ms: int) -> RecordLimits:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.failures import gather_failures
+from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.records import RecordEncoder
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.sinks.kafka import KafkaSink
@@ -24,7 +26,13 @@ class SinkRuntime(KafkaSink, Runtime):
         self.operator = operator
         self.records = 0
         self.bytes = 0
-        self._encoder = RecordEncoder(operator.format, operator.columns, operator.key, operator.timestamp)
+        self._encoder = self._make_encoder()
+
+    def _make_encoder(self) -> RecordEncoder | LetterEncoder:
+        operator = self.operator
+        if isinstance(operator, DeadLetterOperator):
+            return LetterEncoder(operator.pipeline, self._attempt)
+        return RecordEncoder(operator.format, operator.columns, operator.parts, operator.options)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime. Rows that Kafka cannot store are left out."""

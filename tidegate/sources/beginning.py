@@ -79,7 +79,8 @@ def _read_ends(
 def _explicit(operator: SourceOperator, part: TopicPartition, start: dict[int, int], low: int, high: int) -> int:
     offset = start.get(part.partition, low)
     if not low <= offset <= high:
-        text = f"source {operator.name}: {describe_out_of_range(part, offset, low, high)}"
+        found, _, _ = describe_out_of_range(part, offset, low, high).partition("; ")
+        text = f"source {operator.name}: {found}; write offsets from {low} to {high} in `start`"
         raise SourceFailed(text, partition=str(part), offset=offset)
     return offset
 

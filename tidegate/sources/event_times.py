@@ -42,7 +42,7 @@ class EventTimes:
 
     def __init__(self, event_time: EventTime, operator: SourceOperator) -> None:
         self._column = column = event_time.column
-        self._per_ms = 1000 if column is not None and dict(operator.schema)[column] == TIMESTAMP else 1
+        self._per_ms = 1000 if column is not None and dict(operator.columns)[column] == TIMESTAMP else 1
         self._only_read = column is not None and column not in dict(operator.output)
 
     def read(self, decoded: Decoded, messages: Messages, good: Rows) -> Timed:
@@ -77,12 +77,13 @@ class EventTimes:
 
 def _find_bad(times: pl.Series) -> pl.Series | None:
     """Where there is none, or one that no calendar has; None where all are good."""
-    if not times.null_count() and (times.is_empty() or _in_calendar(times.min(), times.max())):
+    if not times.null_count() and (times.is_empty() or in_calendar(times.min(), times.max())):
         return None
     return ~times.is_between(FIRST_MS, LAST_MS).fill_null(value=False)
 
 
-def _in_calendar(first: object, last: object) -> bool:
+def in_calendar(first: object, last: object) -> bool:
+    """Whether all times from one to another are in the years 1 to 9999; not where there are none."""
     return isinstance(first, int) and isinstance(last, int) and first >= FIRST_MS and last <= LAST_MS
 
 

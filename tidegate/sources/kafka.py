@@ -9,31 +9,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import starmap
-from typing import Final
 
+import confluent_kafka as ck
 import msgspec
 import polars as pl
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.contract import Decoded, Decoder, WaitingForSchema
-from tidegate.formats.failures import RecordFailure, gather_failures
-from tidegate.formats.registry import FORMATS
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_failures
+from tidegate.formats.letters.frames import RawRecord
+from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.sources.errors import SourceUnavailable
+from tidegate.operators.kinds.kafka_source import SKIP, SourceOperator
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
+from tidegate.sources.held import HeldRecords
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.record_parts import PartsDecoder, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import BYTES_MAX
 
 _LOG = logging.getLogger("tidegate.sources")
 
-SCHEMA_SECONDS_MAX: Final = 60.0
-"""For a schema that records name: then the attempt ends, and the next one asks again."""
 _CLOSE_SECONDS = 10.0
 
 
@@ -43,6 +43,8 @@ class UnreadableRecord(msgspec.Struct, frozen=True):
     partition: TopicPartition
     offset: int
     failure: RecordFailure
+    raw: RawRecord | None = None
+    """Where a letter is written about it."""
 
 
 class SourceBatch(msgspec.Struct, frozen=True):
@@ -52,6 +54,8 @@ class SourceBatch(msgspec.Struct, frozen=True):
     records: int
     size_bytes: int
     failures: list[UnreadableRecord]
+    left_out: int = 0
+    """Tombstones, where the source has no use for them."""
 
 
 class KafkaSource:
@@ -65,14 +69,16 @@ class KafkaSource:
         group_id: str,
         wake: Callable[[], None],
         tools: SourceTools = SOURCE_TOOLS,
+        schemas: Schemas | None = None,
     ) -> None:
+        """`schemas`: what is known of the registry; None: what the file names."""
         self._operator = operator
         self._group_id = group_id
         self._tools = tools
         self._wake = wake
         self.batch_bytes_max = BYTES_MAX
         """Of the values of one batch, but for one record."""
-        self._decoder = FORMATS[operator.format].decoder(operator.schema, operator.decodes)
+        self._decoder = open_decoder(operator, known_schemas(operator.options) if schemas is None else schemas)
         event_time, bounded = operator.event_time, operator.until != "never"
         self._times = None if event_time is None else EventTimes(event_time, operator)
         self._delay_ms = 0 if event_time is None else event_time.delay_ms
@@ -81,9 +87,9 @@ class KafkaSource:
         if event_time is not None and event_time.carried:
             restored_ms = _watermarks_by(event_time.column or "", restored)
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
-        self._waiting_since: float | None = None
-        """For a schema; monotonic seconds."""
+        self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self._single = len(operator.topics) == 1
+        self._writes_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
@@ -144,23 +150,47 @@ class KafkaSource:
         return self._empty_bounded or (self._positions is not None and self._positions.finished)
 
     def take(self, rows_max: int) -> SourceBatch | None:
-        """The next batch of at most this many records; None when nothing waits, or the next records wait for a schema.
+        """The next batch of at most this many records; None when there are none, or all of them wait for schemas.
 
         Raises SourceFailed, SourceUnavailable.
         """
         if self._reader is None or not self.ready or self.finished:
             return None
-        pending = self._reader.take(rows_max, self.batch_bytes_max)
-        if pending is None:
-            return None
         assert self._positions is not None
-        batch = self._batch(pending, self._positions)
-        self._wait_for_schema(batch if isinstance(batch, WaitingForSchema) else None)
-        if isinstance(batch, WaitingForSchema):
-            self._reader.put_back(pending)
+        if self._held:
+            batch = self._take_held(self._reader, self._positions, rows_max)
+            if batch is not None:
+                return batch
+        pending = self._reader.take(rows_max, self.batch_bytes_max)
+        if pending is not None and self._held:
+            pending = self._held.without_held(pending, self._partitions, self._key_of)
+        if not pending:
             return None
-        self._note_ended(self._reader, self._positions)
-        self._note_caught_up(self._reader, self._positions, pending)
+        found = self._advance(self._reader, self._positions, pending)
+        if not isinstance(found, WaitingForSchema):
+            return found
+        self._held.hold(pending, self._partitions, self._key_of)
+        return self._take_held(self._reader, self._positions, rows_max)
+
+    def _take_held(self, reader: Reader, positions: Positions, rows_max: int) -> SourceBatch | None:
+        """Records that have waited, of one partition."""
+        for held in self._held.due():
+            first, rest = held.pending.split(rows_max, self.batch_bytes_max)
+            batch = self._advance(reader, positions, first)
+            if isinstance(batch, WaitingForSchema):
+                self._held.wait(held, batch, reader)
+                continue
+            self._held.advance(held, rest, reader, ended=held.partition in self._paused)
+            if batch is not None:
+                return batch
+        return None
+
+    def _advance(self, reader: Reader, positions: Positions, pending: Pending) -> SourceBatch | WaitingForSchema | None:
+        """Everything in `pending` was read, unless it waits."""
+        batch = self._batch(pending, positions)
+        if not isinstance(batch, WaitingForSchema):
+            self._note_ended(reader, positions)
+            self._note_caught_up(reader, positions, pending)
         return batch
 
     def close(self) -> None:
@@ -179,16 +209,21 @@ class KafkaSource:
             places = enumerate(zip(origins, messages.offsets, strict=True))
             messages = messages.choose([i for i, (key, at) in places if positions.within(self._partitions[key], at)])
             origins, size_bytes = self._origins(messages), messages.size_bytes
-        batch = None
-        if len(messages):
+        batch, records = None, len(messages)
+        if records:
+            if self._operator.on_null == SKIP and None in messages.values:
+                messages = messages.choose([row for row, value in enumerate(messages.values) if value is not None])
+                origins = self._origins(messages)
             decoded = _decode_each(self._decoder, messages)
             if isinstance(decoded, WaitingForSchema):
                 return decoded
             frame, found = self._rows(decoded, messages, origins, last)
+            raw = [messages.raw(one.row) if self._writes_letters else None for one in found]
             failures = [
-                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one) for one in found
+                UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one, bytes_of)
+                for one, bytes_of in zip(found, raw, strict=True)
             ]
-            batch = SourceBatch(frame, len(messages), size_bytes, failures)
+            batch = SourceBatch(frame, records, size_bytes, failures, records - len(messages))
         positions.move(behind)
         positions.move(pending.ends)
         return batch
@@ -199,9 +234,9 @@ class KafkaSource:
         """The good rows with the engine's columns, and the bad records; watermarks of the `keys` move with the rows."""
         good = _good_rows(decoded, len(messages))
         if self._times is None:
-            return _with_provenance(decoded.frame, messages, good), decoded.failures
+            return self._with_provenance(decoded.frame, messages, good), decoded.failures
         decoded, good, times = self._times.read(decoded, messages, good)
-        frame = _with_provenance(decoded.frame, messages, good)
+        frame = self._with_provenance(decoded.frame, messages, good)
         if self.watermarks is not None:
             seen = {key: self._partitions[key] for key in keys}
             marks = {key: self.watermarks.marks[part] for key, part in seen.items()}
@@ -210,23 +245,21 @@ class KafkaSource:
             self.watermarks.on_records({part: marks[key] for key, part in seen.items()})
         return frame, decoded.failures
 
-    def _wait_for_schema(self, waiting: WaitingForSchema | None) -> None:
-        """Raises SourceUnavailable when the decoder has waited for too long."""
-        now = self._tools.clock.monotonic()
-        if waiting is None:
-            self._waiting_since = None
-        elif self._waiting_since is None:
-            self._waiting_since = now
-            _LOG.info("source %s waits for %s", self._operator.name, waiting.wanted)
-        elif now - self._waiting_since > SCHEMA_SECONDS_MAX:
-            raise SourceUnavailable(
-                f"source {self._operator.name}: {waiting.wanted} was not there within {SCHEMA_SECONDS_MAX:g} s",
-                source=self._operator.name,
-            )
+    def _with_provenance(self, frame: pl.DataFrame, messages: KafkaMessages, good: Rows) -> pl.DataFrame:
+        """Add `__partition` and `__offset` of the good records, and `__topic` where it is not always the same."""
+        places = [messages.partition_column, messages.offset_column]
+        if self._operator.names_topic:
+            topics = self._operator.topics * len(messages) if self._single else messages.topics
+            places.append(pl.Series("__topic", topics, dtype=pl.String))
+        return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
 
     def _origins(self, messages: KafkaMessages) -> Sequence[Hashable]:
         """The key of each message's partition in `_partitions`."""
         return messages.partitions if self._single else list(zip(messages.topics, messages.partitions, strict=True))
+
+    def _key_of(self, message: ck.Message) -> Hashable:
+        """As in `_origins`, of one message."""
+        return message.partition() if self._single else (message.topic(), message.partition())
 
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
@@ -262,7 +295,7 @@ def _watermarks_by(column: str, restored: SourcePositions) -> dict[TopicPartitio
     return dict(restored.watermarks)
 
 
-def _decode_each(decoder: Decoder, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+def _decode_each(decoder: Decoder | PartsDecoder, messages: KafkaMessages) -> Decoded | WaitingForSchema:
     """The good rows; a record that makes the decoder raise is bad like the others."""
     parts, raising = evaluate_rows(len(messages), lambda start, end: decoder.decode(messages.part(start, end)))
     decoded: list[tuple[int, Decoded]] = []
@@ -278,7 +311,7 @@ def _decode_each(decoder: Decoder, messages: KafkaMessages) -> Decoded | Waiting
     return Decoded(pl.concat([part.frame for _, part in decoded]), failures)
 
 
-def _no_rows(decoder: Decoder, messages: KafkaMessages) -> pl.DataFrame:
+def _no_rows(decoder: Decoder | PartsDecoder, messages: KafkaMessages) -> pl.DataFrame:
     """The decoder's columns; it has made the same of no message before, so it does not wait."""
     decoded = decoder.decode(messages.part(0, 0))
     assert isinstance(decoded, Decoded)
@@ -290,11 +323,3 @@ def _good_rows(decoded: Decoded, messages: int) -> Rows:
         return None
     bad = {failure.row for failure in decoded.failures}
     return [row for row in range(messages) if row not in bad]
-
-
-def _with_provenance(frame: pl.DataFrame, messages: KafkaMessages, good: Rows) -> pl.DataFrame:
-    """Add `__partition` and `__offset` of the good records."""
-    partitions, offsets = choose(messages.partitions, good), choose(messages.offsets, good)
-    return frame.hstack(
-        [pl.Series("__partition", partitions, dtype=pl.Int32), pl.Series("__offset", offsets, dtype=pl.Int64)]
-    )

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import cast
+from typing import Any, Final
 
 import confluent_kafka as ck
+import polars as pl
 
 from tidegate.formats.contract import Headers
+from tidegate.formats.letters.frames import RawRecord
 
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
 _TOPIC: Callable[[ck.Message], str] = ck.Message.topic  # type: ignore[assignment]  # see above
 _PARTITION: Callable[[ck.Message], int] = ck.Message.partition  # type: ignore[assignment]  # see above
 _OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignment]  # see above
+_HEADERS: Callable[[ck.Message], Headers | None] = ck.Message.headers  # type: ignore[assignment]  # values may be None
+
+_NO_TIMESTAMP: Final = -1
+"""What a message without timestamp has; one that has it may have it, too."""
+_UNREADABLE: Final[Any] = [("", None)]
+"""In place of headers that cannot be read; compared by identity."""
 
 
 class KafkaMessages:
@@ -25,9 +33,9 @@ class KafkaMessages:
     def __len__(self) -> int:
         return len(self._messages)
 
-    @property
+    @cached_property
     def values(self) -> list[bytes | None]:
-        """See Messages."""
+        """See Messages; the source looks for tombstones among them where they are none of the decoder's business."""
         return list(map(ck.Message.value, self._messages))
 
     @property
@@ -36,14 +44,32 @@ class KafkaMessages:
         return list(map(ck.Message.key, self._messages))
 
     @property
-    def headers(self) -> list[Headers]:
-        """See Messages."""
-        return [cast("Headers", message.headers() or ()) for message in self._messages]
+    def headers(self) -> list[Headers | None]:
+        """See Messages.
+
+        For a name that is not UTF-8 the client returns a list and raises as well, and gives the list when it is
+        asked again; reading the name in it ends the process. So the message keeps a mark in place of the list. And
+        only calls from C see the exception for sure: those that the interpreter has specialised do not look.
+        """
+        found: list[Headers | None] = []
+        answers = map(_HEADERS, self._messages)  # after an exception it continues with the next message
+        while len(found) < len(self._messages):
+            try:
+                for headers in answers:
+                    found.append(None if headers is _UNREADABLE else headers or ())  # noqa: PERF401  # `found` counts them
+            except (UnicodeDecodeError, SystemError):
+                self._messages[len(found)].set_headers(_UNREADABLE)
+                found.append(None)
+        return found
 
     @property
     def timestamps_ms(self) -> list[int | None]:
         """See Messages."""
-        return [_timestamp_ms(*message.timestamp()) for message in self._messages]
+        # Each pair is free before the next one is made: a list of pairs takes half as long again.
+        found: list[int | None] = [at_ms for _, at_ms in map(ck.Message.timestamp, self._messages)]
+        if _NO_TIMESTAMP in found:
+            return [_timestamp_ms(*message.timestamp()) for message in self._messages]
+        return found
 
     @property
     def topics(self) -> list[str]:
@@ -60,10 +86,25 @@ class KafkaMessages:
         """See Messages; the source asks for them anyway."""
         return list(map(_OFFSET, self._messages))
 
+    @cached_property
+    def partition_column(self) -> pl.Series:
+        """`partitions`, which each row carries, and which may be a column of the source as well."""
+        return pl.Series("__partition", self.partitions, dtype=pl.Int32)
+
+    @cached_property
+    def offset_column(self) -> pl.Series:
+        """The same for `offsets`."""
+        return pl.Series("__offset", self.offsets, dtype=pl.Int64)
+
     @property
     def size_bytes(self) -> int:
         """Of all values."""
         return sum(map(len, self._messages))
+
+    def raw(self, row: int) -> RawRecord:
+        """One message as it is, for a letter about it."""
+        one = KafkaMessages(self._messages[row : row + 1])
+        return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
     def part(self, start: int, end: int) -> KafkaMessages:
         """See Messages."""

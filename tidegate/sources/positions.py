@@ -98,7 +98,8 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
     if wanted < low:
         return (
             f"{part}: offset {wanted} is gone, the log now starts at {low}: {low - wanted} offsets were removed by "
-            "retention before they were read; restore the data, or start without the old positions to accept the loss"
+            f"retention before they were read, [{wanted}, {low}); restore the data, or accept the loss by "
+            "`on_lost_input: continue`"
         )
     return (
         f"{part}: offset {wanted} is past the end of the log ({low} to {high}): the topic was recreated or "

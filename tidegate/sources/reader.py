@@ -19,7 +19,7 @@ from tidegate.clock import Clock
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
@@ -136,7 +136,8 @@ class Reader:
         self._stopping = False
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
-        self._done: list[TopicPartition] = []
+        self._flow: dict[TopicPartition, bool] = {}
+        """Partitions that are to be fetched from now on, or not any more."""
         self._added: list[TopicPartition] = []
         self._added_retry_at = 0.0
         self._mean_bytes = 256.0
@@ -181,20 +182,15 @@ class Reader:
             self._changed.notify_all()
             return taken
 
-    def put_back(self, pending: Pending) -> None:
-        """What was taken last and is to be taken again, in front of all that has come since."""
-        with self._changed:
-            self._pending = Pending(
-                pending.messages + self._pending.messages,
-                {**pending.ends, **self._pending.ends},
-                pending.size_bytes + self._pending.size_bytes,
-                {**pending.caught_up, **self._pending.caught_up},
-            )
-
     def pause(self, partitions: Sequence[TopicPartition]) -> None:
-        """A bounded read is done with these: stop fetching them."""
+        """A bounded read is done with these, or they wait: stop fetching them."""
         with self._changed:
-            self._done.extend(partitions)
+            self._flow.update(dict.fromkeys(partitions, False))
+
+    def resume(self, partitions: Sequence[TopicPartition]) -> None:
+        """Fetch these again, from where they were paused."""
+        with self._changed:
+            self._flow.update(dict.fromkeys(partitions, True))
 
     def add(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these, too, from their first offset, as soon as the brokers know them."""
@@ -276,7 +272,7 @@ class Reader:
     def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
         """Raises SourceFailed for what waiting does not cure."""
         name = self._operator.name
-        where = f"source {name}: topic {topic or ', '.join(self._operator.topics)}"
+        where = f"source {name}: topic {topic or self._operator.topics_text}"
         if error.code() in _FORBIDDEN:
             raise SourceFailed(f"{where}: {error.str()}; grant READ and DESCRIBE to the principal", source=name)
         if error.code() in _MISSING and waited_seconds > _NEW_TOPIC_SECONDS:
@@ -330,11 +326,16 @@ class Reader:
         if not self._outage.due():
             return
         try:
-            consumer.list_topics(self._operator.topics[0], timeout=_LOOK_SECONDS)
+            consumer.list_topics(self._any_topic, timeout=_LOOK_SECONDS)
         except ck.KafkaException as error:
             self._outage.on_error(error.args[0])
         else:
             self._outage.end()
+
+    @property
+    def _any_topic(self) -> str | None:
+        """None: all of them."""
+        return next(iter((*self._operator.topics, *(part.topic for part in self._partitions))), None)
 
     def _linger(self) -> None:
         pause = derive_linger_seconds(self._handed_records, self._clock.monotonic() - self._handed_at)
@@ -366,10 +367,12 @@ class Reader:
     def _wait_for_room(self, consumer: Consumer) -> int:
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or self._room() > 0, 1.0)
-            done, self._done = self._done, []
+            flow, self._flow = self._flow, {}
             room = 0 if self._stopping else self._room()
-        if done:
-            consumer.pause([ck.TopicPartition(part.topic, part.partition) for part in done])
+        for fetched, change in ((False, consumer.pause), (True, consumer.resume)):
+            parts = [ck.TopicPartition(part.topic, part.partition) for part in flow if flow[part] is fetched]
+            if parts:
+                change(parts)
         return room
 
     def _room(self) -> int:
@@ -404,14 +407,20 @@ class Reader:
             if error.code() == _END_OF_PARTITION:
                 ends[part] = offset
             elif error.code() in _OUT_OF_RANGE:
-                low, high = _read_bounds(consumer, part)
-                text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
-                raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
+                self._refuse_out_of_range(part, offset, *_read_bounds(consumer, part))
             else:
                 self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
                 if error.fatal():
                     raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
         return ends
+
+    def _refuse_out_of_range(self, part: TopicPartition, offset: int, low: int, high: int) -> None:
+        """Raises SourceFailed; SourceUnavailable where the next attempt continues after what is lost."""
+        text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
+        if offset < low and self._operator.on_lost_input == ON_LOST_CONTINUE:
+            text = f"{text.partition('; ')[0]}; on_lost_input is continue: the next attempt continues there"
+            raise SourceUnavailable(text, partition=str(part), offset=offset, log_start=low, log_end=high)
+        raise SourceFailed(text, partition=str(part), offset=offset, log_start=low, log_end=high)
 
     def _fail(self, failure: SourceFailed | SourceUnavailable) -> None:
         with self._changed:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
+from tidegate.formats.letters.frames import letters_of_records
+from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.spec import DEAD
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 
@@ -35,11 +38,14 @@ class SourceRuntime(KafkaSource, Runtime):
         wake: Callable[[], None],
         bad_record: BadRecord,
         tools: SourceTools = SOURCE_TOOLS,
+        schemas: Schemas | None = None,
     ) -> None:
-        super().__init__(operator, partitions, restored, group_id, wake, tools)
+        super().__init__(operator, partitions, restored, group_id, wake, tools, schemas)
         self.operator = operator
         self.records = 0
         self.bytes = 0
+        self.left_out = 0
+        """Of these records: see SourceBatch."""
         self._clock_at_ms = 0
         self._bad_record = bad_record
 
@@ -89,8 +95,16 @@ class SourceRuntime(KafkaSource, Runtime):
             return False
         self.records += batch.records
         self.bytes += batch.size_bytes
+        self.left_out += batch.left_out
         for bad in batch.failures:
             where = f"source {self.operator.name}: {bad.partition} offset {bad.offset}"
             self._bad_record(self.operator.name, self.operator.bad_records, where, bad.failure)
+        letters = [
+            (bad.partition.topic, bad.partition.partition, bad.offset, bad.raw, bad.failure)
+            for bad in batch.failures
+            if bad.raw is not None
+        ]
+        if letters:
+            out.side(DEAD, letters_of_records(self.operator.name, letters))
         out.emit(batch.frame)
         return True

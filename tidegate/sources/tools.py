@@ -27,6 +27,9 @@ class Consumer(Protocol):
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
         """Stop reading these."""
 
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        """Read these again."""
+
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """At most as many messages and events: those that came until the time was over."""
 

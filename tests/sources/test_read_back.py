@@ -1,0 +1,157 @@
+"""Single records by partition and offset: there, gone, not to be had in time; a near one is reached by reading on."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from tests.waiting import wait_until
+from tidegate.formats.letters import GONE, UNREAD
+from tidegate.formats.letters.frames import RawRecord
+from tidegate.operators.async_queue import Call
+from tidegate.operators.calls.caller import CallsFailed
+from tidegate.operators.kinds.dead_letters import Origin
+from tidegate.sources import read_back
+from tidegate.sources.read_back import RecordReader
+from tidegate.sources.tools import SourceTools
+
+ORIGINS = (Origin(("orders", "more"), {"bootstrap.servers": "nowhere"}),)
+END = ck.KafkaError._PARTITION_EOF  # the client's own codes begin so, and are public
+
+
+class FakeConsumer:
+    """Partitions as offsets with values; -1 as a value stands for an error of the broker's instead of a record."""
+
+    def __init__(self, topics: Mapping[tuple[str, int], Mapping[int, bytes]], first: int = 0) -> None:
+        self.topics = topics
+        self.first = first
+        self.assigned: list[tuple[str, int, int]] = []
+        self.closed = threading.Event()
+        self._queue: deque[ck.Message] = deque()
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        (one,) = partitions
+        self.assigned.append((one.topic, one.partition, one.offset))
+        records = self.topics.get((one.topic, one.partition), {})
+        if one.offset < self.first:
+            error = ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET)  # see above
+            self._queue = deque([ck.Message(error=error, topic=one.topic, partition=one.partition)])
+            return
+        self._queue = deque(
+            ck.Message(
+                topic=one.topic,
+                partition=one.partition,
+                offset=offset,
+                key=b"k",
+                value=value,
+                headers=[("h", None)],
+                timestamp=(ck.TIMESTAMP_CREATE_TIME, 5),
+            )
+            for offset, value in sorted(records.items())
+            if offset >= one.offset
+        )
+        if records:
+            end = max(records) + 1
+            event = ck.Message(error=ck.KafkaError(END), topic=one.topic, partition=one.partition, offset=end)
+            self._queue.append(event)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # as Consumer
+        return [self._queue.popleft()] if self._queue else []
+
+    def get_watermark_offsets(self, partition: ck.TopicPartition, **_: object) -> tuple[int, int]:
+        if (partition.topic, partition.partition) not in self.topics:
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._UNKNOWN_PARTITION))  # see above
+        return self.first, 1000
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Tools(SourceTools):
+    def __init__(self, consumer: FakeConsumer) -> None:
+        self._consumer = consumer
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Any:  # as SourceTools
+        assert config["isolation.level"] == "read_uncommitted"
+        return self._consumer
+
+
+def read(consumer: FakeConsumer, *requests: tuple[str, int, int]) -> list[object]:
+    """The answers, in the order of the requests."""
+    reader = RecordReader(ORIGINS, "letters", lambda: None, Tools(consumer))
+    calls = [Call(None, row) for row in range(len(requests))]
+    done: list[Call] = []
+    try:
+        reader.submit(list(zip(calls, requests, strict=True)))
+
+        def answered() -> bool:
+            done.extend(reader.take())
+            return len(done) == len(calls)
+
+        wait_until(answered, "all are answered")
+    finally:
+        reader.close()
+    assert done == calls
+    assert consumer.closed.is_set() or not consumer.assigned
+    return [call.answer for call in calls]
+
+
+def record(value: bytes) -> RawRecord:
+    return RawRecord(b"k", value, [("h", None)], 5)
+
+
+def test_records_are_whole_and_near_ones_are_reached_by_reading_on() -> None:
+    consumer = FakeConsumer({("orders", 0): {at: b"%d" % at for at in range(2000)}, ("more", 1): {7: b"seven"}})
+    found = read(consumer, ("orders", 0, 3), ("orders", 0, 4), ("orders", 0, 90), ("orders", 0, 1500), ("more", 1, 7))
+    assert found == [*(record(b"%d" % at) for at in (3, 4, 90, 1500)), record(b"seven")]
+    assert consumer.assigned == [("orders", 0, 3), ("orders", 0, 1500), ("more", 1, 7)]
+
+
+def test_what_compaction_has_removed_is_gone_and_the_next_one_is_not() -> None:
+    consumer = FakeConsumer({("orders", 0): {1: b"a", 5: b"b", 6: b"c"}})
+    requests = [("orders", 0, at) for at in (1, 3, 4, 5, 6, 7)]
+    assert read(consumer, *requests[:5]) == [record(b"a"), GONE, GONE, record(b"b"), record(b"c")]
+    assert len(consumer.assigned) == 1
+
+
+@pytest.mark.parametrize("first", [10, 0])
+def test_what_retention_has_removed_is_gone(first: int) -> None:
+    consumer = FakeConsumer({("orders", 0): {at: b"x" for at in range(first, 20) if at >= 10}}, first)
+    assert read(consumer, ("orders", 0, 3), ("orders", 0, 12)) == [GONE, record(b"x")]
+
+
+def test_a_broker_that_does_not_answer_costs_the_bytes_and_not_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_back, "WAIT_MS", 50)
+    silent = FakeConsumer({})
+    assert read(silent, ("orders", 0, 3), ("orders", 0, 4), ("elsewhere", 0, 1)) == [UNREAD, UNREAD, UNREAD]
+
+
+def test_an_error_of_ours_ends_the_attempt() -> None:
+    class Broken(Tools):
+        def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Any:
+            raise ValueError("no such setting")
+
+    reader = RecordReader(ORIGINS, "letters", lambda: None, Broken(FakeConsumer({})))
+    reader.submit([(Call(None, 0), ("orders", 0, 1))])
+
+    def failed() -> bool:
+        try:
+            reader.take()
+        except CallsFailed:
+            return True
+        return False
+
+    wait_until(failed, "it is reported")
+    reader.close()
+
+
+def test_that_retention_has_removed_many_records_is_found_out_once() -> None:
+    consumer = FakeConsumer({("orders", 0): {90: b"90"}}, first=90)
+    found = read(consumer, *(("orders", 0, offset) for offset in (3, 4, 50, 89, 90)))
+    assert found == [*[GONE] * 4, record(b"90")]
+    assert consumer.assigned == [("orders", 0, 3), ("orders", 0, 90)]

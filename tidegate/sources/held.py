@@ -1,0 +1,109 @@
+"""Records that wait for a schema, by partition: those of other partitions go on meanwhile.
+
+What is held was taken from the reader, and comes before everything that the reader has of its partition. A partition
+that waits is paused at the client, so besides what is held only what had been fetched already can come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Final
+
+import confluent_kafka as ck
+
+from tidegate.formats.contract import WaitingForSchema
+from tidegate.ids import TopicPartition
+from tidegate.sources.reader import Pending, Reader
+
+_LOG = logging.getLogger("tidegate.sources")
+
+AGAIN_S: Final = 0.05
+"""After which records are offered to their decoder again."""
+
+
+class Held:
+    """The records of one partition."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.pending = Pending([], {})
+        self.due_s = 0.0
+        self.since_s: float | None = None
+        """When it began to wait; None: it may not have to."""
+
+
+class HeldRecords:
+    """Of one source; `source` is its name. `elapsed` gives monotonic seconds."""
+
+    def __init__(self, source: str, elapsed: Callable[[], float]) -> None:
+        self._source = source
+        self._elapsed = elapsed
+        self._held: dict[TopicPartition, Held] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def hold(
+        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], key: Callable[[ck.Message], Hashable]
+    ) -> None:
+        """Everything, each partition for itself: some of them wait."""
+        self._keep(pending, partition_of, key, only_held=False)
+
+    def without_held(
+        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], key: Callable[[ck.Message], Hashable]
+    ) -> Pending:
+        """What is of partitions that do not wait; the rest is held after what is held already."""
+        return self._keep(pending, partition_of, key, only_held=True)
+
+    def _keep(
+        self,
+        pending: Pending,
+        partition_of: Mapping[Hashable, TopicPartition],
+        key: Callable[[ck.Message], Hashable],
+        *,
+        only_held: bool,
+    ) -> Pending:
+        free = Pending([], {})
+        for message in pending.messages:
+            part = partition_of[key(message)]
+            target = self._target(part, free, only_held=only_held)
+            target.messages.append(message)
+            target.size_bytes += len(message)
+        for part, offset in pending.ends.items():
+            self._target(part, free, only_held=only_held).ends[part] = offset
+        for part, offset in pending.caught_up.items():
+            if part not in self._held:  # who waits is not caught up
+                free.caught_up[part] = offset
+        return free
+
+    def _target(self, part: TopicPartition, free: Pending, *, only_held: bool) -> Pending:
+        if only_held and part not in self._held:
+            return free
+        return self._held.setdefault(part, Held(part)).pending
+
+    def due(self) -> Iterator[Held]:
+        """Those that are offered to the decoder now."""
+        now = self._elapsed()
+        yield from [one for one in self._held.values() if one.due_s <= now]
+
+    def wait(self, held: Held, waiting: WaitingForSchema, reader: Reader) -> None:
+        """It waits, or still does."""
+        now = self._elapsed()
+        held.due_s = now + AGAIN_S
+        if held.since_s is None:
+            held.since_s = now
+            reader.pause([held.partition])
+            _LOG.info("source %s: records of %s wait for %s", self._source, held.partition, waiting.wanted)
+
+    def advance(self, held: Held, rest: Pending, reader: Reader, *, ended: bool = False) -> None:
+        """Some of it was decoded; `rest` comes next. `ended`: nothing more of the partition is wanted."""
+        if rest:
+            held.pending = rest
+            return
+        del self._held[held.partition]
+        if held.since_s is not None:
+            if not ended:
+                reader.resume([held.partition])
+            seconds = self._elapsed() - held.since_s
+            _LOG.info("source %s: records of %s go on, after %.1f s", self._source, held.partition, seconds)

@@ -1,0 +1,216 @@
+"""Single records by partition and offset, on a thread with a consumer of its own: for letters about failed records.
+
+Requests come in order and mostly ascend, so the consumer reads on while the next record is near.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+import confluent_kafka as ck
+import msgspec
+
+from tidegate.formats.letters import GONE, UNREAD
+from tidegate.formats.letters.frames import RawRecord
+from tidegate.ids import TopicPartition
+from tidegate.operators.async_queue import Call
+from tidegate.operators.calls.caller import Asked, CallsFailed
+from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
+from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.reader import ENGINE_DEFAULTS
+from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
+
+_LOG = logging.getLogger("tidegate.sources")
+
+NEAR_RECORDS: Final = 500
+"""So far ahead the consumer reads on: to begin at another place takes longer."""
+SLICE_S: Final = 0.2
+RETRY_S: Final = 0.1
+FIRST_S: Final = 1.0
+CLOSE_S: Final = 5.0
+
+_OWNED: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_uncommitted",  # an offset of a committed record; nobody has to wait for others
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "queued.min.messages": "1",
+    "queued.max.messages.kbytes": "1024",
+    "fetch.message.max.bytes": "65536",  # one record is wanted; larger ones are fetched all the same
+}
+_END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
+_NOT_THERE: Final = frozenset(
+    {
+        ck.KafkaError.OFFSET_OUT_OF_RANGE,
+        ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001  # see above
+        ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # see above
+        ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
+    }
+)
+
+
+class _Request(msgspec.Struct, eq=False):
+    call: Call
+    partition: TopicPartition
+    offset: int
+    deadline: float
+    """Monotonic seconds."""
+
+
+class _Place(msgspec.Struct):
+    """Where a consumer is."""
+
+    consumer: Consumer
+    partition: TopicPartition | None = None
+    offset: int = 0
+    """Of the next record, or of one before it."""
+    ahead: ck.Message | None = None
+    """A record that was read, and comes after the one that was wanted."""
+
+
+class RecordReader:
+    """See calls.caller.Caller. Answers are a RawRecord, `GONE` or `UNREAD`; there are no failures."""
+
+    def __init__(
+        self, origins: Sequence[Origin], name: str, wake: Callable[[], None], tools: SourceTools = SOURCE_TOOLS
+    ) -> None:
+        self._origins = {topic: origin for origin in origins for topic in origin.topics}
+        self._name = name
+        self._wake = wake
+        self._tools = tools
+        self._clock = tools.clock
+        self._places: dict[int, _Place] = {}
+        self._firsts: dict[TopicPartition, int] = {}
+        """First offsets, of partitions that have lost records: to find each lost one missing takes far longer."""
+        self._requests: deque[_Request] = deque()
+        self._done: deque[Call] = deque()
+        self._stopping = False
+        self._serving = False
+        self._broken: BaseException | None = None
+        self._thread = tools.helper(f"read-back-{name}", self._on_error)
+
+    def submit(self, asked: Asked) -> None:
+        """See Caller."""
+        deadline = self._clock.monotonic() + WAIT_MS / 1000
+        for call, request in asked:
+            topic, partition, offset = cast("tuple[str, int, int]", request)
+            self._requests.append(_Request(call, TopicPartition(topic, partition), offset, deadline))
+        if not self._serving:
+            self._serving = True
+            self._thread.submit(self._serve)
+
+    def take(self) -> list[Call]:
+        """See Caller."""
+        if self._broken is not None:
+            raise CallsFailed(f"records cannot be read back for {self._name}: {self._broken}") from self._broken
+        taken: list[Call] = []
+        while self._done:
+            taken.append(self._done.popleft())
+        if self._requests and not self._serving:  # they came while the thread was ending
+            self._serving = True
+            self._thread.submit(self._serve)
+        return taken
+
+    def close(self) -> None:
+        """See Caller."""
+        self._stopping = True
+        self._thread.submit(self._end)
+        self._thread.stop()
+        if not self._thread.join(CLOSE_S):
+            _LOG.warning("%s: its reader did not end within %g s: abandoned", self._name, CLOSE_S)
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _on_error(self, error: BaseException) -> None:
+        self._broken = error
+        self._wake()
+
+    def _serve(self) -> None:
+        while self._requests and not self._stopping:
+            request = self._requests.popleft()
+            request.call.answer = self._answer(request)
+            self._done.append(request.call)
+            self._wake()
+        self._serving = False
+        self._wake()  # what was asked for meanwhile is begun by `take`
+
+    def _end(self) -> None:
+        for place in self._places.values():
+            place.consumer.close()
+
+    def _place(self, topic: str) -> _Place:
+        origin = self._origins[topic]
+        if id(origin) not in self._places:
+            config = {**ENGINE_DEFAULTS, **origin.kafka, **_OWNED, "group.id": f"read-back-{self._name}"}
+            self._places[id(origin)] = _Place(self._tools.consumer(config, self._note))
+        return self._places[id(origin)]
+
+    def _note(self, error: ck.KafkaError) -> None:
+        """Sources report brokers that do not answer."""
+        _LOG.debug("%s: %s", self._name, error)
+
+    def _answer(self, request: _Request) -> RawRecord | str:
+        if request.partition.topic not in self._origins:
+            return UNREAD
+        if request.offset < self._firsts.get(request.partition, 0):
+            return GONE
+        place = self._place(request.partition.topic)
+        near = place.partition == request.partition and 0 <= request.offset - place.offset <= NEAR_RECORDS
+        if not near:
+            self._go(place, request)
+        while not self._stopping and self._clock.monotonic() < request.deadline:
+            try:
+                found = self._look(place, request)
+            except ck.KafkaException as error:
+                self._note(error.args[0])
+                self._clock.sleep(RETRY_S)
+                self._go(place, request)
+                continue
+            if found is not None:
+                return found
+        place.partition = None
+        return UNREAD
+
+    def _go(self, place: _Place, request: _Request) -> None:
+        place.partition, place.offset, place.ahead = request.partition, request.offset, None
+        place.consumer.assign([ck.TopicPartition(request.partition.topic, request.partition.partition, request.offset)])
+
+    def _note_first(self, place: _Place, request: _Request) -> None:
+        """It never goes back. Where nobody says it, the next request finds out for itself."""
+        part = ck.TopicPartition(request.partition.topic, request.partition.partition)
+        try:
+            self._firsts[request.partition] = place.consumer.get_watermark_offsets(part, timeout=FIRST_S)[0]
+        except ck.KafkaException as error:
+            self._note(error.args[0])
+
+    def _look(self, place: _Place, request: _Request) -> RawRecord | str | None:
+        """The answer, if the next message is one."""
+        message, place.ahead = place.ahead, None
+        if message is None:
+            messages = place.consumer.consume(1, SLICE_S)
+            if not messages:
+                return None
+            message = messages[0]
+        error = message.error()
+        if error is not None:
+            if error.code() in _NOT_THERE or (error.code() == _END and (message.offset() or 0) > request.offset):
+                place.partition = None
+                if error.code() in _NOT_THERE:
+                    self._note_first(place, request)
+                return GONE
+            return None
+        if (message.topic(), message.partition()) != (request.partition.topic, request.partition.partition):
+            return None
+        offset = cast("int", message.offset())
+        if offset > request.offset:
+            place.ahead, place.offset = message, request.offset + 1
+            return GONE
+        place.offset = offset + 1
+        if offset < request.offset:
+            return None
+        return KafkaMessages([message]).raw(0)

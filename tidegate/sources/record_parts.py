@@ -1,0 +1,174 @@
+"""What a record has besides its value as columns of its row: key, headers, timestamp, partition, offset, topic.
+
+The format reads the values, in whatever format they are; here come the other columns, rows of tombstones where the
+source makes rows of them, and the records that are bad because of their key or timestamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
+from typing import Final
+
+import polars as pl
+
+from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.contract import Decoded, Decoder, Headers, WaitingForSchema
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.key_values import ReadKeys, key_reader
+from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
+from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import Schemas
+from tidegate.operators.kinds.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
+from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
+from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.reader import MAX_RECORDS
+
+Read = Callable[[KafkaMessages], ReadKeys]
+"""A column of all messages of a batch, and those that are bad because of it."""
+
+_HEADERS: Final = polars_type(HEADERS_TYPE)
+
+
+def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsDecoder:
+    """What reads the records of a source: the format's own decoder where nothing but values is read."""
+    wanted, known = operator.decodes, dict(operator.schema)
+    values = tuple(one for one in wanted if one[0] in known)
+    decoder = FORMATS[operator.format].decoder(operator.schema, values, operator.options, schemas)
+    tombstones = operator.on_null == TOMBSTONE
+    if not (operator.checked or operator.headers or tombstones):
+        return decoder
+    return PartsDecoder(operator, decoder)
+
+
+class PartsDecoder:
+    """As a Decoder, of the source's messages; frames have the columns that the source `decodes`, and `__headers` after
+    them where it carries them.
+    """
+
+    def __init__(self, operator: SourceOperator, values: Decoder) -> None:
+        self._values = values
+        self._reads = [_reader(one, operator) for one in operator.checked]
+        self._tombstones = operator.on_null == TOMBSTONE
+        self._columns = [name for name, _ in operator.decodes]
+        if operator.headers:
+            self._reads.append(lambda messages: read_headers(CARRIED_HEADERS, messages.headers))
+            self._columns.append(CARRIED_HEADERS)
+
+    def decode(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+        """See Decoder."""
+        decoded = self._decode_values(messages)
+        if isinstance(decoded, WaitingForSchema):
+            return decoded
+        parts = [read(messages) for read in self._reads]
+        if not decoded.failures and not any(part.failures for part in parts):
+            frame = decoded.frame.hstack([part.column for part in parts])
+            return Decoded(frame if frame.columns == self._columns else frame.select(self._columns), ())
+        failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
+        failures |= {failure.row: failure for failure in decoded.failures}
+        unread = {failure.row for failure in decoded.failures}
+        good = [row for row in range(len(messages)) if row not in failures]
+        decoded_rows = {row: place for place, row in enumerate(r for r in range(len(messages)) if r not in unread)}
+        values = [column.gather([decoded_rows[row] for row in good]) for column in decoded.frame.get_columns()]
+        frame = pl.DataFrame([*values, *(part.column.gather(good) for part in parts)])
+        return Decoded(frame.select(self._columns), [failures[row] for row in sorted(failures)])
+
+    def _decode_values(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+        """The columns of the values; rows of tombstones have none but NULLs."""
+        if not self._tombstones:
+            return self._values.decode(messages)
+        values = messages.values
+        if all(values):
+            decoded = self._values.decode(messages)
+            if isinstance(decoded, WaitingForSchema):
+                return decoded
+            none = pl.Series(DELETED, [False], dtype=pl.Boolean).new_from_index(0, decoded.frame.height)
+            return Decoded(decoded.frame.hstack([none]), decoded.failures)
+        live = [row for row, value in enumerate(values) if value is not None]
+        decoded = self._values.decode(messages if len(live) == len(values) else messages.choose(live))
+        if isinstance(decoded, WaitingForSchema):
+            return decoded
+        failures = [RecordFailure(live[one.row], one.kind, one.message) for one in decoded.failures]
+        bad = {one.row for one in failures}
+        rows = [row for row in range(len(values)) if row not in bad]
+        deleted = pl.Series(DELETED, [values[row] is None for row in rows], dtype=pl.Boolean)
+        if len(live) == len(values):
+            return Decoded(decoded.frame.hstack([deleted]), failures)
+        places = iter(range(decoded.frame.height))
+        spread = pl.Series([None if values[row] is None else next(places) for row in rows], dtype=pl.UInt32)
+        return Decoded(pl.DataFrame([*(one.gather(spread) for one in decoded.frame.get_columns()), deleted]), failures)
+
+
+def _reader(one: MetadataColumn, operator: SourceOperator) -> Read:
+    name = one.name
+    match one.part:
+        case "key":
+            read = key_reader(name, operator.key_format, one.type)
+            return lambda messages: read(messages.keys)
+        case "headers":
+            return lambda messages: read_headers(name, messages.headers)
+        case "timestamp":
+            return lambda messages: timestamp_column(name, messages.timestamps_ms)
+        case "partition":
+            return lambda messages: ReadKeys(messages.partition_column.alias(name))
+        case "offset":
+            return lambda messages: ReadKeys(messages.offset_column.alias(name))
+        case "topic" if len(operator.topics) == 1:
+            topic = pl.Series(name, list(operator.topics), dtype=pl.String)
+            return lambda messages: ReadKeys(topic.new_from_index(0, len(messages)))
+    return lambda messages: ReadKeys(pl.Series(name, messages.topics, dtype=pl.String))
+
+
+def timestamp_column(name: str, timestamps_ms: Sequence[int | None]) -> ReadKeys:
+    """Kafka takes any timestamp, and producers that mean other units than milliseconds write years after 9999: such a
+    record is bad.
+    """
+    times = pl.Series(name, timestamps_ms, dtype=pl.Int64)
+    outside = None if in_calendar(times.min(), times.max()) else ~times.is_between(FIRST_MS, LAST_MS)
+    if outside is None or not outside.any():
+        return ReadKeys(times.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP))
+    failures = [
+        RecordFailure(
+            row, FailureKind.OUT_OF_RANGE, f"the record's timestamp is {timestamps_ms[row]} ms, after the year 9999"
+        )
+        for row in outside.arg_true().to_list()
+    ]
+    times = times.set(outside, None)
+    return ReadKeys(times.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP), failures)
+
+
+def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
+    """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
+    if None not in headers:
+        return ReadKeys(header_column(name, headers))  # type: ignore[arg-type]  # see above
+    failures = [
+        RecordFailure(row, FailureKind.NOT_UTF8, "the name of a header is not UTF-8")
+        for row, one in enumerate(headers)
+        if one is None
+    ]
+    return ReadKeys(header_column(name, [one or () for one in headers]), failures)
+
+
+def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
+    """Lists of names and values. By one flat column that is cut: a list of lists takes Polars fifty times as long."""
+    if not any(headers):
+        none, count = _no_headers(), len(headers)
+        return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
+    counts = pl.Series("count", list(map(len, headers)), dtype=pl.Int64)
+    pairs = list(chain.from_iterable(headers))
+    flat = pl.DataFrame(
+        [
+            pl.Series("key", [key for key, _ in pairs], dtype=pl.String),
+            pl.Series("value", [value for _, value in pairs], dtype=pl.Binary),
+        ]
+    ).to_struct("all")
+    ends = counts.cum_sum()
+    places = pl.select(pl.int_ranges(pl.lit(ends - counts), pl.lit(ends))).to_series()
+    return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places)).alias(name)).to_series()
+
+
+@cache
+def _no_headers() -> pl.Series:
+    """Empty lists for a whole batch: made once, since most topics have no headers."""
+    return pl.select(pl.repeat(pl.lit([], dtype=_HEADERS), MAX_RECORDS)).to_series()
