@@ -9,6 +9,7 @@ import polars as pl
 
 from tests.operators.driven import Driven, drive
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy
@@ -20,6 +21,8 @@ FUNCTIONS = ("count(*)", "count", "sum", "min", "max", "avg", "first", "last")
 
 def result_type(function: str, argument: DataType) -> DataType:
     """Spark's type of an aggregate."""
+    if argument.kind == "decimal" and function in ("sum", "avg"):
+        return derive_sum_type(argument) if function == "sum" else derive_average_type(argument)
     if function.startswith("count"):
         return BIGINT
     if function == "avg":

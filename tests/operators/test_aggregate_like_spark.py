@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
+from decimal import Decimal
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,20 @@ import pytest
 
 from tests.expressions.compiled.conftest import spark
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FLOAT, INT, STRING, TIMESTAMP, TINYINT, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TINYINT,
+    DataType,
+    decimal_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +35,8 @@ __all__ = ["spark"]
 
 pytestmark = pytest.mark.slow
 
+PRICE, WIDE = decimal_of(8, 3), decimal_of(38, 4)
+MOMENTS = (dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC))
 VALUES: dict[DataType, list[Any]] = {
     TINYINT: [None, -128, 127, 0],
     INT: [None, 2**31 - 1, -(2**31), 0],
@@ -30,7 +46,10 @@ VALUES: dict[DataType, list[Any]] = {
     STRING: [None, "", "a", "Z", "ä", "😀", "\uffff"],
     BOOLEAN: [None, True, False],
     DATE: [None, dt.date(1960, 1, 1), dt.date(2026, 2, 3)],
-    TIMESTAMP: [None, dt.datetime(1960, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 7, dt.UTC)],
+    TIMESTAMP: [None, *MOMENTS],
+    TIMESTAMP_NTZ: [None, *(moment.replace(tzinfo=None) for moment in MOMENTS)],
+    PRICE: [None, *map(Decimal, ("-99999.999", "0.000", "0.001", "7.777"))],
+    WIDE: [None, *map(Decimal, ("-12345678901234567890123456.7890", "0.0001", "99999999999999999999999999999.9999"))],
 }
 NUMBERS = ("tinyint", "int", "bigint", "float", "double")
 
@@ -40,7 +59,7 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
     choice = random.Random(20_260_101)
     pairs = [(key, value) for key, pair in enumerate(product(VALUES[kind], repeat=2)) for value in pair]
     rows = pairs + [(choice.randrange(-5, 0), choice.choice(VALUES[kind])) for _ in range(100)]
-    functions = [f for f in FUNCTIONS if f not in ("sum", "avg") or kind.kind in NUMBERS]
+    functions = [f for f in FUNCTIONS if f not in ("sum", "avg") or kind.kind in (*NUMBERS, "decimal")]
     functions += ["bool_and", "bool_or"] if kind == BOOLEAN else []
     mine = make_aggregate(functions, kind).process(make_frame({"k": BIGINT, "x": kind}, rows))
     assert mine is not None
@@ -48,7 +67,7 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
     window = "over (partition by k order by i rows between unbounded preceding and current row)"
     columns = ", ".join(f"{f if f == 'count(*)' else f'{f}(x)'} {window} as `{f}`" for f in functions)
     numbered = [(i, key, _for_spark(value)) for i, (key, value) in enumerate(rows)]
-    spark.createDataFrame(numbered, f"i int, k bigint, x {kind.kind}").createOrReplaceTempView("rows")
+    spark.createDataFrame(numbered, f"i int, k bigint, x {kind}").createOrReplaceTempView("rows")
     theirs = [tuple(row) for row in spark.sql(f"select k, {columns} from rows order by i").collect()]
     found = [tuple(map(_for_spark, row)) for row in mine.rows()]
     for row, (ours, spark_row) in enumerate(zip(found, theirs, strict=True)):
@@ -57,4 +76,4 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
 
 def _for_spark(value: Any) -> Any:
     """Spark hands out naive local timestamps."""
-    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) else value
+    return value.astimezone().replace(tzinfo=None) if isinstance(value, dt.datetime) and value.tzinfo else value

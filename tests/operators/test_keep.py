@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.operators.driven import drive
 from tests.operators.subtasks import Subtasks
-from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP
-from tidegate.formats.columns import polars_type
+from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, decimal_of_units, map_of
+from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.keep import LastOperator, RankingOperator
@@ -65,6 +66,32 @@ SPECS = st.builds(
     st.integers(1, 4),
     descending=st.booleans(),
 )
+
+
+def test_nested_columns_are_kept_and_settle_ties_and_decimals_rank_by_every_digit() -> None:
+    kinds = {
+        "k": STRING,
+        "x": decimal_of(38, 2),
+        "tags": map_of(STRING, DATE),
+        "at": DataType("array", element=TIMESTAMP),
+    }
+    great = 10**38 - 1
+    rows = [
+        ("a", decimal_of_units(great, 2), (("t", None),), (0, None)),
+        ("a", decimal_of_units(great - 1, 2), (), None),
+        ("a", decimal_of_units(great, 2), (("s", 5),), (1,)),
+        ("a", None, None, ()),
+    ]
+    for descending, order in ((True, [2, 0, 1, 3]), (False, [1, 2, 0, 3])):
+        operator = RankingOperator(
+            OperatorName("top"), ("k",), tuple(kinds.items()), BadRecordPolicy.FAIL, "x", 4, descending, "each"
+        )
+        driven = drive(operator)
+        columns = zip(kinds.items(), zip(*rows, strict=True), strict=True)
+        for row in pl.DataFrame([make_column(name, kind, values) for (name, kind), values in columns]).iter_slices(1):
+            driven.process(row.with_columns(__time=pl.lit(0), __behind=pl.lit(0)))
+        ((kept,),) = driven.state.get_many(["a"])
+        assert list(kept) == [rows[place] for place in order]
 
 
 def value_order(value: Any) -> tuple[Any, ...]:

@@ -17,8 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_kind_is_found_and_has_a_tag_of_its_own() -> None:
     tags = [spec.__struct_config__.tag for spec in operator_union().__args__]
-    own = ["aggregate", "async", "dedup", "filter", "http", "last", "ranking", "select", "union", "window"]
-    assert sorted(tags) == sorted([*own, "sink", "source"])
+    own = [
+        "aggregate",
+        "async",
+        "dedup",
+        "explode",
+        "filter",
+        "http",
+        "last",
+        "ranking",
+        "route",
+        "select",
+        "union",
+        "window",
+    ]
+    assert sorted(tags) == sorted([*own, "sink", "source", "read-back", "dead-letters"])
     assert len(kind_modules()) < len(tags), "`keep` has two"
 
 
@@ -26,7 +39,7 @@ def test_a_step_has_the_keys_of_all_kinds_and_is_of_the_kind_whose_word_it_has()
     step = StepSettings.model_validate({"name": "s", "from": "orders", "select": {"a": "1"}})
     assert choose_step_kind(step).word == "select"
     assert choose_step_kind(StepSettings.model_validate({"name": "s", "from": ["a", "b"]})).word == ""
-    words = {"where", "select", "aggregate", "window", "async", "http", "dedup", "keep", ""}
+    words = {"where", "select", "aggregate", "window", "async", "http", "dedup", "explode", "keep", "route", ""}
     assert {kind.word for kind in step_kinds()} == words
     assert {key for kind in step_kinds() for key in kind.settings.model_fields} < set(StepSettings.model_fields)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Literal
+from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
 
 VERSION: Final = 2
 _DIGEST_BYTES: Final = 8
@@ -86,7 +86,23 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
             return digest("try_cast" if attempt else "cast", inner, str(kind))
         case Call(function=function, arguments=arguments):
             return digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
+        case Lambda(parameters=parameters, body=body):  # names of parameters do not matter, how deep they are does
+            depth = str(_lambda_depth(body))
+            own = {name: digest("parameter", depth, str(index)) for index, (name, _) in enumerate(parameters)}
+            return digest("lambda", digest_expression(body, {**columns, **own}))
     raise TypeError(f"{type(expression).__name__} is not an expression")
+
+
+def _lambda_depth(expression: Expression) -> int:
+    """How many lambda functions are inside one another in an expression."""
+    match expression:
+        case Field(base=operand) | Cast(operand=operand):
+            return _lambda_depth(operand)
+        case Call(arguments=arguments):
+            return max(map(_lambda_depth, arguments), default=0)
+        case Lambda(body=body):
+            return 1 + _lambda_depth(body)
+    return 0
 
 
 def digest(*parts: str) -> str:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, Meaning
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
-    from tidegate.operators.calls.caller import OpenCaller
+    from tidegate.operators.calls.caller import OpenCaller, OpenReader
     from tidegate.operators.runtime import OperatorRuntime
     from tidegate.state.backends import OpenState
 
@@ -30,6 +30,10 @@ Columns = tuple[tuple[str, DataType], ...]
 
 LATE: Final = "late"
 """The side output of rows that came too late for what they belong to."""
+
+DEAD: Final = "dead"
+"""The side output of rows about records that failed (`formats/letters`), of every operator whose policy is to write
+dead letters. Neither event time nor counts of rows go with them."""
 
 
 class Rest(Enum):
@@ -46,6 +50,8 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     JOINS: ClassVar[bool] = False
     """Whether several upstream operators may feed one input of it."""
     REST: ClassVar[Rest] = Rest.FOLDED
+    BEGINS_VERTEX: ClassVar[bool] = False
+    """Whether it is the head of a vertex wherever it stands: then it may raise BatchTooLarge."""
 
     name: OperatorName
 
@@ -102,6 +108,18 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """The same operator when an operator downstream needs event time, or none does."""
         return self
 
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # for those that pass rows on
+        """Whether each row of an output is of one source record, and has the engine's columns that it came with."""
+        return False
+
+    def needs_headers(self) -> bool:
+        """Whether its rows must have the headers of their source record (`__headers`)."""
+        return False
+
+    def with_headers(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources
+        """The same operator when an operator downstream needs the headers of records, or none does."""
+        return self
+
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # for those with state
@@ -111,6 +129,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     def passes(self, branches: Branches) -> Branches:
         """What becomes of the ways on which records reach it (see `meaning.py`)."""
         return branches
+
+    def passes_at(self, output: str, branches: Branches) -> Branches:  # noqa: ARG002  # as `produces_at`
+        """The same for a side output."""
+        return self.passes(branches)
 
     def means(self, branches: Branches) -> Meaning | None:  # noqa: ARG002  # for those with state
         """Digests of what its state holds; None without state."""
@@ -176,6 +198,12 @@ class Slot(msgspec.Struct, frozen=True):
     """What makes calls outside; None for threads. The simulation plays them."""
     now_ms: Callable[[], int] = _no_clock
     """Wall clock, ms since 1970."""
+    open_reader: OpenReader | None = None
+    """What reads single records back, for dead letters."""
+    rows_max: int = 1 << 31
+    """What is downstream in the vertex takes at most so many rows at a time."""
+    bytes_max: int = BATCH_BYTES_MAX
+    """The same in bytes, as far as more than one row is concerned."""
 
     @property
     def own_groups(self) -> range:

@@ -7,7 +7,7 @@ calls its `build`. Problems go to the context with their place; nothing is raise
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Expression
@@ -62,6 +62,10 @@ class StepContext(Protocol):
         """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
 
 
+NEEDS_RETRACTION: Final = "needs retraction, which is not supported yet: a delete would count as a row"
+"""Of steps that count or keep rows, and cannot take one back."""
+
+
 class StepKind:
     """One kind of step."""
 
@@ -86,6 +90,16 @@ class StepKind:
     def aggregates(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for those with aggregates
         """The same for aggregates."""
         return {}
+
+    def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for those with outputs that have names
+        """The outputs of a step that are read as `step.output`. A step that has any is read by them only."""
+        return ()
+
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # for those that refuse them
+        """Why its rows may not be changes of a table's rows, deletes among them, as the end of a sentence; empty: they
+        may.
+        """
+        return ""
 
     def build(self, step: Any, context: StepContext) -> None:
         """Add the operators of a step whose inputs are usable, or report why there are none."""

@@ -11,7 +11,10 @@ Path = tuple[str | int, ...]
 
 
 class Settings(BaseModel):
-    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy."""
+    """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy.
+    `INSIDE`: words that are no keys here, since they belong in the value of one; with the remedy.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
     LATER: ClassVar[dict[str, str]] = {}
+    INSIDE: ClassVar[dict[str, str]] = {}

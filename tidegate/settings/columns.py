@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import re
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import MAX_PRECISION, DataType, decimal_of, map_of
 from tidegate.settings.suggest import derive_suggestion
 
-SIMPLE = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
-SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
-LATER = {
-    "decimal",
-    "dec",
-    "numeric",
-    "map",
+SIMPLE = (
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "string",
+    "binary",
+    "date",
+    "timestamp",
     "timestamp_ntz",
-    "timestamp_ltz",
+)
+SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+SYNONYMS |= {"dec": "decimal", "numeric": "decimal", "timestamp_ltz": "timestamp"}
+LATER = {
     "char",
     "varchar",
     "variant",
@@ -44,7 +52,7 @@ ELSEWHERE = {
 MAX_TEXT = 10_000
 MAX_DEPTH = 10
 
-_TOKEN = re.compile(r"\s*(?:([A-Za-z_][A-Za-z0-9_]*)|`([^`]{1,200})`|([<>(),:])|(.))", re.DOTALL)
+_TOKEN = re.compile(r"\s*(?:([A-Za-z_][A-Za-z0-9_]*)|`([^`]{1,200})`|([<>(),:])|([0-9]{1,9})|(.))", re.DOTALL)
 
 
 class TypeProblem(Exception):
@@ -68,8 +76,8 @@ def derive_type(text: str) -> DataType:
 def _other_type(name: str) -> str:
     if name in ELSEWHERE:
         return f"write `{ELSEWHERE[name]}`"
-    near = derive_suggestion(name, [*SIMPLE, "array", "struct"]) if name else ""
-    return near or f"use {', '.join(SIMPLE)}, array<...> or struct<...>"
+    near = derive_suggestion(name, [*SIMPLE, "decimal", "array", "struct", "map"]) if name else ""
+    return near or f"use {', '.join(SIMPLE)}, decimal(p,s), array<...>, map<..., ...> or struct<...>"
 
 
 class _TypeReader:
@@ -78,7 +86,7 @@ class _TypeReader:
     def __init__(self, text: str) -> None:
         found = list(_TOKEN.finditer(text.rstrip()))
         self._tokens = [
-            (match[1] or match[2] or match[3] or match[4] or "", match.start(match.lastindex or 0) + 1)
+            (match[1] or match[2] or match[3] or match[4] or match[5] or "", match.start(match.lastindex or 0) + 1)
             for match in found
         ]
         self._quoted = {index for index, match in enumerate(found) if match[2]}
@@ -96,7 +104,7 @@ class _TypeReader:
         if token not in wanted:
             raise TypeProblem(
                 f"expected `{'` or `'.join(wanted)}` here, got {f'`{token}`' if token else 'the end'}",
-                "write array<string> or struct<a: int, b: string>",
+                "write array<string>, map<string, int> or struct<a: int, b: string>",
                 column,
             )
         return token
@@ -122,10 +130,47 @@ class _TypeReader:
             return DataType("array", element=element)
         if name == "struct":
             return self._struct(depth)
+        if name == "map":
+            return self._map(depth)
+        if name == "decimal":
+            return self._decimal()
         if name in LATER:
             raise TypeProblem(f"the type `{token}` is not supported yet", "use " + ", ".join(SIMPLE), column)
         message = f"`{token}` is not a type" if token else "a type is missing"
         raise TypeProblem(message, _other_type(token.lower()), column)
+
+    def _map(self, depth: int) -> DataType:
+        self._expect("<")
+        _, place = self._tokens[self._at]
+        key = self.type(depth + 1)
+        if key.kind in ("map", "array", "struct"):
+            raise TypeProblem(f"a map cannot have keys of type {key}", "use a simple type for the keys", place)
+        self._expect(",")
+        value = self.type(depth + 1)
+        self._expect(">")
+        return map_of(key, value)
+
+    def _decimal(self) -> DataType:
+        """Without digits `decimal(10,0)`, as in Spark."""
+        if self._tokens[self._at][0] != "(":
+            return decimal_of(10)
+        self._expect("(")
+        precision = self._digits("a precision", 1, MAX_PRECISION)
+        scale = 0
+        if self._expect(",", ")") == ",":
+            scale = self._digits("a scale", 0, precision)
+            self._expect(")")
+        return decimal_of(precision, scale)
+
+    def _digits(self, what: str, least: int, most: int) -> int:
+        token, place = self._next()
+        if not token.isdecimal() or not least <= int(token) <= most:
+            raise TypeProblem(
+                f"{what} is a number from {least} to {most}" + (f", not `{token}`" if token else ""),
+                "write decimal(18,2): 18 digits, 2 of them after the point",
+                place,
+            )
+        return int(token)
 
     def _struct(self, depth: int) -> DataType:
         self._expect("<")

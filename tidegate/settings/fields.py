@@ -23,6 +23,7 @@ CONFIG = "config"
 """The pydantic error type of every check of our own; its context has `message` and `remedy`."""
 
 MAX_NAME_LENGTH = 100
+MAX_PATTERN_LENGTH = 500
 UNALIGNED_AFTER_MS_MIN, UNALIGNED_AFTER_MS_MAX = 10, 3_600_000
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 _OPERATOR_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*", re.ASCII)
@@ -152,9 +153,24 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _topic(value: object) -> str:
+    if isinstance(value, Mapping):
+        raise refusal(
+            "a topic by expression is not supported yet", "write a sink for each topic, each after an output of `route`"
+        )
     text = require_text(value, "a topic")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
+    return text
+
+
+def _pattern(value: object) -> str:
+    text = require_text(value, "a regular expression", "for instance orders-.*")
+    if len(text) > MAX_PATTERN_LENGTH:
+        raise refusal(f"the pattern has {len(text)} characters", f"at most {MAX_PATTERN_LENGTH}")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise refusal(f"`{text[:60]}` is not a regular expression: {error}", "for instance orders-.*") from error
     return text
 
 
@@ -169,7 +185,8 @@ def _host(value: object) -> str:
     return text
 
 
-def _column(value: object) -> str:
+def check_column(value: object) -> str:
+    """The name of a column."""
     text = require_text(value, "a column name")
     if text.startswith("__"):
         raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
@@ -184,7 +201,7 @@ def _column(value: object) -> str:
 
 
 def _keys(value: object) -> tuple[str, ...]:
-    return tuple(_column(name) for name in _names(value))
+    return tuple(check_column(name) for name in _names(value))
 
 
 def _type(value: object) -> DataType:
@@ -354,8 +371,9 @@ StepName = Annotated[
 Names = Annotated[tuple[str, ...], Check(_names, _WORD_OR_LIST)]
 Topic = Annotated[str, Check(_topic, _WORDS)]
 Topics = Annotated[tuple[str, ...], Check(_topics, _WORD_OR_LIST)]
+TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
 Host = Annotated[str, Check(_host, _WORDS)]
-Column = Annotated[str, Check(_column, _WORDS)]
+Column = Annotated[str, Check(check_column, _WORDS)]
 Keys = Annotated[tuple[str, ...], Check(_keys, _WORD_OR_LIST)]
 GroupKeys = Annotated[
     Keys | None, Field(description="Column or columns that `aggregate` groups by, and `keep` keeps records by.")

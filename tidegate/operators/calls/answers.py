@@ -12,6 +12,7 @@ from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder
+from tidegate.formats.kinds.json.types import convert
 
 SHOWN_MAX: Final = 60
 _PLACE: Final = re.compile(r"at `\$\.([^.`\[]+)")
@@ -83,7 +84,7 @@ class JsonAnswerDecoder:
 
 
 def _convert(record: type[msgspec.Struct]) -> Decode:
-    return lambda answer: msgspec.convert(answer, record)
+    return lambda answer: msgspec.convert(answer, record, dec_hook=convert)
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
 from tidegate.operators.async_queue import Call, CallFailure
@@ -64,6 +64,9 @@ class Caller(Protocol):
 
 OpenCaller = Callable[[str, Target, CallPolicy, Callable[[], None]], Caller]
 """Name, target, policy, and what wakes the slot loop."""
+
+OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
+"""Of single records: where they are read (`kinds/dead_letters.Origin`), name, and what wakes the slot loop."""
 
 
 class ThreadCaller:

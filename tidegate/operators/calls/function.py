@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from tidegate.datatypes import DataType, holds_kind
+from tidegate.formats.contract import Columns
 from tidegate.operators.calls.user_code import load_function
 
 if TYPE_CHECKING:
@@ -36,7 +38,35 @@ class FunctionTarget:
             await self._object.close()
 
 
-def rows_of(names: Sequence[str]) -> Callable[[pl.DataFrame], Sequence[object]]:
+def rows_of(columns: Columns) -> Callable[[pl.DataFrame], Sequence[object]]:
     """Makes dicts of the rows, with these columns."""
-    wanted = list(names)
-    return lambda frame: frame.select(wanted).to_dicts()
+    wanted = [name for name, _ in columns]
+    converters = {name: convert for name, kind in columns if (convert := _converter(kind)) is not None}
+    if not converters:
+        return lambda frame: frame.select(wanted).to_dicts()
+
+    def rows(frame: pl.DataFrame) -> Sequence[object]:
+        found = frame.select(wanted).to_dicts()
+        for row in found:
+            for name, convert in converters.items():
+                row[name] = convert(row[name])
+        return found
+
+    return rows
+
+
+def _converter(kind: DataType) -> Callable[[Any], Any] | None:
+    """Makes dicts of the maps in what Polars gives; None where there are none."""
+    if not holds_kind(kind, ("map",)):
+        return None
+    if kind.element is not None:
+        below = _converter(kind.element) or _itself
+        if kind.kind == "map":
+            return lambda value: None if value is None else {one["key"]: below(one["value"]) for one in value}
+        return lambda value: None if value is None else list(map(below, value))
+    parts = {name: _converter(part) or _itself for name, part in kind.fields}
+    return lambda value: None if value is None else {name: parts[name](one) for name, one in value.items()}
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -34,6 +34,11 @@ IN_FLIGHT: Final = declare_list(
 """Rows whose answers are outstanding, as Arrow IPC, oldest first, and whose they were."""
 
 
+def order_refusal(order: str) -> str:
+    """Why rows with this order of answers may not be changes of a table's rows; empty: they may."""
+    return "" if order == "ordered" else "needs `order: ordered`: an older change would overtake a newer one"
+
+
 class CallSettings(Settings):
     """The keys of every step that calls something outside."""
 
@@ -97,6 +102,10 @@ class CallOperator(StepOperator, frozen=True):
     def narrowed(self, needed: set[str]) -> CallOperator:
         """See Operator. Every call is made, whatever is read of its answer."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator. Rows in flight keep them."""
+        return True
 
     @property
     def kept_answers(self) -> Columns:

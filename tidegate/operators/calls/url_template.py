@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -17,7 +18,7 @@ import msgspec
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
 
-KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "string", "date"})
+KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
 """Types of columns whose text is the same for everybody."""
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -83,6 +84,8 @@ def parse_url(text: str) -> UrlTemplate:
 def _text_of(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     return value.isoformat() if isinstance(value, dt.date) else str(value)
 
 

@@ -8,7 +8,13 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field, create_model
 
-from tidegate.operators.calls.spec import CallOperator, CallSettings, derive_output, policy_of
+from tidegate.operators.calls.spec import (
+    CallOperator,
+    CallSettings,
+    derive_output,
+    order_refusal,
+    policy_of,
+)
 from tidegate.operators.calls.user_code import UserCodeProblem, split_reference
 from tidegate.operators.meaning import Branches, digest
 from tidegate.operators.runtime import OperatorRuntime
@@ -82,9 +88,8 @@ class AsyncOperator(CallOperator, frozen=True, tag="async"):
         from tidegate.operators.calls.function import FunctionTarget, rows_of
         from tidegate.operators.calls.runtime import CallRuntime
 
-        names = [name for name, _ in self.input]
         decoder = DictDecoder(self.answers, self.kept_answers, self.function)
-        return CallRuntime(self, self.input, slot, FunctionTarget(self.function), rows_of(names), decoder)
+        return CallRuntime(self, self.input, slot, FunctionTarget(self.function), rows_of(self.input), decoder)
 
 
 class AsyncKind(StepKind):
@@ -95,6 +100,10 @@ class AsyncKind(StepKind):
         "output": "add the columns that the function answers: `output: {country: string}`"
     }
     settings = AsyncSettings
+
+    def refuses_changes(self, step: Any) -> str:
+        """See StepKind."""
+        return order_refusal(step.order)
 
     def build(self, step: Any, context: StepContext) -> None:
         """See StepKind."""

@@ -50,6 +50,10 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         """See Operator."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
 
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
+
     def passes(self, branches: Branches) -> Branches:
         """See Operator."""
         return tuple(

@@ -9,7 +9,13 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, SecretStr
 
-from tidegate.operators.calls.spec import CallOperator, CallSettings, derive_output, policy_of
+from tidegate.operators.calls.spec import (
+    CallOperator,
+    CallSettings,
+    derive_output,
+    order_refusal,
+    policy_of,
+)
 from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
 from tidegate.operators.meaning import Branches, digest
 from tidegate.operators.runtime import OperatorRuntime
@@ -128,6 +134,10 @@ class HttpKind(StepKind):
         "output": "add the fields of the answer's JSON that become columns: `output: {price: double}`"
     }
     settings = HttpCallSettings
+
+    def refuses_changes(self, step: Any) -> str:
+        """See StepKind."""
+        return order_refusal(step.order)
 
     def build(self, step: HttpCallSettings, context: StepContext) -> None:
         """See StepKind."""

@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
+from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
+from tidegate.formats.record_parts import HEADERS_TYPE
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.operators.meaning import Branch, Branches, digest
 from tidegate.operators.spec import Columns, Operator, keep_columns, render_columns, texts_of
 from tidegate.settings.event_time import Idle, render_idle
+from tidegate.settings.topics import matches_pattern
 from tidegate.settings.units import render_duration
+
+ON_LOST_STOP: Final = "stop"
+ON_LOST_CONTINUE: Final = "continue"
+PARTS: Final[Mapping[str, DataType]] = {
+    "headers": HEADERS_TYPE,
+    "timestamp": TIMESTAMP,
+    "partition": INT,
+    "offset": BIGINT,
+    "topic": STRING,
+}
+"""What a record has besides its value, and the types of the columns for it; that of its key depends on its format."""
+DELETED: Final = "_deleted"
+"""The column that says whether a row is a tombstone, where `on_null` makes rows of them."""
+TOMBSTONE: Final = "tombstone"
+SKIP: Final = "skip"
+
+
+class MetadataColumn(msgspec.Struct, frozen=True):
+    """A column for a part of a record that is not its value."""
+
+    part: str
+    """`key`, or one of `PARTS`."""
+    name: str
+    type: DataType
 
 
 class EventTime(msgspec.Struct, frozen=True):
@@ -41,10 +71,44 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     bad_records: BadRecordPolicy
     kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
     event_time: EventTime | None = None  # None: nobody has declared or needs it
+    options: FormatOptions = NO_OPTIONS
+    on_lost_input: str = ON_LOST_STOP
+    pattern: str = ""  # in place of `topics`: a regular expression for their names
+    metadata: tuple[MetadataColumn, ...] = ()  # as declared
+    key_format: str = keys.TEXT  # of the column for the key
+    on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: whatever the format makes of it
+    headers: bool = False  # rows carry `__headers`: a sink passes them on
+    names_topic: bool = False  # and `__topic`: letters about them need it
+
+    @property
+    def columns(self) -> Columns:
+        """All columns that are declared."""
+        deleted = ((DELETED, BOOLEAN),) if self.on_null == TOMBSTONE else ()
+        return (*self.schema, *((one.name, one.type) for one in self.metadata), *deleted)
+
+    @property
+    def checked(self) -> tuple[MetadataColumn, ...]:
+        """What is read of the records besides their values: what leaves, and what may be wrong with a record whoever
+        reads it.
+        """
+        wanted = {name for name, _ in self.decodes}
+        return tuple(one for one in self.metadata if one.name in wanted or self._can_fail(one))
+
+    def _can_fail(self, one: MetadataColumn) -> bool:
+        return one.part in ("timestamp", "headers") or (one.part == "key" and keys.can_fail(self.key_format))
 
     def produces(self) -> Columns:
         """See Operator."""
         return self.output
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic is one of those that its `pattern` is for."""
+        return matches_pattern(self.pattern, topic)
+
+    @property
+    def topics_text(self) -> str:
+        """The topics, or what they have in common, for messages."""
+        return ", ".join(self.topics) or f"like {self.pattern}"
 
     def narrowed(self, needed: set[str]) -> SourceOperator:
         """See Operator. What is declared is checked all the same."""
@@ -58,43 +122,89 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             self, event_time=None if unused else msgspec.structs.replace(event_time, carried=carried)
         )
 
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
+
+    def with_headers(self, *, carried: bool) -> SourceOperator:
+        """See Operator."""
+        return msgspec.structs.replace(self, headers=carried)
+
     @property
     def decodes(self) -> Columns:
         """What is decoded: `output`, and the column that the event time is read from."""
         column = None if self.event_time is None else self.event_time.column
         if column is None or column in dict(self.output):
             return self.output
-        return (*self.output, (column, dict(self.schema)[column]))
+        return (*self.output, (column, dict(self.columns)[column]))
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # nothing reaches a source
         """See Operator."""
         columns = {column: digest("column", self.name, column) for column, _ in self.schema}
+        columns |= {one.name: self._digest(one) for one in self.metadata}
+        conditions: frozenset[str] = frozenset()
+        if self.on_null == TOMBSTONE:
+            columns[DELETED] = digest("metadata", self.name, DELETED)
+            conditions = frozenset({digest("tombstones", self.name)})
         event_time = self.event_time
         carried = event_time is not None and event_time.carried
         of = columns[event_time.column] if event_time is not None and event_time.column is not None else ""
-        return (Branch(self.name, columns, time=digest("event time", self.name, of) if carried else ""),)
+        time = digest("event time", self.name, of) if carried else ""
+        return (Branch(self.name, columns, conditions, time),)
+
+    def _digest(self, one: MetadataColumn) -> str:
+        """By the part: how its column is called changes nothing, how a key is read does."""
+        reading = (self.key_format, str(one.type)) if one.part == "key" else ()
+        return digest("metadata", self.name, one.part, *reading)
 
     def explains(self) -> dict[str, Any]:
         """See Operator."""
         start = self.start if isinstance(self.start, str) else {str(k): v for k, v in self.start.items()}
         return {
-            "topics": list(self.topics),
+            "topics": list(self.topics) or {"pattern": self.pattern},
             "format": self.format,
             "start": start,
             "until": self.until,
             "bad_records": self.bad_records,
+            "on_lost_input": self.on_lost_input,
             "reads": texts_of(self.output),
             "event_time": self._explain_time(),
+            **self._explain_parts(),
+            **self.options.explains(),
         }
+
+    def _explain_parts(self) -> dict[str, Any]:
+        """What the file says of the parts of a record besides its value; nothing where it says nothing."""
+        found: dict[str, Any] = {}
+        if self.metadata:
+            found["metadata"] = {one.part: one.name for one in self.metadata}
+        if "key" in found.get("metadata", {}):
+            found["key_format"] = self.key_format
+        if self.on_null:
+            found["on_null"] = self.on_null
+        if self.headers:
+            found["headers"] = "carried"
+        return found
 
     def describes(self) -> list[str]:
         """See Operator."""
         start = self.explains()["start"]
         return [
-            f"topics {', '.join(self.topics)}; {self.format}; from {start} until {self.until}",
+            f"topics {self.topics_text}; {self.format}; from {start} until {self.until}",
             f"reads {render_columns(self.output)}; bad records: {self.bad_records}",
+            *self._describe_parts(),
             *self._describe_time(),
+            *self.options.describes(),
+            *([f"lost input: {self.on_lost_input}"] if self.on_lost_input != ON_LOST_STOP else []),
         ]
+
+    def _describe_parts(self) -> list[str]:
+        found = self._explain_parts()
+        texts = [f"{part} as {name}" for part, name in found.get("metadata", {}).items()]
+        texts += [f"{word} {found[key]}" for key, word in (("key_format", "key format"),) if key in found]
+        lines = [f"metadata: {', '.join(texts)}"] if texts else []
+        lines += [f"records without value: {self.on_null}"] if self.on_null else []
+        return lines + (["carries headers: a sink passes them on"] if self.headers else [])
 
     def _explain_time(self) -> dict[str, Any] | None:
         if self.event_time is None:
@@ -117,4 +227,4 @@ class SourceOperator(Operator, frozen=True, tag="source"):
 
     def origins(self) -> tuple[str, ...]:
         """See Operator."""
-        return self.topics
+        return self.topics or (self.topics_text,)

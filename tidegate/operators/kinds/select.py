@@ -1,4 +1,4 @@
-"""`select`: computes new columns from old ones, all at once."""
+"""`select`: computes new columns from old ones, all at once. `settings/selection.py` has the words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
-from tidegate.expressions.expression import Expression, can_fail, columns_of, text_of
+from tidegate.expressions.expression import Column, Expression, can_fail, columns_of, text_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, digest_expression
@@ -17,7 +17,8 @@ from tidegate.operators.runtime import OperatorRuntime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import Column, ExpressionText
+from tidegate.settings.selection import AllColumns, Selection
+from tidegate.settings.suggest import derive_suggestion
 
 UNWRITABLE = frozenset(["void", "interval"])
 """Types that exist inside expressions only."""
@@ -27,8 +28,11 @@ class SelectSettings(Settings):
     """The keys of a select."""
 
     select: Annotated[
-        dict[Column, ExpressionText] | None,
-        Field(min_length=1, description="New columns by Spark SQL expressions; all others are dropped."),
+        Selection | None,
+        Field(
+            description="New columns by Spark SQL expressions; all others are dropped. Or all columns and what changes "
+            'of them: `{"*": all, except: [debug], rename: {cust: customer}, add: {net: "amount / 1.2"}}`.'
+        ),
     ] = None
 
 
@@ -54,6 +58,10 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         kept = {name for name, _ in output}
         columns = tuple(column for column in self.columns if column[0] in kept)
         return msgspec.structs.replace(self, columns=columns, output=output)
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
 
     def passes(self, branches: Branches) -> Branches:
         """See Operator."""
@@ -95,14 +103,15 @@ class SelectKind(StepKind):
 
     def expressions(self, step: SelectSettings) -> Mapping[Path, str]:
         """See StepKind."""
-        return {("select", column): text for column, text in (step.select or {}).items()}
+        place, texts = _texts_of(step)
+        return {(*place, column): text for column, text in texts.items()}
 
     def build(self, step: SelectSettings, context: StepContext) -> None:
         """See StepKind."""
         made: dict[str, Expression] = {}
-        texts = step.select or {}
+        place, texts = _texts_of(step)
         for column, text in texts.items():
-            path = ("select", column)
+            path = (*place, column)
             expression = context.expression(path, text)
             if expression is not None and expression.type.kind in UNWRITABLE:
                 context.problem(
@@ -110,10 +119,54 @@ class SelectKind(StepKind):
                 )
             elif expression is not None:
                 made[column] = expression
-        if len(made) < len(texts):
+        kept = _kept_columns(step.select, context) if isinstance(step.select, AllColumns) else {}
+        if kept is None or len(made) < len(texts):
             return  # which columns there are is unknown: what reads this step is not looked at
-        context.gives({column: expression.type for column, expression in made.items()})
-        context.add(make_projection(context.name, made, context.policy))
+        columns = kept | made
+        if not columns:
+            context.problem(("select", "except"), "no column is left", "leave one out of the list, or add one")
+            return
+        context.gives({column: expression.type for column, expression in columns.items()})
+        context.add(make_projection(context.name, columns, context.policy))
+
+
+def _texts_of(step: SelectSettings) -> tuple[Path, Mapping[str, str]]:
+    """The expressions, and where they are written."""
+    if isinstance(step.select, AllColumns):
+        return ("select", "add"), step.select.add
+    return ("select",), step.select or {}
+
+
+def _kept_columns(select: AllColumns, context: StepContext) -> dict[str, Expression] | None:
+    """Those that arrive and stay, by their new names; None when something is wrong with them, which is reported."""
+    known = [context.column(("select", "except", index), name) for index, name in enumerate(select.except_)]
+    usable = all(kind is not None for kind in known)
+    for old, new in select.rename.items():
+        usable &= _can_rename(old, new, select, context)
+    if not usable:
+        return None
+    return {
+        select.rename.get(name, name): Column(name, kind)
+        for name, kind in context.columns.items()
+        if name not in select.except_
+    }
+
+
+def _can_rename(old: str, new: str, select: AllColumns, context: StepContext) -> bool:
+    path: Path = ("select", "rename", old)
+    if old not in context.columns:
+        message, remedy = f"there is no column `{old}`", derive_suggestion(old, context.columns)
+        context.problem(path, message, remedy, at_key=True)
+        return False
+    if old in select.except_:
+        context.problem(path, f"`{old}` is left out by `except`", "remove it from one of the two", at_key=True)
+        return False
+    others = [name for name in context.columns if name != old and name not in select.except_]
+    if new in [select.rename.get(name, name) for name in others]:
+        remedy = "choose another name, or leave the other column out by `except`"
+        context.problem(path, f"another column is named `{new}`", remedy)
+        return False
+    return True
 
 
 def make_projection(name: OperatorName, columns: Mapping[str, Expression], policy: BadRecordPolicy) -> SelectOperator:

@@ -40,6 +40,10 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
         """See Operator."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
 
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
+
     def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
         """See StepOperator."""
         return _UnionRuntime([name for name, _ in self.output])

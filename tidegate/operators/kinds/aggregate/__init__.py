@@ -28,7 +28,7 @@ from tidegate.operators.meaning import (
     digest_expression,
 )
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.emit import EACH, LATEST, EmitWord
 from tidegate.settings.fields import Column as ColumnName
@@ -160,6 +160,10 @@ class AggregateKind(StepKind):
     def aggregates(self, step: AggregateSettings) -> Mapping[Path, str]:
         """See StepKind."""
         return {("aggregate", column): text for column, text in (step.aggregate or {}).items()}
+
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return NEEDS_RETRACTION
 
     def build(self, step: AggregateSettings, context: StepContext) -> None:
         """See StepKind."""

@@ -8,9 +8,12 @@ NULLs do not count for sum, min, max, avg and count(x); first and last take them
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import localcontext
 from typing import Any
 
-from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.datatypes import BIGINT, DOUBLE, EXACT, DataType, decimal_of_units, units_of
+from tidegate.expressions.decimals import derive_sum_type
+from tidegate.expressions.decimals import divide_average as divide_decimals
 from tidegate.expressions.expression import AggregateCall
 
 Numbers = Sequence[int]
@@ -121,6 +124,9 @@ class Aggregate:
 
     def run(self, numbers: Numbers, values: Sequence[Any] | None, accumulators: list[list[Any]]) -> list[Any]:
         """Results after each row; moves `accumulators`, one list per part. `values` is None for count(*)."""
+        if self.result.kind == "decimal" and self._function in ("sum", "avg"):
+            assert values is not None
+            return self._run_decimals(numbers, values, accumulators)
         if self._function == "avg":
             assert values is not None
             totals = run_sum(numbers, [None if v is None else float(v) for v in values], accumulators[0])
@@ -128,11 +134,29 @@ class Aggregate:
             return list(map(divide_average, totals, counts))
         return self._run(numbers, () if values is None else values, accumulators[0])
 
+    def _run_decimals(self, numbers: Numbers, values: Sequence[Any], accumulators: list[list[Any]]) -> list[Any]:
+        """Sum and avg of decimals. Raises OverflowError; a sum that overflows by itself is found with its column."""
+        with localcontext(EXACT):
+            totals = run_sum(numbers, values, accumulators[0])
+        if self._function == "sum":
+            return totals
+        counts = run_count(numbers, values, accumulators[1])
+        kind = self.parts[0][1]
+        limit = decimal_of_units(10**kind.precision, kind.scale)
+        if any(total is not None and total.copy_abs() >= limit for total in totals):
+            raise OverflowError(f"a sum leaves the range of {kind}")
+        return [
+            None if total is None else divide_decimals(units_of(total, kind.scale), kind.scale, count, self.result)
+            for total, count in zip(totals, counts, strict=True)
+        ]
+
 
 def _parts_of(call: AggregateCall) -> tuple[list[tuple[str, DataType, bool]], list[Any]]:
     match call.function:
         case "count":
             return [("count", BIGINT, False)], [0]
+        case "avg" if call.type.kind == "decimal" and call.argument is not None:
+            return [("sum", derive_sum_type(call.argument.type), True), ("count", BIGINT, False)], [None, 0]
         case "avg":
             return [("sum", DOUBLE, True), ("count", BIGINT, False)], [None, 0]
         case "first":

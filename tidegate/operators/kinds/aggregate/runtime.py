@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
-from tidegate.formats.bisection import evaluate_rows, internal_failure
+from tidegate.formats.bisection import evaluate_rows, first_line, internal_failure
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
@@ -163,7 +163,7 @@ class AggregateRuntime(Runtime):
 
 def _failure(row: int, error: BaseException) -> RecordFailure:
     if isinstance(error, OverflowError):
-        return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, OVERFLOW)
+        return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, first_line(error))
     return internal_failure(row, error)
 
 
@@ -185,7 +185,7 @@ def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
 
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-    """A column of results. Raises OverflowError for a sum that does not fit into a bigint."""
+    """A column of results. Raises OverflowError for a sum that does not fit into its type."""
     try:
         return make_column(name, kind, values)
     except TypeError as error:  # what Polars makes of an integer that does not fit: no check of our own per row

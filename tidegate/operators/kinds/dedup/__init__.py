@@ -18,7 +18,7 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Keys, duration
 from tidegate.settings.units import render_duration
@@ -78,6 +78,10 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
     def narrowed(self, needed: set[str]) -> DedupOperator:
         """See Operator."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
 
     def needs_time(self) -> bool:
         """See Operator."""
@@ -148,6 +152,10 @@ class DedupKind(StepKind):
 
     word = "dedup"
     settings = DedupStepSettings
+
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return NEEDS_RETRACTION
 
     def build(self, step: DedupStepSettings, context: StepContext) -> None:
         """See StepKind."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tidegate.datatypes import BIGINT, DataType
+from tidegate.datatypes import BIGINT, NESTED, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.keep.base import KeepOperator
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.spec import Columns, Rest, Slot, texts_of
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
 
@@ -27,13 +27,16 @@ RANK: Final = "rank"
 TIMES: Final = StateName("times")
 RANKINGS: Final = StateName("rankings")
 _WINDOW: Final = frozenset({"window_start", "window_end"})
-_NESTED: Final = frozenset({"array", "struct"})
 
 
 class LastOperator(KeepOperator, frozen=True, tag="last"):
     """Passes a row unless one of its key with a later event time has passed."""
 
     REST: ClassVar[Rest] = Rest.FILTERED
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The event time of the last row of each key."""
@@ -123,6 +126,10 @@ class KeepKind(StepKind):
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
     settings = KeepSettings
 
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return NEEDS_RETRACTION
+
     def build(self, step: KeepSettings, context: StepContext) -> None:
         """See StepKind."""
         keys, keep = step.key or (), step.keep
@@ -143,10 +150,10 @@ class KeepKind(StepKind):
 
     def _rankable(self, by: str, context: StepContext) -> bool:
         kind = context.column(("keep", "by"), by)
-        nested = [name for name, one in context.columns.items() if one.kind in _NESTED]
+        nested = kind is not None and kind.kind in NESTED
         if nested:
-            remedy = "leave it out by a `select` before this step"
-            context.problem(("keep",), f"`{nested[0]}` is {context.columns[nested[0]]}: it cannot be ranked", remedy)
+            remedy = "take a field of it by a `select` before this step"
+            context.problem(("keep", "by"), f"`{by}` is {kind}: it has no order", remedy)
         if RANK in context.columns:
             context.problem(
                 ("keep",), f"there is a column `{RANK}` already", "rename it by a `select` before this step"

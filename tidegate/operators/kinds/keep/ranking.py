@@ -1,12 +1,13 @@
 """Which of two rows comes first: by a column, then by all columns, so that the order of arrival does not matter. Pure.
 
-Numbers, dates and texts by their values; NaN is greater than every number; NULL comes last, whatever the order. Rows
-are tuples of plain values.
+Numbers, dates and texts by their values; NaN is greater than every number; NULL comes last, whatever the order; arrays,
+structs and maps by the first of their parts that differs. Rows are tuples of plain values.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
@@ -76,6 +77,8 @@ def place_value(value: Any) -> Place:
     """From the smallest value to the greatest."""
     if value is None:
         return (2,)
+    if isinstance(value, tuple):
+        return (0, tuple(map(place_value, value)))
     return (1,) if value != value else (0, value)  # only NaN differs from itself
 
 
@@ -85,6 +88,8 @@ def _place_backwards(value: Any) -> Place:
         return (2,)
     if isinstance(value, str | bytes):
         return (1, _Backwards(value))
+    if isinstance(value, Decimal):
+        return (1, value.copy_negate())  # a minus would round it to the digits of the context
     return (0,) if value != value else (1, -value)  # see place_value
 
 

@@ -29,7 +29,7 @@ from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettin
 from tidegate.operators.kinds.window.states import EXTRA, GATHERED, LAGGARDS, SESSIONS, SLICES, TIMERS
 from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
-from tidegate.operators.step import StepContext, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
 from tidegate.settings.emit import ON_CLOSE, EmitEvery
 from tidegate.settings.units import render_duration
@@ -83,6 +83,10 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     def narrowed_at(self, output: str, needed: set[str]) -> WindowOperator:  # noqa: ARG002  # there is one
         """See Operator."""
         return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
+
+    def carries_headers(self, output: str = "") -> bool:
+        """See Operator. Late rows are as they came."""
+        return output == LATE
 
     def needs_time(self) -> bool:
         """See Operator."""
@@ -203,6 +207,10 @@ class WindowKind(StepKind):
     }
     settings = WindowStepSettings
     extends = "aggregate"
+
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return NEEDS_RETRACTION
 
     def build(self, step: Any, context: StepContext) -> None:
         """See StepKind."""

@@ -1,0 +1,139 @@
+"""Dead letters as the plan knows them: two operators that no step makes, in a vertex of their own.
+
+Rows about failed records come from a side output of every operator whose policy is `dead-letter`. The first operator
+reads the bytes of records back that failed after they were decoded; the second writes the letters, in the transaction
+of the checkpoint that has the progress past the records.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.formats.letters import LETTER_BYTES_MIN, LETTER_COLUMNS
+from tidegate.ids import OperatorName
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.spec import CallOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Columns, Slot
+
+DEAD_LETTERS: Final = OperatorName("dead_letters")
+"""Of the sink; nothing else may have the name."""
+READ_BACK: Final = OperatorName("dead_letters.bytes")
+
+CAPACITY: Final = 100
+"""Letters of a slot that wait for bytes: each may be as large as a record. To read one takes about a millisecond."""
+WAIT_MS: Final = 10_000
+"""A letter waits so long for the bytes of its record; then it is written without them."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where records are read back from."""
+
+    topics: tuple[str, ...]
+    kafka: dict[str, str]
+    """As in SourceOperator."""
+
+
+class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
+    """Letters with the bytes of their records."""
+
+    BEGINS_VERTEX: ClassVar[bool] = True
+
+    origins_read: tuple[Origin, ...] = ()
+
+    def accepts(self, upstream: Columns) -> Columns:  # noqa: ARG002  # whatever the operator is that failed
+        """See Operator."""
+        return LETTER_COLUMNS
+
+    def narrowed(self, needed: set[str]) -> ReadBackOperator:  # noqa: ARG002  # letters are whole
+        """See Operator."""
+        return self
+
+    def arrives(self) -> Bounds:
+        """See Operator."""
+        return {name: derive_identity(name, kind) for name, kind in LETTER_COLUMNS}
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. What is read back is no batch's matter, as with answers of calls."""
+        return columns, sum_bounds(columns.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"reads": [topic for one in self.origins_read for topic in one.topics]}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        return ["reads the bytes of failed records back by partition and offset"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.dead_letters.runtime import ReadBackRuntime
+
+        return ReadBackRuntime(self, slot)
+
+
+class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
+    """Writes letters. What cannot be made a letter is counted and left out: a letter never makes a letter."""
+
+    pipeline: str = ""
+    per_minute_max: int | None = None
+    """More of them in a minute stop the pipeline; None: as many as there are."""
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. Bytes, and the row once as text."""
+        return {}, sum_bounds(columns.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"topic": self.topic, "max_per_minute": self.per_minute_max or "unlimited"}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        limit = "without a limit" if self.per_minute_max is None else f"at most {self.per_minute_max} per minute"
+        return [f"topic {self.topic}; {limit}"]
+
+
+def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] | None:
+    """Why a topic cannot take every letter, and the remedy; None for one that can. `batch_bytes` as in TopicLimits."""
+    if compacted:
+        reason = "is compacted: letters without a key have no place in it, and others would be removed"
+        return reason, "set its cleanup.policy to delete"
+    if batch_bytes is not None and batch_bytes < LETTER_BYTES_MIN:
+        reason = f"takes records of {batch_bytes} bytes at most, and a letter may have {LETTER_BYTES_MIN}"
+        return reason, "raise its max.message.bytes to that of the sources' topics"
+    return None
+
+
+def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
+    """The first of the two operators."""
+    return ReadBackOperator(
+        name=READ_BACK,
+        answers=(),
+        output=LETTER_COLUMNS,
+        ordered=True,
+        capacity=CAPACITY,
+        policy=CallPolicy(timeout_ms=2 * WAIT_MS, retries=0, backoff_ms=100, budget_ms=2 * WAIT_MS),
+        bad_records=BadRecordPolicy.SKIP,
+        origins_read=origins,
+    )
+
+
+def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str]) -> DeadLetterOperator:
+    """The second one."""
+    return DeadLetterOperator(
+        name=DEAD_LETTERS,
+        topic=topic,
+        format="raw",
+        columns=LETTER_COLUMNS,
+        key=None,
+        timestamp=None,
+        bad_records=BadRecordPolicy.SKIP,
+        kafka=kafka,
+        pipeline=pipeline,
+        per_minute_max=per_minute_max,
+    )

@@ -1,0 +1,77 @@
+"""The bytes of records that failed after they were decoded: asked for by partition and offset, in order.
+
+A letter waits for its record in the queue of asynchronous steps, and in the checkpoint meanwhile. It leaves in any
+case: what cannot be read back is said in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.contract import Decoded
+from tidegate.formats.letters import LETTER_COLUMNS, UNREAD, WANTED
+from tidegate.formats.letters.frames import LETTER_SCHEMA, RawRecord, columns_of
+from tidegate.operators.async_queue import Call
+from tidegate.operators.calls.caller import Caller, Target
+from tidegate.operators.calls.runtime import CallRuntime, gather_rows
+from tidegate.operators.runtime import Out
+from tidegate.operators.spec import Slot
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.dead_letters import ReadBackOperator
+
+
+class ReadBackRuntime(CallRuntime):
+    """See the module. Requests are (topic, partition, offset), answers a RawRecord, or a word of `formats.letters`."""
+
+    def __init__(self, operator: ReadBackOperator, slot: Slot) -> None:
+        open_reader = slot.open_reader
+        if open_reader is None:
+            raise RuntimeError("this slot has no reader of records")
+
+        def open_caller(name: str, target: Target, policy: object, wake: Callable[[], None]) -> Caller:  # noqa: ARG001  # as OpenCaller
+            return open_reader(operator.origins_read, name, wake)
+
+        reading = msgspec.structs.replace(slot, open_caller=open_caller)
+        super().__init__(operator, LETTER_COLUMNS, reading, _Nothing(), _requests, _Nothing())
+
+    def _emit(self, calls: Sequence[Call], out: Out) -> None:
+        """Every letter leaves."""
+        letters = pl.concat(gather_rows(calls))
+        if all(call.answer is None and call.failure is None for call in calls):
+            out.emit(letters)
+            return
+        rows = letters.to_dicts()
+        for row, call in zip(rows, calls, strict=True):
+            if isinstance(call.answer, RawRecord):
+                row.update(columns_of(call.answer))
+            elif call.answer is not None or call.failure is not None:
+                row["bytes"] = call.answer or UNREAD
+        out.emit(pl.DataFrame(rows, schema=LETTER_SCHEMA))
+
+
+def _requests(letters: pl.DataFrame) -> Sequence[object]:
+    places = zip(letters["topic"], letters["partition"], letters["offset"], strict=True)
+    return [place if known == WANTED else None for known, place in zip(letters["bytes"], places, strict=True)]
+
+
+class _Nothing:
+    """Nothing is called, and no answer decoded: a reader of records is the caller."""
+
+    async def open(self) -> None:
+        """See Target."""
+
+    async def ask(self, request: object) -> object:
+        """See Target."""
+        raise NotImplementedError(f"{request} is asked of a reader")
+
+    async def close(self) -> None:
+        """See Target."""
+
+    def decode(self, answers: Sequence[object]) -> Decoded:
+        """See AnswerDecoder."""
+        raise NotImplementedError(f"{len(answers)} answers are no columns")

@@ -1,0 +1,151 @@
+"""`explode`: a row for each element of an array, or for each entry of a map.
+
+`settings.py` has the words of the file, `runtime.py` what runs. ADR 45 says why such a step begins a vertex.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tidegate.datatypes import INT, DataType
+from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.kinds.explode.settings import Explode, ExplodeSettings
+from tidegate.operators.meaning import Branches, digest
+from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Path
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+
+class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
+    """Takes one column apart. The rows of a batch may be many times those that came: it begins a vertex, so that a
+    batch of which too much would be made can be processed in parts.
+    """
+
+    BEGINS_VERTEX: ClassVar[bool] = True
+
+    explode: Explode
+    type: DataType
+    """Of the column that is taken apart."""
+    output: Columns
+    bad_records: BadRecordPolicy
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    @property
+    def others(self) -> Columns:
+        """The columns that each of the rows has of its record."""
+        return tuple(column for column in self.output if column[0] not in self.explode.new)
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {self.explode.column, *(name for name, _ in self.others)}
+
+    def narrowed(self, needed: set[str]) -> ExplodeOperator:
+        """See Operator. There are as many rows whatever is read of them."""
+        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
+        """See Operator."""
+        return True
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        column, new = self.explode.column, self.explode.new
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                columns=dict(branch.columns)
+                | {name: digest("explode", str(place), branch.columns[column]) for place, name in enumerate(new)},
+                conditions=branch.conditions
+                | {digest("explode", "outer" if self.explode.outer else "inner", branch.columns[column])},
+            )
+            for branch in branches
+        )
+
+    def arrives(self) -> Bounds:
+        """See Operator."""
+        columns = {self.explode.column: self.type, **dict(self.others)}
+        return derive_identities(columns.items())
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. What leaves is as large as itself: it is cut to what the vertex takes at a time."""
+        made = derive_identities(self.output)
+        return made, sum_bounds(columns.values()) + sum_bounds(made.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        one = self.explode
+        return {
+            "explode": {one.column: list(one.made)},
+            "position": one.position or None,
+            "outer": one.outer,
+            "keep": one.keep,
+            "output": texts_of(self.output),
+            "bad_records": self.bad_records,
+        }
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        one = self.explode
+        position = f" with its position {one.position}" if one.position else ""
+        outer = "; empty or NULL: one row" if one.outer else "; empty or NULL: no row"
+        return [f"a row for each of {one.column} as {', '.join(one.made)}{position}{outer}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.explode.runtime import ExplodeRuntime
+
+        return ExplodeRuntime(self, slot.rows_max, slot.bytes_max)
+
+
+class ExplodeKind(StepKind):
+    """See StepKind."""
+
+    word = "explode"
+    settings = ExplodeSettings
+
+    def build(self, step: ExplodeSettings, context: StepContext) -> None:
+        """See StepKind."""
+        assert step.explode is not None
+        one, path = step.explode, ("explode", step.explode.column)
+        kind = context.column(path, one.column)
+        if kind is None:
+            return
+        made = _derive_made(one, kind, path, context)
+        others = {name: of for name, of in context.columns.items() if one.keep or name != one.column}
+        for name in (name for name in made if name in others):
+            remedy = "choose another name, or leave the other column out by a `select` before this step"
+            context.problem(("explode",), f"there is a column `{name}` already", remedy)
+        if made and not others.keys() & made.keys():
+            columns = others | made
+            context.gives(columns)
+            context.add(ExplodeOperator(context.name, one, kind, tuple(columns.items()), context.policy))
+
+
+def _derive_made(one: Explode, kind: DataType, path: Path, context: StepContext) -> dict[str, DataType]:
+    """The new columns; none when there is something wrong, which is reported."""
+    position = {one.position: INT} if one.position else {}
+    if kind.kind not in ("array", "map") or kind.element is None:
+        context.problem(path, f"`{one.column}` is {kind}", "only an array or a map can be taken apart", at_key=True)
+        return {}
+    if kind.kind == "map" and kind.key is not None:
+        if len(one.made) == 2:
+            return position | {one.made[0]: kind.key, one.made[1]: kind.element}
+        message = f"`{one.column}` is {kind}: its entries need two names"
+        context.problem(path, message, f"write {{{one.column}: [key, value]}}")
+        return {}
+    if len(one.made) == 1:
+        return position | {one.made[0]: kind.element}
+    context.problem(path, f"`{one.column}` is {kind}: its elements need one name", f"write {{{one.column}: item}}")
+    return {}
+
+
+KIND = ExplodeKind()

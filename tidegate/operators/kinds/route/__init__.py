@@ -1,0 +1,185 @@
+"""`route`: each row goes to the first of several named outputs whose condition is true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.datatypes import INT
+from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
+from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.meaning import Branches, derive_conjuncts, digest, digest_expression
+from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.step import StepContext, StepKind
+from tidegate.settings.base import Path, Settings
+from tidegate.settings.fields import ExpressionText, StepName
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+ELSE: Final = "else"
+RESERVED: Final = frozenset({DEAD, LATE})
+"""Names of outputs that are Tidegate's own."""
+
+
+class RouteSettings(Settings):
+    """The keys of a route."""
+
+    route: Annotated[
+        dict[StepName, ExpressionText] | None,
+        Field(
+            min_length=1,
+            description="Named outputs, each with a condition in Spark SQL: `{big: amount >= 100, rest: else}`. A "
+            "record goes to the first output whose condition is true; NULL is not. `else`, which comes last, takes the "
+            "others; without it they are dropped, and counted as filtered. An output is read as `step.output`, "
+            "`kinds.big` for instance.",
+        ),
+    ] = None
+
+
+class Output(msgspec.Struct, frozen=True):
+    """One output; without a condition it takes what no other one takes."""
+
+    name: str
+    condition: Expression | None
+    columns: Columns
+
+
+class RouteOperator(StepOperator, frozen=True, tag="route"):
+    """It has no main output. A row of which a condition that is looked at cannot be evaluated fails; conditions after
+    the first one that is true are not looked at.
+    """
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    outputs: tuple[Output, ...]
+    bad_records: BadRecordPolicy
+
+    @property
+    def choice(self) -> Expression:
+        """The index of the output of a row; -1 for none."""
+        cases = [(one.condition, Literal(index, INT)) for index, one in self._conditional()]
+        last = next((index for index, one in enumerate(self.outputs) if one.condition is None), -1)
+        return Call("case", (*chain.from_iterable(cases), Literal(last, INT)), INT)
+
+    def _conditional(self) -> list[tuple[int, Any]]:
+        return [(index, one) for index, one in enumerate(self.outputs) if one.condition is not None]
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {*columns_of(self.choice), *(name for one in self.outputs for name, _ in one.columns)}
+
+    def side_outputs(self) -> tuple[str, ...]:
+        """See Operator."""
+        return tuple(one.name for one in self.outputs)
+
+    def produces_at(self, output: str) -> Columns:
+        """See Operator."""
+        return next((one.columns for one in self.outputs if one.name == output), ())
+
+    def narrowed_at(self, output: str, needed: set[str]) -> RouteOperator:
+        """See Operator."""
+        outputs = [
+            msgspec.structs.replace(one, columns=keep_columns(one.columns, needed)) if one.name == output else one
+            for one in self.outputs
+        ]
+        return msgspec.structs.replace(self, outputs=tuple(outputs))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
+        """See Operator."""
+        return True
+
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        """See Operator. What is asked before it matters, too; what is asked after it does not."""
+        if output not in self.side_outputs():
+            return branches
+        place = self.side_outputs().index(output)
+        condition = self.outputs[place].condition
+        taken = [one.condition for one in self.outputs[:place] if one.condition is not None]
+        asked = [] if condition is None else list(derive_conjuncts(condition))
+        return tuple(
+            msgspec.structs.replace(
+                branch,
+                conditions=branch.conditions
+                | {digest_expression(one, branch.columns) for one in asked}
+                | {digest("not", digest_expression(one, branch.columns)) for one in taken},
+            )
+            for branch in branches
+        )
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator."""
+        kept = {name: columns[name] for one in self.outputs for name, _ in one.columns}
+        return kept, derive_bound(self.choice, columns) + sum_bounds(kept.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        texts = {one.name: ELSE if one.condition is None else text_of(one.condition) for one in self.outputs}
+        columns = {one.name: texts_of(one.columns) for one in self.outputs}
+        return {"route": texts, "outputs": columns, "bad_records": self.bad_records}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        lines = [f"{name}: {text}" for name, text in self.explains()["route"].items()]
+        dropped = self.outputs[-1].condition is not None
+        return [*lines, *(["what none of them takes is dropped"] if dropped else [])]
+
+    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
+        """See StepOperator."""
+        from tidegate.operators.kinds.route.runtime import RouteRuntime
+
+        return RouteRuntime(self.choice, [(one.name, [name for name, _ in one.columns]) for one in self.outputs])
+
+
+class RouteKind(StepKind):
+    """See StepKind."""
+
+    word = "route"
+    settings = RouteSettings
+
+    def outputs(self, step: RouteSettings) -> tuple[str, ...]:
+        """See StepKind."""
+        return tuple(step.route or ())
+
+    def expressions(self, step: RouteSettings) -> Mapping[Path, str]:
+        """See StepKind."""
+        return {("route", name): text for name, text in (step.route or {}).items() if text != ELSE}
+
+    def build(self, step: RouteSettings, context: StepContext) -> None:
+        """See StepKind."""
+        assert step.route is not None
+        conditions: dict[str, Expression | None] = {}
+        for place, (name, text) in enumerate(step.route.items(), start=1):
+            context.gives(context.columns, name)
+            if name in RESERVED:
+                context.problem(
+                    ("route", name), f"`{name}` is an output of Tidegate's own", "choose another name", at_key=True
+                )
+            elif text != ELSE:
+                condition = _condition(("route", name), text, context)
+                conditions |= {} if condition is None else {name: condition}
+            elif place < len(step.route) or place == 1:
+                message = "`else` takes what no condition before it takes"
+                context.problem(("route", name), message, "put it last, after at least one condition")
+            else:
+                conditions[name] = None
+        if len(conditions) == len(step.route):
+            columns = tuple(context.columns.items())
+            outputs = tuple(Output(name, condition, columns) for name, condition in conditions.items())
+            context.add(RouteOperator(context.name, outputs, context.policy))
+
+
+def _condition(path: Path, text: str, context: StepContext) -> Expression | None:
+    found = context.expression(path, text)
+    if found is not None and found.type.kind != "boolean":
+        context.problem(path, f"is {found.type}, not boolean", "compare it with something, for instance `x > 0`")
+        return None
+    return found
+
+
+KIND = RouteKind()

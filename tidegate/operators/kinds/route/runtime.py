@@ -1,0 +1,42 @@
+"""What a `route` does with a batch. Imported only where operators run: it pulls in Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.expression import Expression
+from tidegate.formats.failures import RecordFailure
+from tidegate.operators.rowwise import apply_to_rows
+from tidegate.operators.runtime import Out, Runtime, system_columns
+
+_CHOICE: Final = "__choice"
+
+
+class RouteRuntime(Runtime):
+    """`choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
+
+    def __init__(self, choice: Expression, outputs: Sequence[tuple[str, list[str]]]) -> None:
+        self._projection = compile_projection([(_CHOICE, choice)])
+        self._outputs = outputs
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime."""
+        chosen, failures = apply_to_rows(batch, self._choose)
+        if failures:
+            out.fail(batch, failures)
+        choice, system = chosen[_CHOICE], system_columns(batch)
+        for index, (name, columns) in enumerate(self._outputs):
+            mask = choice == index
+            # Column by column: `filter` of a frame makes a query plan for each batch.
+            out.side(name, pl.DataFrame([chosen[column].filter(mask) for column in (*columns, *system)]))
+
+    def _choose(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
+        chosen, failures = self._projection.apply(frame)
+        if failures:
+            failed = pl.Series([one.row for one in failures], dtype=pl.UInt32)
+            frame = frame.filter(~pl.int_range(pl.len(), dtype=pl.UInt32).is_in(failed.implode()))
+        return frame.hstack(chosen), failures
