@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import polars as pl
 
@@ -23,6 +24,12 @@ ALL_TYPES: dict[str, Callable[[], pl.Series]] = {
     "date": lambda: pl.Series([date(1969, 12, 31), None, date(9999, 12, 31)]),
     "timestamp": lambda: pl.Series([datetime(2026, 1, 1, tzinfo=UTC), None, datetime(1, 1, 1, tzinfo=UTC)]).cast(
         pl.Datetime("us", "UTC")
+    ),
+    "timestamp_ntz": lambda: pl.Series([0, None, -62_135_596_800_000_000]).cast(pl.Datetime("us")),
+    "decimal": lambda: pl.Series(["-0.01", None, "9" * 36 + ".99"]).cast(pl.Decimal(38, 2)),
+    "map": lambda: pl.Series(
+        [[{"key": "a", "value": Decimal("1.50")}], None, []],
+        dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(10, 2)})),
     ),
     "array": lambda: pl.Series([[1, None], None, []], dtype=pl.List(pl.Int64)),
     "nested": lambda: pl.Series([[["a"], []], None, [None]], dtype=pl.List(pl.List(pl.String))),

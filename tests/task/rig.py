@@ -182,7 +182,7 @@ class Rig:
         jobs: list[UploadJob] = []
         bad: list[tuple[str, int]] = []
         loop = SlotLoop(
-            self.plan.pipeline, ATTEMPT, self.clock, sent.append, jobs.append, lambda *event: bad.append(event)
+            self.plan.pipeline, ATTEMPT, self.clock, sent.append, jobs.append, lambda _, *event: bad.append(event)
         )
         loop.shapes = derive_shapes(self.plan)
         return RigSlot(index, loop, Trace(), sent, jobs, bad)

@@ -1,21 +1,35 @@
-"""Records that nobody expected: the pipeline stops with their place, or leaves them out and counts them."""
+"""Records that nobody expected: the pipeline stops with their place, or writes dead letters, or only counts them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
+from tidegate.cli.letters import replay
+from tidegate.cli.letters.topic import LetterTopic, letter_of
+from tidegate.cli.main import run_command
+from tidegate.config.load import read_pipeline
+from tidegate.dev.demo.verify import read_topic
+from tidegate.formats.letters import REPLAYED_FROM
+from tidegate.formats.letters.letter import Letter
 
 pytestmark = pytest.mark.slow
 
+Produced = Sequence[tuple[str, bytes | None]]
+"""A kind of failure, empty for none, and the value."""
+HEADERS: tuple[tuple[str, bytes | None], ...] = (("h", b"1"), ("h", None), ("trace", b"\xff"))
 GOOD = [b'{"id": 1, "n": 1}', b'{"id": 2, "n": 2}']
 
 
@@ -54,23 +68,29 @@ PEAK_MB_MAX = 600
 def of_all_kinds(user: User) -> tuple[str, str, str, str]:
     """Orders with text, time and arithmetic, and raw words whose text is the key of a compacted topic.
 
-    Topics: orders, kept, words, last.
+    Orders that fail become dead letters, words are skipped. Topics: orders, kept, words, last.
     """
-    orders, _ = user.numbers(bad_records="skip", until="never")
+    orders, _ = user.numbers(bad_records="dead-letter", until="never")
+    user.document["dead_letters"] = {"topic": user.topic("dead", 2)}
     words, last = user.topic("words"), user.topic("last", config={"cleanup.policy": "compact"})
     kept = user.topic("kept", config={"retention.ms": "-1", "message.timestamp.after.max.ms": "600000"})
     user.allow_values(orders, 20_000_000)
     sources, sinks = user.document["sources"], user.document["sinks"]
     schema = {"id": "bigint", "n": "int", "s": "string", "t": "string", "at": "timestamp", "unread": "int"}
     sources["numbers"]["schema"] = schema
-    sources["words"] = {"topic": words, "format": "raw", "bad_records": "skip"}
+    sources["words"] = {"topic": words, "format": "raw", "bad_records": "skip", "metadata": {"key": "k"}}
     columns = {"id": "id", "m": "10 div n", "o": "n + 2000000000", "t": "cast(t as int)", "at": "at"}
     user.document["steps"] = [
         {"name": "shown", "from": "numbers", "select": {**columns, "s": "repeat(repeat(s, 10000), 3)"}},
-        {"name": "loud", "from": "words", "select": {"word": "upper(value)", "place": "offset"}},
+        {
+            "name": "loud",
+            "from": "words",
+            "select": {"word": "upper(value)", "place": "offset", "p": "if(cast(value AS string) = 'far', 5, 0)"},
+        },
     ]
     sinks["shown_out"] |= {"topic": kept, "timestamp": "at"}
-    sinks["loud_out"] = {"from": "loud", "topic": last, "key": "word"}
+    sinks["loud_out"] = {"from": "loud", "topic": last, "key": "word", "partition": "p"}
+    sinks["loud_out"]["headers"] = {"pass": "all", "add": {"by": "'tidegate'"}}
     return orders, kept, words, last
 
 
@@ -86,15 +106,126 @@ def peak_mb(pid: int) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
-def test_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User) -> None:
-    """X11, X12, X13, X15 and X19 in one daemon's life."""
+def load() -> list[tuple[str, bytes]]:
+    """Orders of which one in a hundred is bad, with its kind."""
+    bad = {0: ("MALFORMED_JSON", b"bad"), 50: ("DIVIDE_BY_ZERO", order(50, n=0))}
+    good = {"t": "7", "at": moment(-60)}
+    return [bad.get(number % 100, ("", order(number, **good))) for number in range(1000, 3000)]
+
+
+def ids_of(produced: Produced) -> list[int]:
+    """Of the good ones."""
+    return [json.loads(value or b"")["id"] for kind, value in produced if not kind]
+
+
+def letters_of(user: User) -> list[Letter]:
+    """Partition by partition."""
+    with LetterTopic(read_pipeline(user.write(), {}).settings) as topic:
+        return [letter for letter in map(letter_of, topic.read(topic.bounds())) if letter is not None]
+
+
+def check_letters(user: User, orders: str, produced: Produced) -> None:
+    """C: bytes, order and count of the letters are exact."""
+    letters = letters_of(user)
+    assert all((one.topic, one.source_partition, one.timestamp_ms is None) == (orders, 0, False) for one in letters)
+    found = [(one.source_offset, one.kind, one.value, one.bytes) for one in letters]
+    assert sorted(found, key=lambda one: one[0] or 0) == [
+        (place, kind, *((value, "original") if len(value or b"") < 1_000_000 else (None, "too-large")))
+        for place, (kind, value) in enumerate(produced)
+        if kind
+    ]
+    early = [one for one in letters if (one.source_offset or 0) < 2 * len(BAD) + len(LARGE)]
+    assert {one.headers for one in early} == {HEADERS}
+    for step in {one.step for one in letters}:
+        places = [one.source_offset for one in letters if one.step == step]
+        assert places == sorted(places, key=lambda place: place or 0), step
+    (bad,) = [one for one in letters if one.kind == "TIMESTAMP_NOT_STORABLE"]
+    assert json.loads(bad.row or "")["at"] == "1969-12-31T23:59:59Z"
+
+
+def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, although the first replay dies with its transaction open, and the second one in the middle."""
+    again = user.topic("again", config={"max.message.bytes": "700"})  # of a batch: each record fits alone
+    file = str(user.write())
+    wanted = [one.value for one in letters_of(user) if one.step == "numbers" and one.whole]
+    arguments = ["dead-letters", "replay", file, "--step", "numbers", "--to", again]
+    assert run_command(["dead-letters", "list", file]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "MALFORMED_JSON" in line]
+    assert line.split()[:5] == ["numbers", "MALFORMED_JSON", f"{user.name}-in", "21", "21"]
+    monkeypatch.setattr(replay, "LETTERS_MAX", 8)
+    for commits in (0, 2):
+        with monkeypatch.context() as dying:
+            left = iter(range(commits))
+            commit = replay._Writer._commit
+
+            def commit_or_die(self: Any, left: Iterator[int] = left, commit: Any = commit) -> None:
+                next(left)  # StopIteration ends the command as a kill would: without a word to the broker
+                commit(self)
+
+            dying.setattr(replay._Writer, "_commit", commit_or_die)
+            with pytest.raises(StopIteration):
+                run_command(arguments)
+    capsys.readouterr()
+    assert run_command([*arguments, "--dry-run"]) == 0
+    assert run_command(arguments) == 0
+    assert run_command(arguments) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{len(wanted) - 16} records would be written again"
+    assert said[3] == f"{len(wanted) - 16} records were written again"
+    assert said[6:8] == ["0 records were written again", f"{len(wanted)} letters had been written again before"]
+    assert [value for (rows,) in [read_topic(user.bootstrap, again)] for _, value in rows] == [
+        value or b"" for value in wanted
+    ]
+
+
+def check_replay_of_large_records(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the topic does not take stays open, and holds no other letter back."""
+    narrow = user.topic("narrow", config={"max.message.bytes": "2000"})
+    kinds = ["--kind", "DIVIDE_BY_ZERO", "--kind", "RESULT_TOO_LARGE"]
+    (large,) = [one for one in letters_of(user) if one.kind == "RESULT_TOO_LARGE"]
+    arguments = ["dead-letters", "replay", str(user.write()), *kinds, "--to", narrow]
+    capsys.readouterr()
+    assert run_command(arguments) == 1
+    written, refused = capsys.readouterr().out.splitlines()
+    assert written == "21 records were written again"
+    assert refused.startswith("1 record not written: ")
+    assert f"{user.name}-dead[{large.partition}]@{large.offset}" in refused
+    assert run_command([*arguments, "--dry-run"]) == 1
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "0 records would be written again",
+        "21 letters had been written again before",
+    ]
+
+
+def check_replay_to_its_topic(user: User, orders: str) -> None:
+    """The record is as it was, in its partition, with one more header."""
+    (letter,) = [one for one in letters_of(user) if one.kind == "CAST_INVALID_INPUT" and one.topic == orders]
+    assert run_command(["dead-letters", "replay", str(user.write()), "--kind", letter.kind]) == 0
+    consumer = Consumer({"bootstrap.servers": user.bootstrap, "group.id": "test", "auto.offset.reset": "error"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(orders, 0), 30)
+        consumer.assign([TopicPartition(orders, 0, end - 2)])  # after it is the marker of the transaction
+        (message,) = consumer.consume(1, 30)
+    finally:
+        consumer.close()
+    origin = f"{user.name}-dead[{letter.partition}]@{letter.offset}".encode()
+    assert message.headers() == [*HEADERS, (REPLAYED_FROM, origin)]
+    assert (message.key(), message.value(), message.timestamp()[1]) == (None, letter.value, letter.timestamp_ms)
+
+
+def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_exact(
+    user: User, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X11, X12, X13, X15 and X19 in one daemon's life, with a kill under load; then letters are written again."""
     orders, kept, words, last = of_all_kinds(user)
-    expected = []
-    for number, (_, value) in enumerate(BAD):
-        user.produce(orders, [value, order(number, t="7", at=moment(-60))])
+    expected, produced = [], list[tuple[str, bytes | None]]()
+    for number, (kind, value) in enumerate(BAD):
+        produced += [(kind, value), ("", order(number, t="7", at=moment(-60)))]
         expected.append({"id": number, "m": 5, "o": 2_000_000_002, "t": 7, "s": None})
-    user.produce(orders, [*LARGE, order(99)])
-    user.produce_pairs(words, [(None, b"good"), (None, b"\xff\xfe"), (None, None), (None, b"fine")])
+    produced += [*(("RECORD_TOO_LARGE", value) for value in LARGE), ("", order(99))]
+    user.produce(orders, [value for _, value in produced], headers=list(HEADERS))
+    user.produce_pairs(words, [(None, b"good"), (None, b"\xff\xfe"), (None, None), (b"\xff", b"x"), (None, b"far")])
+    user.produce_pairs(words, [(None, b"fine")])
     daemon = user.start().wait_running()
     wait_until(lambda: len(user.rows(kept)) > len(BAD) and len(user.rows(last)) > 1, "all good records are out")
     (slot,) = daemon.slots()
@@ -106,16 +237,28 @@ def test_skipped_records_are_counted_by_kind_and_all_others_are_exact(user: User
         place = f"{(steps | sinks).get(kind, 'numbers')} {kind}"
         wanted[place] = wanted.get(place, 0) + 1
     wanted["shown_out RECORD_TOO_LARGE"] += len(LARGE)
-    assert found == wanted | {"loud CAST_INVALID_INPUT": 1.0, "loud_out NO_KEY": 1.0}
+    words_of = ("words NOT_UTF8", "loud CAST_INVALID_INPUT", "loud_out NO_KEY", "loud_out NO_PARTITION")
+    assert found == wanted | dict.fromkeys(words_of, 1.0)
     assert peak_mb(slot) < PEAK_MB_MAX
+    under_load = load()
+    produced += under_load
+    user.produce(orders, [value for _, value in under_load[:1000]])
+    os.kill(slot, signal.SIGKILL)
+    user.produce(orders, [value for _, value in under_load[1000:]])
+    wait_until(lambda: [row["id"] for row in user.rows(kept)][-1:] == [2999], "all that was read later is out")
     assert daemon.terminate() == 0
-    assert [{name: row[name] for name in expected[0]} for row in user.rows(kept)][:-1] == expected
-    assert [(row["word"], row["place"]) for row in user.rows(last)] == [("GOOD", 0), ("FINE", 3)]
-    assert "Traceback" not in daemon.text()
+    rows = user.rows(kept)
+    assert [row["id"] for row in rows] == ids_of(produced)
+    assert [{name: row[name] for name in expected[0]} for row in rows[: len(expected)]] == expected
+    assert [(row["word"], row["place"]) for row in user.rows(last)] == [("GOOD", 0), ("FINE", 5)]
     assert len(daemon.text()) < 200_000, "a value of 10 MB is reported without itself"
-    skipped = [line["message"] for line in log_lines(daemon.text()) if "skipped" in line["message"]]
+    logged = [line["message"] for line in log_lines(daemon.text()) if "dead letter: " in line["message"]]
     for place in (f"sink shown_out: record of {orders}, partition 0, offset 24: RECORD_TOO_LARGE", "offset 0: MALF"):
-        assert any(place in message for message in skipped), skipped
+        assert any(place in message for message in logged), logged
+    check_letters(user, orders, produced)
+    check_replay(user, capsys, monkeypatch)
+    check_replay_of_large_records(user, capsys)
+    check_replay_to_its_topic(user, orders)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ import click
 from tidegate.config.errors import render_problems
 from tidegate.config.load import read_pipeline
 from tidegate.daemon.start.expression_check import check_file, plan_file
+from tidegate.daemon.start.schemas import Ask
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.registry.errors import RegistryAway
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
@@ -22,19 +24,22 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
-@click.option("--connect", is_flag=True, help="Also check the brokers and the checkpoint directory.")
+@click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
 def validate(file: Path, style: str, connect: bool) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
     With --connect the exit code is that of a `run` that is refused before anything is started. Nothing is changed,
     and a running daemon is not disturbed.
     """
-    problems = check_file(file, os.environ)
-    code = 2 if any(problem.severity == "error" for problem in problems) else 0
-    if connect and not code:
+    try:
+        loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
+        code = 2 if any(problem.severity == "error" for problem in problems) else 0
+    except RegistryAway as away:
+        loaded, code = read_pipeline(file, os.environ), away.exit_code
+        problems = (loaded.problem(("registry", "url"), away.message, "is it running, and is this its address?"),)
+    if connect and not code and loaded is not None:
         from tidegate.cli.connect import find_problems
 
-        loaded = read_pipeline(file, os.environ)
         found, code = find_problems(loaded, build_plan(loaded))
         problems = tuple(sorted((*problems, *found)))
     if problems or style == "json":

@@ -33,6 +33,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "savepoint": LazyCommand("tidegate.cli.running", "savepoint", "Take a savepoint of a running pipeline."),
     "stop": LazyCommand("tidegate.cli.running", "stop", "Stop a running pipeline after a final checkpoint."),
     "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
+    "dead-letters": LazyCommand(
+        "tidegate.cli.letters.command", "dead_letters", "List, show and write again what could not be processed."
+    ),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
     "test": LazyCommand("tidegate.cli.testing", "test", "Run the tests in a pipeline file, without Kafka and Spark."),

@@ -108,6 +108,7 @@ def render_status(status: Status) -> Table:
     if status.lag_age_seconds is not None and status.lag_age_seconds > STALE_S:
         lag += f" ({render_duration(status.lag_age_seconds)} ago)"
     bad = f"   bad {status.bad_records:,}" if status.bad_records else ""
+    bad += f" ({render_count(status.dead_letters, 'dead letter')})" if status.dead_letters else ""
     grid.add_row(
         "records",
         f"in {status.records_in_per_second:,.0f}/s   out {status.records_out_per_second:,.0f}/s   "

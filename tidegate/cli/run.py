@@ -69,12 +69,13 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.operator_accounts import derive_kinds
     from tidegate.daemon.start.expression_check import plan_file
+    from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
     try:
-        loaded, plan = plan_file(file, os.environ)
+        loaded, plan = plan_file(file, os.environ, Ask.EITHER)
     except ConfigErrors as errors:
         for problem in errors.problems:
             click.echo(str(problem), err=True)

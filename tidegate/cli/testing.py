@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,8 @@ import click
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.start.expression_check import plan_file
+from tidegate.formats.plain import render_json
+from tidegate.formats.schemas import NO_OPTIONS
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
@@ -110,7 +111,13 @@ def _update(file: Path, loaded: LoadedPipeline, outcome: Outcome) -> None:
 
 @click.command()
 @_FILE
-@click.option("--input", "lines", type=click.File("rb"), required=True, help="Lines of JSON; - is standard input.")
+@click.option(
+    "--input",
+    "lines",
+    type=click.File("rb"),
+    required=True,
+    help="Lines of JSON, or an Avro file; - is standard input.",
+)
 @click.option("--source", help="The source that reads them, if there are several.")
 @click.option("--step", "steps", multiple=True, metavar="NAME", help="Show what comes out of this step or source.")
 @click.option("--steps", "all_steps", is_flag=True, help="Show what comes out of every source and step.")
@@ -133,6 +140,7 @@ def preview(
     The input ends with the file. Bad records are reported on standard error, and left out if the source says `skip`.
     """
     loaded, plan = plan_file(file, os.environ)
+    from tidegate.testing.feed import plain_options
     from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
 
     chosen = choose_source(loaded, source)
@@ -143,10 +151,11 @@ def preview(
             raise StepUnknown(f"{file} has no step or source {name!r}; it has: {', '.join(known)}")
     if tapped:
         loaded, plan = tap_steps(loaded, plan, tapped)
-    parser = LineParser(loaded.settings.sources[chosen], whole=records)
+    options = plain_options(plan).get(chosen, NO_OPTIONS)
+    parser = LineParser(loaded.settings.sources[chosen], options, whole=records)
     run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True))
     places = tapped or list(loaded.settings.sinks)
-    _print_records(run.run(parser.parse(lines), tapped), places, limit, style, with_keys=not tapped)
+    _print_records(run.run(parser.read(lines), tapped), places, limit, style, with_keys=not tapped)
     for step, count in run.late.items():
         click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
     return 0
@@ -170,7 +179,7 @@ def _print_records(
             record = {"from": one.place, **one.record, **moment}
             if not with_keys:
                 del record["key"]
-            click.echo(json.dumps(record, ensure_ascii=False))
+            click.echo(render_json(record, spaced=True))
         else:
             shown[one.place].append(render_record(one.record) if with_keys else render_flow(one.record["value"]))
     for place, texts in shown.items() if style == "text" else ():

@@ -22,6 +22,7 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.inflight import EdgeShape, Recording
+from tidegate.task.letters import LetterCount
 from tidegate.task.messages import (
     Abandoned,
     Acknowledged,
@@ -88,6 +89,8 @@ class Counters:
 
     def __init__(self) -> None:
         self.bad_records: dict[tuple[OperatorName, FailureKind], int] = {}
+        self.dead_letters: dict[tuple[OperatorName, FailureKind], int] = {}
+        """Those of them that letters are written about."""
         self.busy_ms = 0.0
         self.backpressured_ms = 0.0
         self.idle_ms = 0.0
@@ -103,7 +106,7 @@ class SlotLoop:
         clock: Clock,
         send: Callable[[SlotMessage], None],
         submit: Callable[[UploadJob], None],
-        on_bad_records: Callable[[str, int], None],
+        on_bad_records: Callable[[BadRecordPolicy, str, int], None],
     ) -> None:
         self.tasks: list[VertexTask] = []
         self.counters = Counters()
@@ -111,6 +114,8 @@ class SlotLoop:
         """Topics upstream of each operator, for messages about a record."""
         self.shapes: Mapping[int, EdgeShape] = {}
         """Edges by key, by index: those that may have rows in flight at a checkpoint."""
+        self.letters = LetterCount(None)
+        """Of the last minute."""
         self._pipeline = pipeline
         self._attempt = attempt
         self._triggered = CheckpointId(0)
@@ -306,27 +311,38 @@ class SlotLoop:
             pending.give_up()
         self._decline(subtask, checkpoint, reason, "")
 
-    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
+    def failed_records(
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
+    ) -> pl.DataFrame | None:
         """See Host. Rows carry their source partition and offset wherever an operator can fail (plan.build).
 
         But not those that were in flight in a checkpoint of an older definition, in which nothing here could fail.
         """
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
+        origins = self.origins.get(operator.name, ())
         for failure in failures:
-            origin = " or ".join(self.origins.get(operator.name, ())) or "its source"
-            where = f"{place}: record of {origin}, {_place_of(frame, failure.row)}"
+            where = f"{place}: record of {' or '.join(origins) or 'its source'}, {_place_of(frame, failure.row)}"
             self.bad_record(operator.name, operator.bad_records, where, failure)
+        if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
+            return None
+        from tidegate.formats.letters.frames import letters_of_rows
+
+        return letters_of_rows(operator.name, origins, frame, failures)
 
     def bad_record(self, operator: OperatorName, policy: BadRecordPolicy, where: str, failure: RecordFailure) -> None:
-        """Count a skipped record by kind, or stop the pipeline with its place and the remedy."""
+        """Count a record that was left out by kind, or stop the pipeline with its place and the remedy."""
         if policy is BadRecordPolicy.FAIL:
             raise BadRecord(
                 f"{where}: {failure}; nothing was lost: correct the record's producer, the expression or the topic's "
-                f"settings, or set bad_records: skip to leave such records out (they are counted)"
+                f"settings, or set bad_records: dead-letter to write such records to a topic of their own, or "
+                f"bad_records: skip to leave them out (they are counted)"
             )
         key = (operator, failure.kind)
         count = self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
-        self._on_bad_records(f"{where}: {failure}", count)
+        if policy is BadRecordPolicy.DEAD_LETTER:
+            self.counters.dead_letters[key] = self.counters.dead_letters.get(key, 0) + 1
+            self.letters.add(operator, failure.kind, self.elapsed_ms())
+        self._on_bad_records(policy, f"{where}: {failure}", count)
 
     def _decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason, detail: str) -> None:
         self._send(Declined(Decline(self._attempt, checkpoint, subtask, reason, detail)))

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
+from tidegate.formats.schemas import SchemaText
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
 from tidegate.task.elements import Barrier
@@ -88,11 +89,28 @@ class LogRecord(msgspec.Struct, frozen=True, tag="log"):
     exception: str = ""
 
 
+class SchemasWanted(msgspec.Struct, frozen=True, tag="schemas-wanted"):
+    """Records name schemas of these ids, and wait for them."""
+
+    ids: tuple[int, ...]
+
+
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
     """Answer to Stop: everything is closed, the process is about to return."""
 
 
-SlotMessage = Hello | Running | Acknowledged | Declined | SourceFinished | Heartbeat | SlotFailed | LogRecord | Stopped
+SlotMessage = (
+    Hello
+    | Running
+    | Acknowledged
+    | Declined
+    | SourceFinished
+    | Heartbeat
+    | SlotFailed
+    | LogRecord
+    | SchemasWanted
+    | Stopped
+)
 
 
 class PeerAddress(msgspec.Struct, frozen=True):
@@ -170,6 +188,13 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
     partitions: tuple[TopicPartition, ...]
 
 
+class SchemaAnswer(msgspec.Struct, frozen=True, tag="schema"):
+    """To SchemasWanted, once for each id; no schema: the registry says that it has none."""
+
+    id: int
+    schema: SchemaText | None
+
+
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Renews the slot's lease."""
 
@@ -178,7 +203,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Close everything and return. Prepared transactions stay prepared."""
 
 
-DriverMessage = Deploy | Trigger | Completed | Abandoned | AddPartitions | Ping | Stop
+DriverMessage = Deploy | Trigger | Completed | Abandoned | AddPartitions | SchemaAnswer | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_slot = msgspec.msgpack.Decoder(SlotMessage).decode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.formats.record_parts import CARRIED_HEADERS
 from tidegate.ids import CheckpointId, SlotIndex
 from tidegate.operators.runtime import system_columns
 from tidegate.plan.assignment import key_group_range
@@ -27,6 +28,7 @@ class EdgeOutput:
         self.channels = channels
         self._max_parallelism = max_parallelism
         self._columns = [name for name, _ in edge.columns]
+        self._left = () if edge.headers else (CARRIED_HEADERS,)
         self._owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
 
     @property
@@ -36,7 +38,7 @@ class EdgeOutput:
 
     def emit(self, frame: pl.DataFrame) -> None:
         """Send rows on; order per key is kept because a key has one channel."""
-        wanted = self._columns + system_columns(frame)
+        wanted = self._columns + [name for name in system_columns(frame) if name not in self._left]
         if wanted != frame.columns:
             frame = frame[wanted]
         if len(self.channels) == 1:

@@ -23,7 +23,7 @@ class OperatorCounts(msgspec.Struct, kw_only=True):
     rows_out: int = 0
     """Of a sink: records handed to the client."""
     filtered: int = 0
-    """Rows that a filter has dropped by its predicate."""
+    """Rows that a filter has dropped by its predicate, and tombstones that a source leaves out."""
     failed: int = 0
     """Rows left out because they could not be read, computed or written."""
     late: int = 0
@@ -58,6 +58,8 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: bytes of the keys and values of those records."""
     bad_records: dict[OperatorName, dict[FailureKind, int]] = {}
     """Counter: records left out, by operator and kind."""
+    dead_letters: dict[OperatorName, dict[FailureKind, int]] = {}
+    """Counter: those of them that letters were written about."""
     operators: dict[OperatorName, OperatorCounts] = {}
     """Every operator of the plan, in its order."""
     busy_seconds: float = 0.0

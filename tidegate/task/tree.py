@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.formats.failures import RecordFailure
 from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import DEAD
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.plan.graph import Node, Vertex, Way
 from tidegate.task.elements import StreamStatus, TimeControl, Watermark
@@ -20,8 +21,8 @@ from tidegate.task.outputs import EdgeOutput
 if TYPE_CHECKING:
     import polars as pl
 
-    Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure]], None]
-    """Rows that an operator could not process."""
+    Failed = Callable[[PlanOperator, pl.DataFrame, Sequence[RecordFailure]], pl.DataFrame | None]
+    """Rows that an operator could not process; the letters about them, where there are to be any."""
 
 
 class Tree:
@@ -50,6 +51,12 @@ class Tree:
         for edge in way.edges:
             self._outputs[edge].emit(batch)
 
+    def send_letters(self, node: int, way: Way, letters: pl.DataFrame) -> None:
+        """About records that failed: they are no rows of the node, and what it has to do itself goes on."""
+        for edge in way.edges:
+            self._outputs[edge].emit(letters)
+        self.meter.spent(node)
+
     def pass_on(self, node: int, control: TimeControl, children: Sequence[int], edges: Sequence[int]) -> None:
         """An element of event time of a node, to all that is downstream of it (W04)."""
         self.meter.spent(node)
@@ -76,7 +83,11 @@ class NodeOut:
         self._operator = node.operator
         self._main = Way(node.children, node.edges)
         self._sides = node.sides
-        self._everywhere = (tuple(dict.fromkeys(node.all_children)), tuple(dict.fromkeys(node.all_edges)))
+        timed = [Way(node.children, node.edges), *(way for side, way in node.sides.items() if side != DEAD)]
+        self._everywhere = (
+            tuple(dict.fromkeys(child for way in timed for child in way.children)),
+            tuple(dict.fromkeys(edge for way in timed for edge in way.edges)),
+        )
         self._idle = False
 
     def emit(self, batch: pl.DataFrame) -> None:
@@ -87,13 +98,19 @@ class NodeOut:
     def side(self, name: str, batch: pl.DataFrame) -> None:
         """See Out."""
         way = self._sides.get(name)
-        if way is not None and batch.height:
+        if way is None or not batch.height:
+            return
+        if name == DEAD:
+            self._tree.send_letters(self._index, way, batch)
+        else:
             self._deliver(way, batch)
 
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
         """See Out."""
         self._tree.meter.failed(self._index, len(failures))
-        self._tree.failed(self._operator, batch, failures)
+        letters = self._tree.failed(self._operator, batch, failures)
+        if letters is not None:
+            self.side(DEAD, letters)
 
     def watermark(self, time_ms: int) -> None:
         """W03: noted always, sent on only while active."""

@@ -87,8 +87,10 @@ class Host(Protocol):
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         """Report to the coordinator that this subtask gives the checkpoint up (B09)."""
 
-    def failed_records(self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        """Count them, or stop the pipeline, as the operator's policy says."""
+    def failed_records(
+        self, operator: PlanOperator, frame: pl.DataFrame, failures: Sequence[RecordFailure]
+    ) -> pl.DataFrame | None:
+        """Count them, or stop the pipeline, as the operator's policy says; the letters about them, if it says so."""
 
 
 class VertexTask:

@@ -191,7 +191,8 @@ def test_init_writes_a_file_that_reads_the_topic(shell: Shell, topics: TopicMake
     assert out == f"{file} written: look at it, then `tidegate validate {file}`\n"
     settings = read_pipeline(file, {}).settings
     (source,) = settings.sources.values()
-    assert {column: str(kind) for column, kind in (source.schema_ or {}).items()} == {
+    assert isinstance(source.schema_, dict)
+    assert {column: str(kind) for column, kind in source.schema_.items()} == {
         "id": "bigint",
         "customer": "string",
         "amount": "double",

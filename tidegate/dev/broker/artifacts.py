@@ -33,17 +33,20 @@ _OUTPUT_CHARACTERS_MAX = 2000
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """One jar: Maven coordinates and the SHA-256 of its bytes in hex."""
+    """One file: Maven coordinates and the SHA-256 of its bytes in hex."""
 
     organisation: str
     name: str
     revision: str
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
-        """The jar's name in the cache."""
-        return f"{self.name}-{self.revision}.jar"
+        """The file's name in the cache."""
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.name}-{self.revision}{classifier}.{self.extension}"
 
 
 def read_artifacts() -> list[Artifact]:
@@ -69,7 +72,7 @@ def fetch_jars() -> list[Path]:
     jars = [target / artifact.file_name for artifact in artifacts]
     if not find_mismatches(target, artifacts):
         return jars
-    with _locked(cache_directory()):
+    with locked(cache_directory()):
         if find_mismatches(target, artifacts):  # nobody else has fetched them while we waited
             _fetch_into(target, artifacts)
     return jars
@@ -94,7 +97,7 @@ def _fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as name:
         work = Path(name)
         jars = work / "jars"
-        output = _run_ivy(work, jars, artifacts)
+        output = run_ivy(work, jars, artifacts)
         wrong = find_mismatches(jars, artifacts)
         if wrong:
             raise ArtifactsUnavailable(
@@ -108,7 +111,7 @@ def _fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
         jars.rename(target)
 
 
-def _run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
+def run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
     """Run Ivy over the list; what it printed. Whether it succeeded is decided by the checksums, not by its status."""
     (work / "settings.xml").write_text(_settings(work / "cache"), encoding="utf-8")
     (work / "ivy.xml").write_text(_module(artifacts), encoding="utf-8")
@@ -116,7 +119,7 @@ def _run_ivy(work: Path, jars: Path, artifacts: Sequence[Artifact]) -> str:
     command = [str(java), "-XX:TieredStopAtLevel=1", "-Xmx256m", *trust_options(java, work)]
     command += ["-cp", str(_find_ivy()), "org.apache.ivy.Main", "-settings", str(work / "settings.xml")]
     command += ["-ivy", str(work / "ivy.xml"), "-confs", "default"]
-    command += ["-retrieve", str(jars / "[artifact]-[revision].[ext]")]
+    command += ["-retrieve", str(jars / "[artifact]-[revision](-[classifier]).[ext]")]
     try:
         ran = subprocess.run(
             command, capture_output=True, text=True, timeout=_DOWNLOAD_S_MAX, check=False, stdin=subprocess.DEVNULL
@@ -140,13 +143,20 @@ def _module(artifacts: Sequence[Artifact]) -> str:
     """Ivy's module file: the pinned list, none of it transitive."""
     wanted = "".join(
         f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
-        ' conf="default->default" transitive="false"/>'
+        f' conf="default->default" transitive="false">{_file(a)}</dependency>'
         for a in artifacts
     )
     return (
-        '<ivy-module version="2.0"><info organisation="tidegate" module="development-broker"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="tidegate" module="development-broker"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{wanted}</dependencies></ivy-module>'
     )
+
+
+def _file(artifact: Artifact) -> str:
+    kind = quoteattr(artifact.extension)
+    classifier = f" m:classifier={quoteattr(artifact.classifier)}" if artifact.classifier else ""
+    return f"<artifact name={quoteattr(artifact.name)} type={kind} ext={kind}{classifier}/>"
 
 
 def _find_ivy() -> Path:
@@ -161,7 +171,7 @@ def _find_ivy() -> Path:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> Iterator[None]:
     """One process at a time, for as long as it takes; the lock goes with the process that holds it."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "fetch.lock").open("w") as lock:

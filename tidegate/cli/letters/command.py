@@ -1,0 +1,216 @@
+"""`tidegate dead-letters`: what failed and why, one letter as it is, and records written again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from tidegate.cli.letters.replay import replay as replay_letters
+from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
+from tidegate.clock import describe_stamp
+from tidegate.config.load import read_pipeline
+from tidegate.daemon.checkpoint_summary import render_count
+from tidegate.formats.letters.letter import Letter
+
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FORM = click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+)
+_KIND = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these kinds; may be repeated.")
+_STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Only of these steps; may be repeated.")
+
+BYTES_SHOWN: Final = 2000
+PLACES_SHOWN: Final = 5
+
+
+class LetterGroup(msgspec.Struct):
+    """Letters with the same step, kind and topic."""
+
+    step: str
+    kind: str
+    topic: str
+    letters: int = 0
+    open: int = 0
+    """Not written again yet."""
+    first_ms: int | None = None
+    last_ms: int | None = None
+    """When the first and the last of them were written."""
+
+
+@click.group(name="dead-letters")
+def dead_letters() -> None:
+    """Records that a pipeline could not process: what failed, why, and writing them again."""
+
+
+@dead_letters.command(name="list")
+@_FILE
+@_FORM
+def list_letters(file: Path, style: str) -> None:
+    """Count the dead letters of the pipeline of FILE by step, kind and topic."""
+    groups: dict[tuple[str, str, str], LetterGroup] = {}
+    with LetterTopic(read_pipeline(file, os.environ).settings) as topic:
+        bounds, marks = topic.bounds(), Marks()
+        for message in topic.read(bounds):
+            marks.note(message)
+        for letter in filter(None, map(letter_of, topic.read(bounds))):
+            name = (letter.step, letter.kind, letter.topic)
+            group = groups.setdefault(name, LetterGroup(*name))
+            group.letters += 1
+            group.open += marks.of(letter) is None
+            if letter.written_ms is not None:
+                group.first_ms = min(letter.written_ms, group.first_ms or letter.written_ms)
+                group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
+    rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
+    if style == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+    elif not rows:
+        click.echo("no dead letters")
+    else:
+        _print(rows)
+
+
+def _print(rows: list[LetterGroup]) -> None:
+    """A table as wide as what it says: a cut name says nothing."""
+    titles = ("step", "kind", "topic", "letters", "open", "first", "last")
+    cells = [
+        (
+            *(one.step, one.kind, one.topic or "-"),
+            *(f"{one.letters:,}", f"{one.open:,}", _moment(one.first_ms), _moment(one.last_ms)),
+        )
+        for one in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    for line in (titles, *cells):
+        padded = (
+            cell.rjust(width) if title in ("letters", "open") else cell.ljust(width)
+            for title, cell, width in zip(titles, line, widths, strict=True)
+        )
+        click.echo("  ".join(padded).rstrip())
+
+
+@dead_letters.command()
+@_FILE
+@click.option("--partition", type=click.IntRange(0), required=True, help="Of the dead-letter topic.")
+@click.option("--offset", type=click.IntRange(0), required=True, help="Of the letter in that partition.")
+@_FORM
+def show(file: Path, partition: int, offset: int, style: str) -> None:
+    """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
+    with LetterTopic(read_pipeline(file, os.environ).settings) as topic:
+        bounds = topic.bounds()
+        first, end = bounds.get(partition, (0, 0))
+        if not first <= offset < end:
+            known = ", ".join(f"{number}: {low} to {high - 1}" for number, (low, high) in bounds.items() if low < high)
+            raise LettersRefused(f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}")
+        marks, letter = Marks(), None
+        for message in topic.read({partition: (offset, end)}):
+            marks.note(message)
+            if message.offset() == offset:
+                letter = letter_of(message)
+        if letter is None:
+            raise LettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
+    written_to = marks.of(letter)
+    if style == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(_plain(letter, written_to)), indent=2).decode())
+        return
+    click.echo("\n".join(_lines(letter, written_to)))
+
+
+def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(letter, builtin_types=(bytes,))
+    texts = {name: _text(found.pop(name)) for name in ("key", "value")}
+    headers = [[name, _text(value)] for name, value in letter.headers]
+    return {**found, **texts, "headers": headers, "written_again_to": written_to}
+
+
+def _lines(letter: Letter, written_to: str | None) -> list[str]:
+    about = {
+        "record": letter.place,
+        "record's time": _moment(letter.timestamp_ms),
+        "step": letter.step,
+        "kind": letter.kind,
+        "message": letter.message,
+        "bytes": letter.bytes,
+        "written": _moment(letter.written_ms),
+        "written again to": written_to or "-",
+        "key": _text(letter.key),
+    }
+    lines = [f"{name + ':':<18}{value}" for name, value in about.items()]
+    lines += [f"header {name}: {_text(value)}" for name, value in letter.headers]
+    lines += [f"row: {letter.row}"] if letter.row is not None else []
+    return [*lines, "value:", _text(letter.value)]
+
+
+def _text(data: bytes | None) -> str:
+    """As text where it is some, else in hexadecimal digits."""
+    if data is None:
+        return "NULL"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if (text or not data) and all(each.isprintable() or each in "\n\t" for each in text):
+        return text
+    return "0x" + data[:BYTES_SHOWN].hex() + (f"... ({len(data)} bytes)" if len(data) > BYTES_SHOWN else "")
+
+
+def _moment(at_ms: int | None) -> str:
+    return "-" if at_ms is None else describe_stamp(at_ms)
+
+
+@dead_letters.command()
+@_FILE
+@click.option("--to", metavar="TOPIC", help="Write to this topic; default: each record to its own.")
+@_KIND
+@_STEP
+@click.option("--partition", type=click.IntRange(0), help="Only letters of this partition of the dead-letter topic.")
+@click.option("--offset", "offsets", type=click.IntRange(0), multiple=True, help="Only these; needs --partition.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+def replay(
+    file: Path,
+    to: str | None,
+    kinds: tuple[str, ...],
+    steps: tuple[str, ...],
+    partition: int | None,
+    offsets: tuple[int, ...],
+    dry_run: bool,
+) -> int:
+    """Write records of dead letters of the pipeline of FILE again, with key, value, headers and timestamp as they were.
+
+    Each is written once, however often the command is repeated or killed: what was written is marked in the dead-letter
+    topic. The records get one more header, `__tidegate.replayed.from`.
+    """
+    if offsets and partition is None:
+        raise click.UsageError("--offset needs --partition")
+    settings = read_pipeline(file, os.environ).settings
+    if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
+        raise click.UsageError("--to is the dead-letter topic itself")
+    done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
+    click.echo(f"{render_count(done.written, 'record')} {'would be' if dry_run else 'were'} written again")
+    if done.marked:
+        click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
+    if done.kept:
+        click.echo(f"{render_count(done.kept, 'letter')} without the bytes of a record: see `dead-letters show`")
+    if done.large:
+        places = ", ".join(done.large[:PLACES_SHOWN]) + (", and others" if len(done.large) > PLACES_SHOWN else "")
+        click.echo(
+            f"{render_count(len(done.large), 'record')} not written: with one header more larger than "
+            f"max.message.bytes of the topic; raise it, or write to another topic by --to (letters {places})"
+        )
+        return 1
+    return 0
+
+
+def _chosen(
+    kinds: tuple[str, ...], steps: tuple[str, ...], partition: int | None, offsets: tuple[int, ...]
+) -> Callable[[Letter], bool]:
+    return lambda letter: (
+        (not kinds or letter.kind in kinds)
+        and (not steps or letter.step in steps)
+        and (partition is None or letter.partition == partition)
+        and (not offsets or letter.offset in offsets)
+    )

@@ -1,0 +1,234 @@
+"""Letters written again as the records that they are about, exactly once.
+
+A transaction has the records and, in the dead-letter topic, the marks of their letters; its id is the pipeline's, so a
+second replay ends the first one before it looks at the marks. Killed anywhere, a replay has written what is marked, and
+another one continues.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from tidegate.cli.letters.topic import (
+    ANSWER_S,
+    CLIENT_LOG,
+    WAIT_S,
+    LettersRefused,
+    LetterTopic,
+    Marks,
+    explain,
+    letter_of,
+)
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.config.models import PipelineSettings
+from tidegate.config.properties import derive_client_properties
+from tidegate.formats.letters import MARKER, REPLAYED_FROM
+from tidegate.formats.letters.letter import Letter, make_mark
+from tidegate.formats.record_limits import RecordLimits, fits
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.sinks.limits import derive_record_limits
+
+if TYPE_CHECKING:  # the library is imported where it runs
+    import confluent_kafka as ck
+
+LETTERS_MAX: Final = 500
+BYTES_MAX: Final = 8 << 20
+"""Of one transaction: not less than one letter, and not much more than this."""
+TRANSACTION_S: Final = 60.0
+OWN: Final[Mapping[str, str]] = {
+    "enable.idempotence": "true",
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": str(int(TRANSACTION_S * 1000)),
+    "linger.ms": "5",
+    "batch.size": "1",  # a topic's limit is that of a batch: what fits alone must not fail with others
+    "message.max.bytes": "1000000000",  # what was read was small enough for a topic
+}
+"""Properties of the producer."""
+
+
+class Replayed(msgspec.Struct):
+    """What a replay has done, or would do."""
+
+    written: int = 0
+    kept: int = 0
+    """Chosen letters without the bytes of their record: nothing can be written for them."""
+    marked: int = 0
+    """Chosen letters that were written again before."""
+    large: list[str] = msgspec.field(default_factory=list)
+    """Places of chosen letters whose records are too large for the topic."""
+
+
+def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str | None, *, dry_run: bool) -> Replayed:
+    """Write the chosen letters to the topics of their records, or to one. Raises LettersRefused, BrokerUnavailable."""
+    with ExitStack() as stack:
+        topic = stack.enter_context(LetterTopic(settings))
+        writer = None if dry_run else _Writer(settings, topic)
+        fitting = stack.enter_context(_Fitting(topic))
+        bounds = topic.bounds(settled=not dry_run)
+        marks = Marks()
+        for message in topic.read(bounds):
+            marks.note(message)
+        done = Replayed()
+        waiting: list[Letter] = []
+        for letter in filter(chosen, filter(None, map(letter_of, topic.read(bounds)))):
+            if marks.of(letter) is not None:
+                done.marked += 1
+            elif not letter.whole or not (to or letter.topic):
+                done.kept += 1
+            elif not fitting.takes(letter, to or letter.topic):
+                done.large.append(place_of(letter, topic.topic))
+            else:
+                done.written += 1
+                waiting.append(letter)
+                if writer is not None and _full(waiting):
+                    writer.write(waiting, to)
+                    waiting.clear()
+        if writer is not None and waiting:
+            writer.write(waiting, to)
+        return done
+
+
+def _full(waiting: Sequence[Letter]) -> bool:
+    return len(waiting) >= LETTERS_MAX or sum(len(one.value or b"") for one in waiting) >= BYTES_MAX
+
+
+def place_of(letter: Letter, topic: str) -> str:
+    """Of the letter itself."""
+    return f"{topic}[{letter.partition}]@{letter.offset}"
+
+
+def _headers(letter: Letter, topic: str) -> list[tuple[str, bytes | None]]:
+    return [*letter.headers, (REPLAYED_FROM, place_of(letter, topic).encode())]
+
+
+class _Fitting:
+    """What topics take. A context: the connection is closed at its end."""
+
+    def __init__(self, topic: LetterTopic) -> None:
+        self._topic = topic
+        self._client = TransactionClient(topic.kafka)
+        self._properties = {**topic.kafka, **OWN}
+        self._limits: dict[str, RecordLimits] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._client.close()
+
+    def takes(self, letter: Letter, target: str) -> bool:
+        """Whether the record has room, with its header more. Where settings may not be seen the broker decides."""
+        if target not in self._limits:
+            facts = self._client.topic_limits(target, ANSWER_S)
+            self._limits[target] = derive_record_limits(target, self._properties, facts, SYSTEM_CLOCK.now_ms())
+        return fits(letter.key, letter.value, _headers(letter, self._topic.topic), self._limits[target])
+
+
+class _Writer:
+    """One producer, a transaction for each `write`."""
+
+    def __init__(self, settings: PipelineSettings, topic: LetterTopic) -> None:
+        import confluent_kafka as ck
+
+        self._topic = topic
+        own = {**OWN, "transactional.id": f"{settings.name}.dead-letters"}
+        try:
+            self._producer = ck.Producer(
+                {**derive_client_properties(topic.kafka, "producer"), **own}, logger=CLIENT_LOG
+            )
+            self._producer.init_transactions(TRANSACTION_S)
+        except (ck.KafkaException, TypeError, ValueError) as error:
+            raise explain(topic.kafka, error) from error
+        self._partitions: dict[str, int] = {}
+        self._failed: list[str] = []
+
+    def write(self, letters: Sequence[Letter], to: str | None) -> None:
+        """All of them, or none. Raises LettersRefused."""
+        import confluent_kafka as ck
+
+        self._failed.clear()
+        for target in {to or one.topic for one in letters}:
+            self._count(target)  # before there is a transaction that would stay open
+        try:
+            self._producer.begin_transaction()
+            self._fill(letters, to)
+            while self._producer.flush(WAIT_S) and not self._failed:  # after a failure the client sends nothing more
+                pass
+            if self._failed:
+                self._producer.abort_transaction(TRANSACTION_S)
+                raise LettersRefused(f"nothing of this part was written: {self._failed[0]}")
+            self._commit()
+        except ck.KafkaException as error:
+            reason = self._failed[0] if self._failed else error.args[0].str()
+            raise LettersRefused(f"the letters were not written: {reason}") from error
+
+    def _fill(self, letters: Sequence[Letter], to: str | None) -> None:
+        offsets: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        for one in letters:
+            self._produce(one, to)
+            offsets[one.partition, to or one.topic].append(one.offset)
+        for (partition, target), found in offsets.items():
+            self._send(
+                topic=self._topic.topic,
+                partition=partition,
+                value=make_mark(found, target),
+                headers=[(MARKER, str(len(found)).encode())],
+            )
+
+    def _commit(self) -> None:
+        import confluent_kafka as ck
+
+        while True:
+            try:
+                self._producer.commit_transaction(TRANSACTION_S)
+            except ck.KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                return
+
+    def _produce(self, letter: Letter, to: str | None) -> None:
+        """In the record's own partition where it goes back to its topic."""
+        target = to or letter.topic
+        number = letter.source_partition
+        own = to is None and number is not None and number < self._count(target)
+        self._send(
+            topic=target,
+            partition=number if own and number is not None else -1,
+            key=letter.key,
+            value=letter.value,
+            timestamp=max(0, letter.timestamp_ms or 0),
+            headers=_headers(letter, self._topic.topic),
+        )
+
+    def _send(self, **record: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(**record, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
+        if error is not None:
+            self._failed.append(f"{message.topic()}: {error.str()}")
+
+    def _count(self, topic: str) -> int:
+        import confluent_kafka as ck
+
+        if topic not in self._partitions:
+            try:
+                found = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            except ck.KafkaException as error:
+                raise explain(self._topic.kafka, error) from error
+            if found.error is not None:
+                raise LettersRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
+            self._partitions[topic] = len(found.partitions)
+        return self._partitions[topic]
