@@ -1,7 +1,8 @@
 """Which tests a worker of `make test` runs together, and in which order the workers take them.
 
 Long rooms come first, so that no worker is left alone with one of them at the end. Tests of one file stay together, and
-so do those of a room whose tests share brokers or a Spark session that are expensive to start for each worker.
+so do those of a room whose tests share brokers, and all that share a Spark session: both are expensive to start for
+each worker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any, Final
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER: Final = ("sinks", "operators")
+LIKE_SPARK: Final = "like_spark.py"
+"""Files whose names end so use one Spark session."""
 ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "spark", "dev", "sources", "kafka", "slot", "task")
 """The longest first; all others follow."""
 
@@ -18,6 +21,8 @@ ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "spark", "dev
 def derive_unit(nodeid: str) -> str:
     """The name of what is run together with this test; `nodeid` is `tests/room/...::...`."""
     file = nodeid.split("::", 1)[0]
+    if file.endswith(LIKE_SPARK):
+        return LIKE_SPARK
     room = _room(nodeid)
     return room if room in TOGETHER else file
 
@@ -25,6 +30,8 @@ def derive_unit(nodeid: str) -> str:
 def derive_rank(nodeid: str) -> int:
     """The place of a test's room in the order."""
     room = _room(nodeid)
+    if derive_unit(nodeid) == LIKE_SPARK:
+        return 0
     return ORDER.index(room) if room in ORDER else len(ORDER)
 
 

@@ -83,3 +83,11 @@ def render_stamp(at_ms: float) -> str:
     """A stamp, ms since 1970, as ISO 8601 in UTC with milliseconds. Raises OverflowError beyond the calendar."""
     moment = _EPOCH + datetime.timedelta(milliseconds=at_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def describe_stamp(at_ms: int) -> str:
+    """The same for people: beyond the calendar, where producers may write any, the number."""
+    try:
+        return render_stamp(at_ms)
+    except OverflowError:
+        return f"{at_ms} ms since 1970"

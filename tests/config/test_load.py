@@ -61,7 +61,8 @@ def test_defaults() -> None:
     assert settings.http.port == 9095
     assert settings.checkpoints.transaction_timeout_ms == 15 * 60_000
     assert settings.restart.give_up_after.failures == 20
-    assert settings.sources["orders"].bad_records == "fail"
+    assert settings.dead_letters is not None
+    assert settings.dead_letters.per_minute_max == 1000
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:

@@ -258,8 +258,8 @@ def test_the_final_mark_of_the_checkpoint_reaches_the_plan() -> None:
     assert plan.checkpoint.final
 
 
-MADE = {TOTALS: {"orders": {"the choice of records": "1:aa", "`total`": "1:bb"}}}
-CHANGED = {TOTALS: {"orders": {"the choice of records": "1:aa", "`total`": "1:cc"}}}
+MADE = {TOTALS: {"orders": {"the choice of records": "2:aa", "`total`": "2:bb"}}}
+CHANGED = {TOTALS: {"orders": {"the choice of records": "2:aa", "`total`": "2:cc"}}}
 
 
 def meaning(meanings: dict[OperatorName, Meaning]) -> Identity:

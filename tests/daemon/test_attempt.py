@@ -1,4 +1,4 @@
-"""An attempt that fails while Spark still holds its slots."""
+"""An attempt that fails while Spark still holds its slots, and one whose slots report too many dead letters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
-from tidegate.ids import Attempt
+from tidegate.formats.failures import FailureKind
+from tidegate.ids import Attempt, OperatorName, SlotIndex
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator, make_sink
+from tidegate.task.letters import TooManyDeadLetters
+from tidegate.task.messages import Heartbeat
+from tidegate.task.report import SlotReport
 
 
 class HangingJob:
@@ -36,12 +41,18 @@ class HangingJob:
 class Parts:
     """A runner between parts that do nothing."""
 
-    def __init__(self, before: PipelineState) -> None:
+    def __init__(self, before: PipelineState, *letters: DeadLetterOperator) -> None:
         self.metrics = PipelineMetrics("shop", "0")
         self.metrics.state(before)
         self.job: HangingJob | None = None
         nothing: Callable[..., Any] = SimpleNamespace
-        plan = nothing(operators=lambda _kind: [], parallelism=2, vertices=(), exactly_once=True, pipeline="shop")
+        plan = nothing(
+            operators=lambda kind: [one for one in letters if kind is type(one)],
+            parallelism=2,
+            vertices=(),
+            exactly_once=True,
+            pipeline="shop",
+        )
         services = nothing(
             metrics=self.metrics, clock=SYSTEM_CLOCK,
             make_token=lambda: "token", journal=nothing(state=nothing(attempt=0)), storage=nothing(),
@@ -49,7 +60,9 @@ class Parts:
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
         coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
         recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
-        settings = nothing(slots=nothing(unaligned_after_ms=None), start_timeout_s=60.0, look_s=1.0)
+        settings = nothing(
+            slots=nothing(unaligned_after_ms=None, transaction_timeout_ms=0), start_timeout_s=60.0, look_s=1.0
+        )
         host = nothing(spark=nothing(job=self._make_job), server=server, address="")
         listener = nothing(on_running=lambda _attempt: None, on_completed=lambda _checkpoint: None)
         self.runner = AttemptRunner(plan, recovered, coordinator, services, host, settings, listener)
@@ -95,3 +108,27 @@ def test_a_pipeline_that_stops_does_not_look_as_if_it_came_back() -> None:
 def test_what_no_attempt_can_cure_is_not_told_as_a_restart() -> None:
     found = asyncio.run(state_while_slots_hang(PipelineStopped("a bad record"), PipelineState.RUNNING))
     assert found == (PipelineState.RUNNING, "")
+
+
+async def too_many_letters(per_minute_max: int) -> str:
+    """What the attempt ends with when each of two slots reports four; empty when it goes on."""
+    parts = Parts(PipelineState.RUNNING, make_sink("dead", "shop", per_minute_max, {}))
+    running = asyncio.create_task(parts.runner.run())
+    await asyncio.sleep(0)
+    letters = {OperatorName("orders"): {FailureKind.WRONG_TYPE: 4}}
+    for slot in (0, 1, 0):
+        report = SlotReport(bad_records=letters, dead_letters=letters)
+        parts.runner._on_heartbeat(SlotIndex(slot), Heartbeat(0, report, {}), 1000)
+    if not parts.runner._failures:
+        running.cancel()
+        return ""
+    assert parts.job is not None
+    parts.job.release()
+    with pytest.raises(TooManyDeadLetters) as stop:
+        await running
+    return stop.value.message
+
+
+def test_dead_letters_of_all_slots_together_stop_the_pipeline() -> None:
+    assert "more than 7 dead letters in a minute" in asyncio.run(too_many_letters(7))
+    assert asyncio.run(too_many_letters(8)) == ""

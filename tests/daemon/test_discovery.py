@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.waiting import wait_until
-from tidegate.coordinator.discovery import TopicGone, TopicReplaced
+from tidegate.coordinator.discovery import TopicFound, TopicGone, TopicReplaced
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestorePlan, SlotRestore
 from tidegate.daemon.discovery import Discovery
@@ -32,13 +32,18 @@ ATTEMPT = Attempt(7)
 Sent = list[tuple[SlotIndex, AddPartitions]]
 
 
-def plan_of(topic: str, until: str) -> Plan:
+def plan_of(topic: str, until: str, pattern: str = "") -> Plan:
+    """With a `pattern` the topic is one that it has found."""
     schema = (("id", BIGINT),)
-    source = SourceOperator(ORDERS, (topic,), "json", schema, schema, "earliest", until, BadRecordPolicy.FAIL, {})
+    names = () if pattern else (topic,)
+    policy = BadRecordPolicy.FAIL
+    source = SourceOperator(ORDERS, names, "json", schema, schema, "earliest", until, policy, {}, pattern=pattern)
     return Plan("shop", 2, 128, True, (Vertex(VertexId("orders"), (Node(source, (), ()),)),), ())
 
 
-def look(broker: SessionBroker, topic: str, *steps: Callable[[], None], until: str = "never") -> Sent:
+def look(
+    broker: SessionBroker, topic: str, *steps: Callable[[], None], until: str = "never", pattern: str = ""
+) -> Sent:
     """One look before each step and one after the last; what was sent to the slots."""
     sent: Sent = []
 
@@ -55,8 +60,10 @@ def look(broker: SessionBroker, topic: str, *steps: Callable[[], None], until: s
                 for slot, parts in enumerate([(TopicPartition(topic, 0),), ()])
             )
             restore = RestorePlan(ATTEMPT, None, slots, CheckpointId(1))
-            found = Discovery(plan_of(topic, until), restore, services, lambda *to: sent.append(to), _unwanted, 1.0)
-            await _steps(found.look, steps)
+            found = Discovery(
+                plan_of(topic, until, pattern), restore, services, lambda *to: sent.append(to), _unwanted, 1.0
+            )
+            await _steps(found.look_for_topics if pattern else found.look, steps)
         finally:
             await edge.close()
 
@@ -122,3 +129,29 @@ def test_a_topic_that_was_deleted_is_told_behind_three_looks(broker: SessionBrok
     topic = topics()
     with pytest.raises(TopicGone, match=f"topic {topic} no longer exists"):
         look(broker, topic, lambda: delete(broker, topic), lambda: None, lambda: None)
+
+
+def test_a_new_topic_that_matches_ends_the_attempt(
+    broker: SessionBroker, topics: TopicMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.daemon.discovery.NEW_TOPICS_S", 0.0)
+    topic = topics()
+    other = f"{topic}-other"
+    with pytest.raises(TopicFound, match=f"source orders: {other} is new and matches {topic}") as found:
+        look(broker, topic, lambda: None, lambda: broker.create_topics({other: 1}), pattern=f"{topic}.*")
+    assert found.value.retriable
+
+
+def test_topics_are_listed_seldom() -> None:
+    listed: list[str] = []
+
+    async def all_topics() -> dict[str, object]:
+        listed.append("asked")
+        return {}
+
+    services = cast("Any", SimpleNamespace(kafka=SimpleNamespace(all_topics=all_topics)))
+    restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
+    plan = plan_of("orders", "never", "orders.*")
+    found = Discovery(plan, restore, services, lambda *_: None, _unwanted, 10.0)
+    asyncio.run(_steps(found.look_for_topics, (lambda: None,) * 11))
+    assert len(listed) == 2

@@ -74,12 +74,14 @@ def completed(checkpoint: int, *committables: Committable) -> CompletedCheckpoin
 def fill(metrics: PipelineMetrics) -> None:
     """At least one sample in every family."""
     metrics.state(PipelineState.RUNNING)
+    metrics.registry_says("", 0)
     report = SlotReport(
         records_in={ORDERS: 10},
         bytes_in={ORDERS: 1000},
         records_out={TOTALS: 9},
         bytes_out={TOTALS: 900},
         bad_records={ORDERS: {FailureKind.WRONG_TYPE: 1}},
+        dead_letters={ORDERS: {FailureKind.WRONG_TYPE: 1}},
         operators={
             ORDERS: OperatorCounts(watermarks=2, watermark_ms=7),
             TOTALS: OperatorCounts(
@@ -99,6 +101,7 @@ def fill(metrics: PipelineMetrics) -> None:
     metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
     metrics.oldest_transaction(10.0)
     metrics.restarted("attempt-failed")
+    metrics.lost_input(ORDERS, 5)
 
 
 def test_counters_add_up_over_reports_of_one_attempt() -> None:
@@ -190,6 +193,15 @@ def test_bad_records_are_counted_by_kind() -> None:
     for kind, count in counts.items():
         assert value(metrics, "bad_records_total", step="orders", subtask="0", reason=kind.value) == count
     assert metrics.snapshot().bad_records == sum(counts.values())
+
+
+def test_dead_letters_are_counted_by_kind_besides_bad_records() -> None:
+    metrics = make_metrics()
+    for number in (2, 5):
+        counts = {FailureKind.WRONG_TYPE: number}
+        metrics.slot_report(FIRST, 0, SlotReport(bad_records={ORDERS: counts}, dead_letters={ORDERS: counts}))
+    assert value(metrics, "dead_letters_total", step="orders", subtask="0", reason="WRONG_TYPE") == 5
+    assert (metrics.snapshot().dead_letters, metrics.snapshot().bad_records) == (5, 5)
 
 
 def test_a_completed_checkpoint_is_counted_with_phases_size_and_time() -> None:
@@ -421,3 +433,15 @@ def test_X18_the_last_known_lag_stays_with_its_age() -> None:
     assert value(metrics, "source_lag_age_seconds") == 90
     metrics.lags({TopicPartition("orders", 0): (9, 10)})
     assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (9, 0)
+
+
+def test_partitions_that_wait_for_a_schema_are_counted_and_a_reason() -> None:
+    metrics = make_metrics()
+    metrics.state(PipelineState.RUNNING)
+    metrics.registry_says("", 1)  # it was just asked
+    assert metrics.current_state == (PipelineState.RUNNING, "")
+    metrics.registry_says("no route", 2)
+    assert metrics.current_state == (PipelineState.DEGRADED, "records wait for a schema: no route")
+    assert value(metrics, "schemas_waiting") == 2
+    metrics.registry_says("", 0)
+    assert metrics.current_state == (PipelineState.RUNNING, "")

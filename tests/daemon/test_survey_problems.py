@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from tests.daemon.small_pipeline import TEXT, pipeline
@@ -85,3 +88,21 @@ def test_rights_on_what_bears_the_pipelines_name_are_told_at_the_name() -> None:
     assert (transact.path, transact.severity) == ("name", "error")
     assert transact.remedy == "grant WRITE on transactional ids with the prefix `check.`"
     assert (mirror.path, mirror.severity, mirror.remedy) == ("name", "warning", "grant READ on that group")
+
+
+@pytest.mark.parametrize(
+    ("unfit", "words"),
+    [
+        ({"compacted": True}, "is compacted"),
+        ({"batch_bytes": 10_000}, "takes records of 10000 bytes at most"),
+        ({}, ""),
+        ({"compacted": False, "batch_bytes": 1_048_588}, ""),
+    ],
+)
+def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, Any], words: str) -> None:
+    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
+    text = text.replace("start: earliest", "bad_records: dead-letter") + "dead_letters: {topic: dead}\n"
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    topics = {"in": seen, "out": seen, "dead": msgspec.structs.replace(seen, **unfit)}
+    found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
+    assert [(one.path, words in one.message) for one in found] == ([("dead_letters.topic", True)] if words else [])

@@ -17,10 +17,15 @@ def test_an_explanation_names_operators_exchanges_state_and_subtasks() -> None:
     loaded = parse_pipeline(TEXT, "p.yaml", {})
     explanation = derive_explanation(loaded, build_plan(loaded))
     kinds = [[operator["kind"] for operator in vertex["operators"]] for vertex in explanation["vertices"]]
-    assert kinds == [["source", "filter", "select", "select", "sink"], ["aggregate", "sink"]]
+    assert kinds == [
+        ["source", "filter", "select", "select", "sink"],
+        ["aggregate", "sink"],
+        ["read-back", "dead-letters"],
+    ]
     assert [vertex["subtasks"] for vertex in explanation["vertices"]][1] == ["per_customer[0]", "per_customer[1]"]
-    (exchange,) = explanation["exchanges"]
+    exchange, *letters = explanation["exchanges"]
     assert (exchange["by"], exchange["channels"]) == (["customer"], 4)
+    assert {(one["to"], one["by"]) for one in letters} == {("dead_letters.bytes", "same slot")}
     assert [operator["state"] for operator in explanation["vertices"][1]["operators"]] == ["keyed", "none"]
 
 

@@ -190,6 +190,12 @@ def test_digests_of_another_version_are_not_compared() -> None:
     assert find_changes(old, new) == ["key `k` of orders"]
 
 
+def test_a_part_that_an_older_version_did_not_have_is_no_change() -> None:
+    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the event time": f"{VERSION}:b"}}
+    assert find_changes({"orders": {"the window": f"{VERSION - 1}:c"}}, new) == []
+    assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the event time of orders"]
+
+
 GOLDEN = [
     *("id + 1", "-qty", "amount / 3", "id % 7", "id div 2", "customer || 'x'", "qty = 5", "qty <> id", "amount >= 1.5"),
     *("customer in ('a', 'b')", "qty between 1 and 9", "customer like 'a%'", "not (qty > 1)", "qty <=> null"),

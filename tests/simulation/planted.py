@@ -464,9 +464,9 @@ def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:
     real = looking.read_facts
     known: dict[int, RestoreFacts] = {}
 
-    async def read_facts(plan: Plan, services: Services) -> RestoreFacts:
+    async def read_facts(plan: Plan, services: Services, state: JournalState) -> RestoreFacts:
         if id(services) not in known:
-            known[id(services)] = await real(plan, services)
+            known[id(services)] = await real(plan, services, state)
         return known[id(services)]
 
     patch.setattr(looking, "read_facts", read_facts)

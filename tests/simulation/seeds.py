@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.simulation.campaign import play_seeds
 
-PER_TEST = 25
+PER_TEST = 20
 
 
 def check_seeds(first: int) -> None:

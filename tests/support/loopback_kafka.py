@@ -35,6 +35,8 @@ class LoopKafka:
         self.trace = Trace()
         self.begin = dict.fromkeys(self.history, 0)
         """Where reading begins at the first start."""
+        self.removed: dict[int, int] = {}
+        """Where the history of a partition begins, if retention has been there."""
         self._committed: set[int] = set()
         sources = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
         self._topics = {topic: len(self.history) for topic in sources}
@@ -46,6 +48,9 @@ class LoopKafka:
     async def topic_facts(self, topics: Collection[str]) -> dict[str, TopicFacts]:
         return {topic: TopicFacts(f"id-{topic}", self._topics[topic]) for topic in topics}
 
+    async def all_topics(self) -> dict[str, TopicFacts]:
+        return await self.topic_facts(self._topics)
+
     async def read_known(self, _pipeline: str) -> Known:
         return Known()
 
@@ -56,6 +61,9 @@ class LoopKafka:
             SourcePositions(source.name, tuple((place, self.begin[place.partition]) for place in one.partitions))
             for source, one in wanted
         ]
+
+    async def first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.removed.get(place.partition, 0) for place in partitions}
 
     async def commit(self, permit: CommitPermit) -> list[Outcome]:
         outcomes = []

@@ -74,10 +74,10 @@ def test_no_lines_are_no_error() -> None:
 def test_a_line_may_be_a_whole_record_as_topic_read_prints_it() -> None:
     line = (
         b'{"topic": "more", "partition": 3, "offset": 7, "timestamp": "2026-01-01T00:00:00.000Z", "key": "a", '
-        b'"value": "x", "headers": [["h", "v"], ["n", null]]}'
+        b'"value": "x", "headers": [["h", "v"], ["n", null], ["b", {"base64": "/w=="}]]}'
     )
     assert parse([line], "lines", whole=True) == [
-        Produced(TopicPartition("more", 3), b"a", b"x", 1_767_225_600_000, (("h", b"v"), ("n", None)))
+        Produced(TopicPartition("more", 3), b"a", b"x", 1_767_225_600_000, (("h", b"v"), ("n", None), ("b", b"\xff")))
     ]
     others = parse(
         [b'{"value_base64": "AA==", "key_base64": "AQ=="}', b'{"value": null, "topic": "other"}'], "lines", whole=True

@@ -17,7 +17,7 @@ FIRST = frozenset({"formats", "settings", "state", "storage"})
 LANGUAGE = FIRST | {"expressions", "operators"}
 CORE = BASE | LANGUAGE | {"config", "plan", "coordinator", "task"}
 RUNTIME = frozenset({"kafka", "sinks", "sources"})
-DRIVER = CORE | EDGE | RUNTIME | {"process", "slot", "spark"}
+DRIVER = CORE | EDGE | RUNTIME | {"process", "registry", "slot", "spark"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "coordinator": BASE | LANGUAGE | {"config", "plan"},
     "task": BASE | LANGUAGE | {"config", "plan", "coordinator"},
     "kafka": CORE | EDGE,
+    "registry": CORE,
     "sources": CORE | EDGE | {"kafka"},
     "sinks": CORE | EDGE | {"kafka"},
     "process": CORE | EDGE,
@@ -62,7 +63,7 @@ SINGLE = ["ids.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
 LIGHT = [
     *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
-    *("process", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
+    *("process", "registry", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
 ]
 RUNNING = ("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "/runtime.py", "/running/")
 """Places of light rooms that are imported only where rows are processed."""

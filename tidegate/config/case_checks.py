@@ -90,10 +90,10 @@ def _given(path: Path, element: GivenSettings, source: SourceSettings | None) ->
         yield PathProblem(path, message, "add it; `value: null` is a tombstone")
     if source is None:
         return
-    if element.topic is not None and element.topic not in source.all_topics:
+    if element.topic is not None and not source.reads(element.topic):
         remedy = derive_suggestion(element.topic, source.all_topics)
         yield PathProblem((*path, "topic"), f"the source does not read `{element.topic}`", remedy)
-    if element.value is not None:
+    if element.value is not None and FORMATS[source.format].schema_kind is None:  # else it takes the schema
         try:
             FORMATS[source.format].from_plain(element.value)
         except FormatRefusal as refused:

@@ -87,9 +87,15 @@ def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
     for pair in value:
         if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise refusal(f"{describe_value(pair)} is not a header", remedy)
-        text = _key(pair[1])
-        found.append((pair[0], None if text is None else text.encode()))
+        found.append((pair[0], _header_value(pair[1])))
     return tuple(found)
+
+
+def _header_value(value: object) -> bytes | None:
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return _base64(value["base64"])
+    text = "" if value == "" else _key(value)
+    return None if text is None else text.encode()
 
 
 def _counts(value: object) -> int | dict[str, int]:
@@ -109,7 +115,8 @@ _COUNTS: Final = {
         {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0}},
     ]
 }
-_HEADER: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": _TEXT_OR_NUMBER}
+_BYTES: Final = {"type": "object", "properties": {"base64": {"type": "string"}}, "required": ["base64"]}
+_HEADER: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": {"anyOf": [_TEXT_OR_NUMBER, _BYTES]}}
 
 Moment = Annotated[int, Check(_moment, {"type": ["string", "integer"]})]
 PlainValue = Annotated[Any, Check(_plain, {})]
@@ -129,7 +136,11 @@ class RecordSettings(Settings):
     ] = None
     value_base64: Annotated[Base64 | None, Field(description="The value's bytes, for what is no text.")] = None
     headers: Annotated[
-        RecordHeaders | None, Field(description='Pairs of name and text, in order: [[source, "web"]].')
+        RecordHeaders | None,
+        Field(
+            description='Pairs of name and text, in order: [[source, "web"]]; null is a header with a NULL value, '
+            "{base64: AAEC} one that is no text."
+        ),
     ] = None
     timestamp: Annotated[
         Moment | None, Field(description="Of the record; of one given what the clock shows by default.")
@@ -169,6 +180,12 @@ class GivenSettings(RecordSettings):
 
 class ExpectedSettings(RecordSettings):
     """A record that a sink is to write. What it does not say is not compared."""
+
+    partition: Annotated[
+        int | None,
+        integer(0, PARTITION_MAX),
+        Field(description="Partition that the record is sent to; of a sink with `partition`."),
+    ] = None
 
 
 class ExpectedSet(Settings):

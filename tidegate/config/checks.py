@@ -13,15 +13,23 @@ from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
 from tidegate.datatypes import Schema
+from tidegate.formats import keys
+from tidegate.formats.contract import Format
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import UnknownFields
+from tidegate.operators.kinds.kafka_source import TOMBSTONE
 from tidegate.operators.registry import given_kinds, keys_of, step_kinds
 from tidegate.settings.base import Path
+from tidegate.settings.schemas import NamedSchema
 from tidegate.settings.secrets import Text
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import render_duration
+from tidegate.settings.written_as import WrittenAsSettings
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
@@ -45,8 +53,10 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
         problems += _source(("sources", name), source)
     for index, step in zip(understood.step_indices, settings.steps, strict=True):
         problems += _step(("steps", index), step)
+    problems += decide_schema_problems(settings)
     problems += decide_case_problems(settings, understood.case_indices, values)
     problems += _late_sinks(settings, values)
+    problems += _dead_letters(settings, values)
     return problems
 
 
@@ -68,6 +78,16 @@ def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
         elif sink.from_ is not None and name in named:
             message = f"it gets the late records of `{named[name]}`, and nothing else"
             yield PathProblem(("sinks", name, "from"), message, "remove `from`, or make a sink of its own", at_key=True)
+
+
+def _dead_letters(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
+    """A policy needs its topic."""
+    if settings.dead_letters is not None or "dead_letters" in values:  # what is wrong inside it was reported
+        return
+    for name, source in settings.sources.items():
+        if source.bad_records == BadRecordPolicy.DEAD_LETTER:
+            remedy = "add `dead_letters: {topic: ...}` at the top of the file, or use fail or skip"
+            yield PathProblem(("sources", name, "bad_records"), "`dead-letter` has no topic to write to", remedy)
 
 
 def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
@@ -159,11 +179,19 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
 
 
 def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
-    if source.topic is None and source.topics is None:
+    words = [word for word in ("topic", "topics", "pattern") if getattr(source, word) is not None]
+    if not words:
         yield PathProblem(path, "`topic` is missing", "add it: the topic to read", at_key=True)
-    if source.topic is not None and source.topics is not None:
-        yield PathProblem((*path, "topics"), "both `topic` and `topics` are given", "keep one of them", at_key=True)
-    if isinstance(source.start, dict) and len(source.all_topics) > 1:
+    for word in words[1:]:
+        message = f"both `{words[0]}` and `{word}` are given"
+        yield PathProblem((*path, word), message, "keep one of them", at_key=True)
+    if source.pattern is not None and source.until != "never":
+        message = "a bounded read of topics by a pattern is not supported yet"
+        yield PathProblem((*path, "until"), message, "list them: `topics: [a, b]`")
+    if source.pattern is not None and source.bad_records == "dead-letter":
+        message = "dead letters of topics by a pattern are not supported yet"
+        yield PathProblem((*path, "bad_records"), message, "list the topics: `topics: [a, b]`, or use fail or skip")
+    if isinstance(source.start, dict) and (source.pattern is not None or len(source.all_topics) > 1):
         message = "offsets by partition do not say which of several topics"
         yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
     kind = FORMATS[source.format]
@@ -171,8 +199,45 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         yield PathProblem(
             path, "`schema` is missing", "add it: columns and types, for instance {id: bigint}", at_key=True
         )
-    if kind.fixed_columns is not None:
+    unknown = source.unknown_fields
+    if UnknownFields(unknown.what) is not UnknownFields.SKIP and not kind.finds_unknown_fields:
+        message = f"records in {kind.name} have no fields that the schema does not name"
+        yield PathProblem((*path, "unknown_fields"), message, "remove it", at_key=True)
+    elif isinstance(source.schema_, dict) and unknown.column in source.schema_:
+        message = f"`{unknown.column}` is a column of `schema` already"
+        yield PathProblem((*path, "unknown_fields"), message, "choose another name")
+    if kind.fixed_columns is not None and not isinstance(source.schema_, NamedSchema):
         yield from _chosen_columns(path, kind.name, kind.fixed_columns, source.schema_ or {})
+    if source.on_null is not None and kind.reads_tombstones:
+        message = f"a record without value is no bad record in a {kind.name} source: its `value` is NULL"
+        yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
+    yield from _changes(path, kind, source)
+    yield from _source_key(path, source)
+
+
+def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathProblem]:
+    if kind.is_changelog:
+        if source.on_null == TOMBSTONE:
+            message = f"a {kind.name} source has rows of deletes already, and a tombstone would repeat them"
+            yield PathProblem((*path, "on_null"), message, "remove it: tombstones are left out")
+    elif source.written_as != WrittenAsSettings():
+        message = f"values of {kind.name} are written in one way"
+        yield PathProblem((*path, "written_as"), message, "remove it", at_key=True)
+
+
+def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
+    if source.metadata.key is None:
+        for word, value in (("key_format", source.key_format), ("key_schema", source.key_schema)):
+            if value is not None:
+                message = "no column is to hold the key"
+                yield PathProblem((*path, word), message, "add it: `metadata: {key: NAME}`", at_key=True)
+    elif source.key_format == keys.JSON:
+        if source.key_schema is None:
+            remedy = "add it: the type of the key, for instance bigint or {id: bigint}"
+            yield PathProblem((*path, "key_format"), "`key_schema` is missing", remedy)
+    elif source.key_schema is not None:
+        message = f"a {source.key_format or keys.TEXT} key has no schema"
+        yield PathProblem((*path, "key_schema"), message, "remove it, or write `key_format: json`", at_key=True)
 
 
 def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:

@@ -64,10 +64,11 @@ def withheld_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
 def render_draft(draft: Draft) -> str:
     """The file, ready for `tidegate validate`."""
     name, source = _pipeline_name(draft.topic), _source_name(draft.topic)
-    output = f"{draft.topic[:240]}-out"
+    output, dead = f"{draft.topic[:240]}-out", f"{draft.topic[:240]}-dead"
     lines = [
         f"# Made by `tidegate init --topic {draft.topic}`. Next: `tidegate validate FILE`, `tidegate explain FILE`,",
-        f"# `tidegate topic create {output}`, `tidegate run FILE`. docs/pipeline.md has every setting.",
+        f"# `tidegate topic create {output}`, `tidegate topic create {dead}`, `tidegate run FILE`.",
+        "# docs/pipeline.md has every setting.",
         "version: 1",
         _line(f"name: {_text(name)}", "in metrics, transactional ids and state: never change it"),
         "",
@@ -87,11 +88,14 @@ def render_draft(draft: Draft) -> str:
         f"    topic: {_text(draft.topic)}",
         *_source(draft),
         _line("    start: earliest", "or latest, or 2026-11-01T00:00:00Z"),
-        _line("    bad_records: fail", "or skip: leave out and count what cannot be read"),
+        _line("    bad_records: dead-letter", "or fail: stop; or skip: leave them out; all are counted"),
         "",
         *_steps(draft, source),
         "sinks:",
         *_sink(draft, source, output),
+        "",
+        "dead_letters:",
+        _line(f"  topic: {_text(dead)}", "it must exist; `tidegate dead-letters list FILE` shows what is there"),
     ]
     return "\n".join(lines) + "\n"
 

@@ -25,6 +25,7 @@ from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Place, Reader, Value, derive_place_inside
+from tidegate.formats.schemas import SchemaText
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.secrets import Redactor
 
@@ -47,6 +48,8 @@ class LoadedPipeline:
     broken: frozenset[str] = field(default_factory=frozenset)
     step_indices: tuple[int, ...] = ()
     """Where each of `settings.steps` stands in the file's list: broken ones are left out of the settings."""
+    schemas: Mapping[Path, SchemaText] = field(default_factory=dict)
+    """Schemas of files and of the registry by the path of the `schema` that names them, as far as they are there."""
 
     def place(self, path: Path) -> Place:
         """The place of a path, or of the nearest part of it that is in the file."""
@@ -133,6 +136,7 @@ def _secrets(settings: PipelineSettings) -> set[str]:
     maps += [source.kafka for source in settings.sources.values()]
     maps += [sink.kafka for sink in settings.sinks.values()]
     maps += [properties for step in settings.steps for properties in _properties_of(step)]
+    maps += [dict(settings.registry)] if settings.registry is not None else []
     return {value.get_secret_value() for each in maps for value in each.values() if isinstance(value, SecretStr)}
 
 

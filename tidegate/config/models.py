@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 from pydantic import Field, SecretStr, create_model
 
 from tidegate.config.cases import CaseSettings, section_at
+from tidegate.formats.keys import KEY_FORMATS, LATER_KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Settings
+from tidegate.settings.dead_letters import DeadLetterSettings
 from tidegate.settings.event_time import Idle, IdleWord
 from tidegate.settings.fields import (
     Column,
-    ColumnType,
     Directories,
     Directory,
     File,
@@ -29,7 +31,6 @@ from tidegate.settings.fields import (
     Start,
     StepName,
     Topic,
-    Topics,
     Unaligned,
     UnalignedWord,
     Until,
@@ -37,10 +38,19 @@ from tidegate.settings.fields import (
     duration,
     integer,
 )
+from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
+from tidegate.settings.schemas import RegistrySettings, SchemaId, SourceSchema, WrittenSchema
+from tidegate.settings.topics import TopicsSettings
+from tidegate.settings.unknown_fields import Unknown, UnknownWord
+from tidegate.settings.written_as import WrittenAsSettings
 
-_LATER_FORMATS = {"avro": "use json, or raw to pass the bytes on as they are"}
-_NEEDED = [f"needed for {name}" for name, one in FORMATS.items() if one.needs_schema]
-_FIXED = [f"fixed for {name}" for name, one in FORMATS.items() if one.fixed_columns is not None]
+_WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
+_LATER_FORMATS = {"protobuf": "use avro or json-schema, or raw to pass the bytes on as they are"}
+_LATER_WRITTEN = _LATER_FORMATS | dict.fromkeys(
+    FORMATS.keys() - _WRITTEN.keys(), "sinks write rows: use json, with `on_null` for the deleted ones"
+)
+_NEEDED = ", ".join(name for name, one in FORMATS.items() if one.needs_schema)
+_FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is not None)
 
 
 class CheckpointSettings(Settings):
@@ -218,21 +228,65 @@ class WatermarkSettings(Settings):
     ] = Idle.CAUGHT_UP
 
 
-class SourceSettings(Settings):
+class SourceSettings(TopicsSettings):
     """A Kafka source."""
 
-    LATER: ClassVar[dict[str, str]] = {
-        "pattern": "list the topics: `topics: [a, b]`",
-    }
-    topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`.")] = None
-    topics: Annotated[Topics | None, Field(description="Several topics whose records have the same schema.")] = None
     format: Annotated[
         str, choice(*FORMATS, later=_LATER_FORMATS), Field(description="How the records' bytes are read.")
     ] = DEFAULT
     schema_: Annotated[
-        dict[Column, ColumnType] | None,
-        Field(alias="schema", min_length=1, description=f"Columns and Spark types; {', '.join(_NEEDED + _FIXED)}."),
+        SourceSchema | None,
+        Field(
+            alias="schema",
+            description=f"Columns and Spark types; needed for {_NEEDED}; fixed for {_FIXED}. For formats with schemas "
+            "also `{file: ...}` or `{registry: ...}`.",
+        ),
     ] = None
+    metadata: Annotated[MetadataSettings, Field(description="Columns for what a record has besides its value.")] = (
+        MetadataSettings()
+    )
+    key_format: Annotated[
+        str | None,
+        choice(*KEY_FORMATS, later=LATER_KEY_FORMATS),
+        Field(
+            description="How the key is read for `metadata.key`: `string` (the default, UTF-8), `json` (as "
+            "`key_schema` says) or `raw` (its bytes). A key that cannot be read makes the record bad."
+        ),
+    ] = None
+    key_schema: Annotated[
+        KeySchema | None,
+        Field(
+            description="Type of a `json` key, for instance `bigint`, or its fields: `{id: bigint, region: string}`."
+        ),
+    ] = None
+    on_null: Annotated[
+        str | None,
+        choice("bad", "skip", "tombstone"),
+        Field(
+            description="A record without value: `bad` is a bad record (the default), `skip` leaves it out (it counts "
+            "as filtered), `tombstone` makes a row of it whose columns of the schema are all NULL, and gives every row "
+            "the column `_deleted boolean`. Not for raw, where `value` is NULL; of debezium `skip` is the default, and "
+            "there is no `tombstone`."
+        ),
+    ] = None
+    schema_id: Annotated[
+        SchemaId,
+        Field(
+            description="Where a record says which schema it was written with, for formats with schemas: the id in "
+            "front of its value (`prefix`), or nowhere (`none`)."
+        ),
+    ] = "prefix"
+    unknown_fields: Annotated[
+        UnknownWord,
+        Field(
+            description="Fields that `schema` does not name, in JSON: `skip` them, `fail` (the record is bad), or "
+            "`{keep: rest}`: the column `rest`, a map of strings, has those at the top of the record."
+        ),
+    ] = Unknown()
+    written_as: Annotated[
+        WrittenAsSettings,
+        Field(description="How values were written that look alike in JSON; of changelogs (debezium)."),
+    ] = WrittenAsSettings()
     event_time: Annotated[
         Column | None,
         Field(
@@ -253,17 +307,23 @@ class SourceSettings(Settings):
     ] = "never"
     bad_records: Annotated[
         str,
-        choice("fail", "skip", later={"dead-letter": "use fail or skip"}),
+        choice("dead-letter", "fail", "skip"),
         Field(
-            description="Records that cannot be read, computed or written: stop the pipeline, or skip and count them."
+            description="Records that cannot be read, computed or written: `dead-letter` writes them to the topic of "
+            "`dead_letters` and goes on, `fail` stops the pipeline, `skip` leaves them out. All are counted."
         ),
     ] = "fail"
+    on_lost_input: Annotated[
+        str,
+        choice(ON_LOST_STOP, ON_LOST_CONTINUE),
+        Field(
+            description="When retention has removed records before they were read: `stop` the pipeline with the lost "
+            "offsets, or `continue` at the first offset that is there. Then the lost range is in the journal, the log "
+            "(as an error) and `tidegate_lost_input_records_total`. A topic that was created again, or cut off at its "
+            "end, always stops it."
+        ),
+    ] = ON_LOST_STOP
     kafka: Annotated[Properties, Field(description="librdkafka properties of this source, over those of `kafka`.")] = {}
-
-    @property
-    def all_topics(self) -> tuple[str, ...]:
-        """The topics, however they were given."""
-        return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
 
 
 class BaseStepSettings(Settings):
@@ -312,12 +372,31 @@ class SinkSettings(Settings):
     topic: Annotated[Topic, Field(description="The topic to write.")]
     format: Annotated[
         str,
-        choice(*FORMATS, later=_LATER_FORMATS),
-        Field(description="; ".join(f"`{name}`: {one.writes}" for name, one in FORMATS.items()) + "."),
+        choice(*_WRITTEN, later=_LATER_WRITTEN),
+        Field(description="; ".join(f"`{name}`: {one.writes}" for name, one in _WRITTEN.items()) + "."),
     ] = DEFAULT
     key: Annotated[
         Column | None,
         Field(description="Column whose text is the record key; a raw sink takes the column `key` if there is one."),
+    ] = None
+    key_format: Annotated[
+        str | None,
+        choice(*KEY_FORMATS, later=LATER_KEY_FORMATS),
+        Field(
+            description="How the key is written: `string` (the default: its text; binary as it is), `json` (any column "
+            "without floating point numbers and maps) or `raw` (a binary column as it is)."
+        ),
+    ] = None
+    headers: Annotated[HeaderSettings | None, Field(description="Headers of the records; none without it.")] = None
+    partition: Annotated[
+        Column | None,
+        Field(
+            description="Column with the number of the partition that a record goes to, a whole number; one that the "
+            "topic does not have makes a bad record. NULL, and every record without this, goes by its key."
+        ),
+    ] = None
+    on_null: Annotated[
+        TombstoneSettings | None, Field(description="Rows that are written as tombstones; none without it.")
     ] = None
     timestamp: Annotated[
         Column | None,
@@ -329,15 +408,17 @@ class SinkSettings(Settings):
             "record (`bad_records` of its source)."
         ),
     ] = None
+    schema_: Annotated[
+        WrittenSchema | None,
+        Field(alias="schema", description="What records are written with, for formats with schemas."),
+    ] = None
+    schema_id: Annotated[SchemaId, Field(description="As of a source: where records say their schema's id.")] = "prefix"
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
 
 
 class PipelineSettings(Settings):
     """One file is one pipeline and all of its settings."""
 
-    LATER: ClassVar[dict[str, str]] = {
-        "dead_letters": "use `bad_records: skip`, which counts them",
-    }
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
         PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")
@@ -359,11 +440,17 @@ class PipelineSettings(Settings):
     runtime: Annotated[RuntimeSettings, Field(description="Heartbeats and time limits.")] = RuntimeSettings()
     http: Annotated[HttpSettings, Field(description="Metrics and probes.")] = HttpSettings()
     logging: Annotated[LoggingSettings, Field(description="Log output.")] = LoggingSettings()
+    registry: Annotated[
+        RegistrySettings | None, Field(description="The schema registry, for formats with schemas.")
+    ] = None
     sources: Annotated[dict[StepName, SourceSettings], Field(description="Kafka sources by name.")]
     steps: Annotated[
         list[StepSettings], Field(max_length=1000, description="The steps between sources and sinks, in any order.")
     ] = []
     sinks: Annotated[dict[StepName, SinkSettings], Field(description="Kafka sinks by name.")]
+    dead_letters: Annotated[
+        DeadLetterSettings | None, Field(description="Where records go that could not be processed.")
+    ] = None
     tests: Annotated[
         list[CaseSettings], Field(max_length=1000, description="Cases for `tidegate test FILE`; a run ignores them.")
     ] = []

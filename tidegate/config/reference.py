@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -31,8 +32,14 @@ from tidegate.operators.kinds.dedup import DedupSettings
 from tidegate.operators.kinds.http_calls import HttpLookup
 from tidegate.operators.kinds.window.settings import WindowSettings
 from tidegate.settings.base import Settings
+from tidegate.settings.dead_letters import DeadLetterSettings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
+from tidegate.settings.record_parts import HeaderSettings, MetadataSettings, TombstoneSettings
+from tidegate.settings.schemas import NamedSchema, RegistrySettings, WrittenSchema
+from tidegate.settings.selection import AllColumns
 from tidegate.settings.units import render_duration
+from tidegate.settings.unknown_fields import Unknown
+from tidegate.settings.written_as import WrittenAsSettings
 
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "The file": ("", PipelineSettings),
@@ -43,13 +50,22 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "Runtime": ("runtime", RuntimeSettings),
     "HTTP": ("http", HttpSettings),
     "Logging": ("logging", LoggingSettings),
+    "Registry": ("registry", RegistrySettings),
     "Sources": ("sources.<name>", SourceSettings),
+    "Metadata": ("sources.<name>.metadata", MetadataSettings),
+    "Written values": ("sources.<name>.written_as", WrittenAsSettings),
+    "Schemas of sources": ("sources.<name>.schema", NamedSchema),
     "Watermarks": ("sources.<name>.watermark", WatermarkSettings),
     "Steps": ("steps[]", StepSettings),
+    "All columns": ("steps[].select", AllColumns),
     "Deduplication": ("steps[].dedup", DedupSettings),
     "Windows": ("steps[].window", WindowSettings),
     "HTTP lookups": ("steps[].http", HttpLookup),
     "Sinks": ("sinks.<name>", SinkSettings),
+    "Headers": ("sinks.<name>.headers", HeaderSettings),
+    "Tombstones": ("sinks.<name>.on_null", TombstoneSettings),
+    "Schemas of sinks": ("sinks.<name>.schema", WrittenSchema),
+    "Dead letters": ("dead_letters", DeadLetterSettings),
     "Tests": ("tests[]", CaseSettings),
     "Given": ("tests[].given.<source>[]", GivenSettings),
     "Expected": ("tests[].expect.<sink>[]", ExpectedSettings),
@@ -73,7 +89,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`.
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
-  and Spark properties and for `headers` of `http` steps only.
+  and Spark properties, `password` and `token` of the registry and `headers` of `http` steps only.
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
 - Names of sources, steps and sinks share one name space. A step's name is the name of its state: do not rename a step
   with `aggregate` once it has run.
@@ -83,8 +99,8 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
   cannot be compared exactly.
 - Several names in `from` are a union: all of them must have the same columns with the same types.
-- The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key.
-- Headers of records are not read, and sinks write none.
+- The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key
+  (`key_format` has other ways).
 """
 
 
@@ -105,7 +121,7 @@ def render_reference() -> str:
 
 
 def _section(title: str, path: str, model: type[Settings]) -> str:
-    lines = [f"## {title}", "", (model.__doc__ or "").split("`LATER`")[0].strip(), ""]
+    lines = [f"## {title}", "", cleandoc(model.__doc__ or "").split("`LATER`")[0].strip(), ""]
     lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
         key = f"{path}.{info.alias or name}".lstrip(".")
@@ -156,6 +172,8 @@ def _default(name: str, info: FieldInfo) -> str:
         return "required"
     if name.endswith("_ms") and isinstance(value, int):
         return f"`{render_duration(value)}`"
+    if isinstance(value, Unknown):
+        return f"`{value}`"
     if isinstance(value, GiveUp):
         return f"`{value.failures} in {render_duration(value.within_ms)}`"
     return f"`{value}`" if isinstance(value, str | int | Unaligned) else ""

@@ -43,7 +43,7 @@ sources:
     schema: {id: bigint, customer: string, amount: double, at: timestamp}
     start: earliest                     # earliest | latest | 2026-11-01T00:00:00Z | {0: 17, 1: 4}
     # until: latest                     # stop at the ends seen at start
-    # bad_records: skip                 # default: fail
+    bad_records: dead-letter            # or fail (the default): stop; or skip: leave them out; all are counted
 
 steps:                                  # expressions are Spark SQL
   - {name: big, from: orders, where: amount >= 100}
@@ -61,6 +61,10 @@ steps:                                  # expressions are Spark SQL
 sinks:
   priced_orders: {from: priced, topic: orders-priced, key: customer}
   totals: {from: per_customer, topic: orders-per-customer, key: customer}
+
+dead_letters:                           # records that cannot be read, computed or written, with the reason
+  topic: orders-dead
+  # max_per_minute: 1000                # above it the pipeline stops
 
 tests:                                  # `tidegate test FILE`: no Kafka, no Spark
   - name: small orders are dropped

@@ -16,20 +16,33 @@ from tidegate.config.models import PipelineSettings, model_at
 from tidegate.config.values import Value
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import CONFIG, describe_value
+from tidegate.settings.schemas import COLUMNS, NAMED
+from tidegate.settings.selection import ALL_COLUMNS, NEW_COLUMNS
 from tidegate.settings.suggest import derive_suggestion
 
+_FORMS = frozenset([ORDERED, UNORDERED, COLUMNS, NAMED, NEW_COLUMNS, ALL_COLUMNS])
+"""Steps of a place that say which form a value has; the file does not."""
 _COMMANDS = {
     "restore": "it is an option: `tidegate run FILE --restore ID|PATH`",
     "savepoint": "it is a command: `tidegate savepoint FILE [DIRECTORY]`",
     "savepoints": "take one by `tidegate savepoint FILE [DIRECTORY]`; where it may be is `savepoints.roots`",
 }
 """What users look for in the file and find on the command line."""
-_SECTIONS: tuple[Path, ...] = ((), ("checkpoints",), ("state",), ("restart",), ("runtime",), ("http",), ("logging",))
+_SECTIONS: tuple[Path, ...] = (
+    (),
+    ("checkpoints",),
+    ("state",),
+    ("restart",),
+    ("runtime",),
+    ("http",),
+    ("logging",),
+    ("registry",),
+)
 
 
 def derive_problem(error: ErrorDetails) -> PathProblem:
     """One error of pydantic in our words."""
-    path: Path = tuple(step for step in error["loc"] if step not in (ORDERED, UNORDERED))
+    path: Path = tuple(step for step in error["loc"] if step not in _FORMS)
     at_key = bool(path) and path[-1] == "[key]"
     if at_key:
         path = path[:-1]
@@ -71,7 +84,8 @@ def _unknown_key(path: Path) -> PathProblem:
     if word == "<<":
         remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
         return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
-    remedy = _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
+    inside = model.INSIDE.get(word) if model is not None else None
+    remedy = inside or _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
     return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import BEGIN_ANEW, PipelineStopped
+from tidegate.errors import BEGIN_ANEW, AttemptFailed, PipelineStopped
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
@@ -37,6 +37,12 @@ class TopicGone(PipelineStopped):
     """A topic was deleted while the pipeline ran."""
 
     code = "topic-gone"
+
+
+class TopicFound(AttemptFailed):
+    """A source has a new topic: the next attempt reads it, once the journal has its id and where it begins."""
+
+    code = "topic-found"
 
 
 class Addition(msgspec.Struct, frozen=True):

@@ -110,6 +110,21 @@ class SourcePositions(msgspec.Struct, frozen=True, omit_defaults=True):
     """The column that `watermarks` are by; empty for the Kafka timestamp. Those of another column say nothing."""
 
 
+class LostRange(msgspec.Struct, frozen=True):
+    """Offsets of a partition that a source has skipped because they were removed before they were read."""
+
+    source: OperatorName
+    partition: TopicPartition
+    from_offset: int
+    to_offset: int
+    """The first offset that is read again (exclusive)."""
+
+    @property
+    def offsets(self) -> int:
+        """At most so many records: markers of transactions and aborted records have offsets, too."""
+        return self.to_offset - self.from_offset
+
+
 class Ack(msgspec.Struct, frozen=True):
     """A subtask has its part of a checkpoint durable (C36), for all of its chained operators (C28)."""
 
@@ -157,6 +172,8 @@ class CompletedCheckpoint(msgspec.Struct, frozen=True):
     """A bounded pipeline is finished, or the daemon was asked to stop, at this checkpoint."""
     starts: tuple[tuple[OperatorName, str], ...] = ()
     """Sources that begin at it, and the `start` that their positions were looked up by (ADR 17): no attempt made it."""
+    lost: tuple[LostRange, ...] = ()
+    """What its positions skip, where they were moved past removed input (ADR 46): no attempt made it."""
 
     @property
     def size_bytes(self) -> int:

@@ -38,6 +38,7 @@ from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import Attempt, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
@@ -46,6 +47,7 @@ from tidegate.slot.faults import ExecutorLacksModule, lacking_module
 from tidegate.spark.host import SparkJobEnded, derive_job_error
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
+from tidegate.task.letters import LetterWatch, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
     AddPartitions,
@@ -56,6 +58,7 @@ from tidegate.task.messages import (
     LogRecord,
     PeerAddress,
     Running,
+    SchemasWanted,
     SlotFailed,
     SlotMessage,
     SourceFinished,
@@ -141,6 +144,7 @@ class AttemptRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._begun = False
         self._ending = False
+        self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
         self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail, settings.look_s)
         self._executor = InstructionExecutor(
             plan.pipeline,
@@ -305,7 +309,7 @@ class AttemptRunner:
                     attempt=self.attempt,
                     slot=restore.slot,
                     token=self._token,
-                    plan=self._plan,
+                    plan=self._services.schemas.complete(self._plan),
                     peers=peers,
                     settings=self._settings,
                     partitions=restore.partitions,
@@ -332,6 +336,8 @@ class AttemptRunner:
                 self._begin(self._check_running(slot, slot.index))
             case SourceFinished(source=source):
                 self._on_source_finished(slot.index, source)
+            case SchemasWanted(ids=ids):
+                self._services.schemas.ask(ids, slot.send)
             case SlotFailed():
                 self.fail(_slot_error(slot, message))
             case Stopped():
@@ -341,6 +347,10 @@ class AttemptRunner:
 
     def _on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
         self._services.metrics.slot_report(self.attempt, index, beat.report)
+        try:
+            self._letters.on_report(index, beat.report.dead_letters, now_ms)
+        except TooManyDeadLetters as stop:
+            self.fail(stop)
         timeout_ms = self._settings.transaction_timeout_ms
         for vertex, age_ms in beat.open_transactions.items():
             self._open_since_ms[vertex, index] = None if age_ms is None else now_ms - age_ms

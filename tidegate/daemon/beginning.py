@@ -9,9 +9,12 @@ import datetime as dt
 import logging
 from typing import Final
 
+import msgspec
+
 from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.daemon.lost_input import skip_lost_input
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Decided, Placed
 from tidegate.errors import BEGIN_ANEW
@@ -22,6 +25,7 @@ from tidegate.plan.graph import Plan
 logger = logging.getLogger(__name__)
 
 SHOWN: Final = 8
+EARLIEST: Final = "earliest"
 
 
 async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Placed:
@@ -30,14 +34,15 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     Raises SourceFailed, BrokerUnavailable, and what the journal raises.
     """
     restore, facts = decided.restore, decided.facts
-    sources = {source.name: source for source in plan.operators(SourceOperator)}
+    sources = {source.name: _for_new_topics(source, restore) for source in plan.operators(SourceOperator)}
     starts = {name: str(source.start) for name, source in sources.items()}
     if restore.checkpoint is not None:
-        _tell_moved(restore.checkpoint, starts)
+        written = {source.name: str(source.start) for source in plan.operators(SourceOperator)}
+        _tell_moved(restore.checkpoint, written)
     bounded = {name for name, source in sources.items() if source.until != "never"}
     unplaced = derive_unplaced(restore, bounded)
     if not unplaced:
-        return _placed(restore)
+        return _placed(await skip_lost_input(plan, services, restore, facts))
     now_ms = services.clock.now_ms()
     now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
     placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
@@ -48,7 +53,14 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     fixed = journal.state.newest_checkpoint
     assert fixed is not None
     _tell_fixed(fixed, unplaced, placed, starts)
-    return _placed(decide_restore(journal.state, facts))
+    return _placed(await skip_lost_input(plan, services, decide_restore(journal.state, facts), facts))
+
+
+def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:
+    """Topics that a pattern finds after the first start are new to their first record: `start` is not for them."""
+    checkpoint = restore.checkpoint
+    begun = checkpoint is not None and any(one.source == source.name for one in checkpoint.positions)
+    return msgspec.structs.replace(source, start=EARLIEST) if source.pattern and begun else source
 
 
 def _placed(restore: RestorePlan) -> Placed:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from tidegate.coordinator.discovery import (
     LOOKS_AWAY_MAX,
     Assigned,
+    TopicFound,
     decide_additions,
     decide_away,
     decide_same_topics,
@@ -28,6 +30,9 @@ from tidegate.plan.graph import Plan
 from tidegate.task.messages import AddPartitions
 
 logger = logging.getLogger(__name__)
+
+NEW_TOPICS_S: Final = 60.0
+"""Each time costs an attempt: so seldom that `restart.give_up_after` does not end a pipeline for it."""
 
 
 class Discovery:
@@ -48,7 +53,14 @@ class Discovery:
         self._fail = fail
         self._look_s = look_s
         sources = [source for source in plan.operators(SourceOperator) if source.until == "never"]
-        self._topics = {source.name: source.topics for source in sources}
+        self._patterns = [source for source in sources if source.pattern]
+        self._until_listed_s = NEW_TOPICS_S
+        """Until all topics are listed."""
+        self._topics = {
+            source.name: source.topics
+            or tuple(sorted({part.topic for slot in restore.slots for part in slot.partitions.get(source.name, ())}))
+            for source in sources
+        }
         self._assigned: Assigned = {
             source.name: [slot.partitions.get(source.name, ()) for slot in restore.slots] for source in sources
         }
@@ -69,11 +81,29 @@ class Discovery:
             await asyncio.sleep(self._look_s)
             try:
                 await self.look()
+                await self.look_for_topics()
             except TidegateError as error:
-                if not error.retriable:
+                if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
                     return
                 logger.warning("the topics could not be checked: %s", error.message)
+
+    async def look_for_topics(self) -> None:
+        """Once in `NEW_TOPICS_S`, where a source has a pattern. Raises TopicFound, BrokerUnavailable, SinkRefused."""
+        self._until_listed_s -= self._look_s
+        if not self._patterns or self._until_listed_s > 0:
+            return
+        self._until_listed_s = NEW_TOPICS_S
+        listed = await self._services.kafka.all_topics()
+        for source in self._patterns:
+            new = sorted(topic for topic in listed if source.matches(topic) and topic not in self._topics[source.name])
+            if new:
+                raise TopicFound(
+                    f"source {source.name}: {', '.join(new)} is new and matches {source.pattern}; the next attempt "
+                    "reads it from its first record",
+                    source=source.name,
+                    topics=new,
+                )
 
     async def look(self) -> None:
         """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, SinkRefused."""

@@ -107,6 +107,10 @@ class KafkaEdge:
         """Those topics that exist."""
         return await self._ask(lambda client: client.topics(topics))
 
+    async def all_topics(self) -> dict[str, TopicFacts]:
+        """Every topic that this user may see."""
+        return await self._ask(lambda client: client.topics(None))
+
     async def commit(self, permit: CommitPermit) -> list[Outcome]:
         """See Committer.commit."""
         return await self._end(lambda client: self._committer(client).commit(permit))
@@ -165,6 +169,10 @@ class KafkaEdge:
     async def stable_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Last stable offsets of source partitions, for the lag."""
         return await self._ask(lambda client: client.stable_offsets(partitions))
+
+    async def first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs of source partitions begin. Raises BrokerUnavailable, SinkRefused."""
+        return await self._ask(lambda client: client.first_offsets(partitions))
 
     async def read_beginnings(
         self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,10 +17,12 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Used
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.owner import Known, decide_owner, refuse_repeated
-from tidegate.coordinator.recovery import RestoreFacts, decide_restore
+from tidegate.coordinator.recovery import RestoreFacts, decide_restore, merge_positions
 from tidegate.daemon.choosing import NO_OPTIONS, Choosing, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
+from tidegate.ids import OperatorName
+from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -60,7 +63,7 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         tries_left -= 1
         known = await services.kafka.read_known(plan.pipeline)
         before = await services.in_journal_thread(journal.read)
-        facts = await read_facts(plan, services)
+        facts = await read_facts(plan, services, before)
         choosing = Choosing(services, facts, options.restore, verify=verify)
         replaced: tuple[str, ...] = ()
         try:
@@ -96,23 +99,49 @@ def _decide_owner(
     return decide_owner(before, known, place=place, consent=consent)
 
 
-async def read_facts(plan: Plan, services: Stores) -> RestoreFacts:
-    """The pipeline and the cluster as they are now."""
+async def read_facts(plan: Plan, services: Stores, state: JournalState) -> RestoreFacts:
+    """The pipeline and the cluster as they are now. `state` has the topics that a pattern has found before."""
     sources = plan.operators(SourceOperator)
-    wanted = {topic for source in sources for topic in source.topics}
-    wanted |= {sink.topic for sink in plan.operators(SinkOperator)}
-    cluster_id, topics = await services.kafka.cluster_facts(wanted)
+    read, listed = await _find_topics(sources, services, state)
+    named = {topic for names in read.values() for topic in names}
+    named |= {sink.topic for sink in plan.operators(SinkOperator)}
+    cluster_id, found = await services.kafka.cluster_facts(named - listed.keys())
+    topics = {**listed, **found}
     fingerprint = hashlib.sha256(msgspec.json.encode((plan.vertices, plan.edges))).hexdigest()[:16]
     identity = Identity(
         pipeline=plan.pipeline,
         cluster_id=cluster_id,
-        topic_ids={name: topics[name].topic_id for name in sorted(wanted)},
+        topic_ids={name: topics[name].topic_id for name in sorted(named)},
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
         meanings=derive_meanings(plan),
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
-    partitions = {source.name: {topic: topics[topic].partitions for topic in source.topics} for source in sources}
+    partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
     return RestoreFacts(identity, partitions, stateful, edges)
+
+
+async def _find_topics(
+    sources: Sequence[SourceOperator], services: Stores, state: JournalState
+) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
+    """The topics of every source; and what is known already of those that a pattern has found.
+
+    What the newest checkpoint has positions of belongs to them in any case: a broker that has just started may not list
+    all topics, and one that is gone has to be missed.
+    """
+    read = {source.name: source.topics for source in sources}
+    by_pattern = [source for source in sources if source.pattern]
+    if not by_pattern:
+        return read, {}
+    newest = state.newest_checkpoint
+    known = merge_positions(() if newest is None else newest.positions)
+    everything = await services.kafka.all_topics()
+    listed: dict[str, TopicFacts] = {}
+    for source in by_pattern:
+        nexts, _ = known.get(source.name, ({}, {}))
+        matching = {name: facts for name, facts in everything.items() if source.matches(name)}
+        listed |= matching
+        read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts)}))
+    return read, listed

@@ -62,6 +62,18 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("step", "subtask", "reason"),
         ),
         MetricSpec(
+            "tidegate_dead_letters_total",
+            _C,
+            "Those of the bad records that dead letters were written about, by kind of failure.",
+            ("step", "subtask", "reason"),
+        ),
+        MetricSpec(
+            "tidegate_lost_input_records_total",
+            _C,
+            "Offsets that a source has skipped because retention had removed them before they were read.",
+            ("step",),
+        ),
+        MetricSpec(
             "tidegate_source_lag_records",
             _G,
             "Offsets between the source's own position and the last stable offset of the partition.",
@@ -99,7 +111,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_operator_rows_filtered_total",
             _C,
-            "Rows that a filter has dropped because its predicate was not true.",
+            "Rows that an operator has dropped on purpose: no condition was true, or they are duplicates.",
             ("step",),
         ),
         MetricSpec(
@@ -195,6 +207,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             _G,
             "Age of the oldest transaction that is not ended, 0 when there is none.",
         ),
+        MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not given yet."),
         MetricSpec("tidegate_brokers_away_seconds", _G, "Time in which no broker has answered; 0 while they do."),
         MetricSpec(
             "tidegate_hanging_transactions",

@@ -83,10 +83,10 @@ class PipelineMetrics:
         self.current_state = (PipelineState.STARTING, "")
         """State and reason; replaced as a whole, so probes read it without waiting for anybody."""
         self._told_state = self.current_state
-        self._silence = self._hanging = ""
+        self._silence = self._hanging = self._schemas = ""
         self._reports: dict[int, ReportCounts] = {}
         self._windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
-        self._bad_records = self._committed = self._failed = self._restarts = 0
+        self._bad_records = self._dead_letters = self._committed = self._failed = self._restarts = 0
         self._lags: dict[TopicPartition, int] = {}
         self._lags_at: float | None = None
         self._away_s = 0.0
@@ -175,6 +175,11 @@ class PipelineMetrics:
                 added = counts.advance(("bad_records", step, kind), value)
                 self._counter("tidegate_bad_records_total", self._steps.of(step), subtask, kind).inc(added)
                 self._bad_records += int(added)
+        for step, kinds in report.dead_letters.items():
+            for kind, value in kinds.items():
+                added = counts.advance(("dead_letters", step, kind), value)
+                self._counter("tidegate_dead_letters_total", self._steps.of(step), subtask, kind).inc(added)
+                self._dead_letters += int(added)
 
     def _add_times(self, counts: ReportCounts, subtask: int, report: SlotReport) -> None:
         busy_s = counts.advance(("time", "busy"), report.busy_seconds)
@@ -283,14 +288,21 @@ class PipelineMetrics:
                 self._show_checkpoint()
             self._settle_state()
 
+    def registry_says(self, why: str, waiting: int) -> None:
+        """Why the registry does not answer, or nothing, and how many schemas records wait for."""
+        with self._lock:
+            self._gauge("tidegate_schemas_waiting").set(waiting)
+            self._schemas = f"records wait for a schema: {why}" if waiting and why else ""
+            self._settle_state()
+
     def _settle_state(self) -> None:
         """What keeps records from flowing, or readers from seeing them, is a state of its own while an attempt runs."""
         self.current_state = self._told_state
         if self._told_state[0] is PipelineState.RUNNING:
             if self._silence:
                 self.current_state = (PipelineState.WAITING, self._silence)
-            elif self._hanging:
-                self.current_state = (PipelineState.DEGRADED, self._hanging)
+            elif self._schemas or self._hanging:
+                self.current_state = (PipelineState.DEGRADED, self._schemas or self._hanging)
         for each in PipelineState:
             self._gauge("tidegate_pipeline_state", each.value).set(each is self.current_state[0])
 
@@ -363,6 +375,10 @@ class PipelineMetrics:
         """A lost marker was written; `end` is one of MARKER_ENDS."""
         self._counter("tidegate_missing_markers_written_total", end).inc()
 
+    def lost_input(self, source: OperatorName, offsets: int) -> None:
+        """A source continues after so many offsets that were removed before they were read."""
+        self._counter("tidegate_lost_input_records_total", source).inc(offsets)
+
     def oldest_transaction(self, age_s: float | None) -> None:
         """How old the oldest transaction is that is not ended; None when there is none. It grows older from now on."""
         gauge = self._gauge("tidegate_transaction_oldest_open_age_seconds")
@@ -398,6 +414,7 @@ class PipelineMetrics:
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
                 brokers_away_seconds=self._away_s,
+                dead_letters=self._dead_letters,
                 operators=self._operators.operators(now, self._now_ms()),
                 slots=self._operators.slots,
                 history=self._history.summarise(self._failures.failures),

@@ -72,7 +72,7 @@ async def take_over(plan: Plan, services: Services, ownership: Ownership, look: 
     if state.newest_checkpoint is not None:
         await ownership.claim(merge_offsets(state.newest_checkpoint.positions), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
-        facts = await read_facts(plan, services)
+        facts = await read_facts(plan, services, state)
     return Owned(decide_restore(state, facts), facts)
 
 

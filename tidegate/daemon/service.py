@@ -32,8 +32,11 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
 from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
+from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start.check import check_start, open_checkpoints
+from tidegate.daemon.start.registrations import register_schemas
+from tidegate.daemon.start.registry_access import open_registry
 from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
@@ -80,6 +83,9 @@ class Daemon:
         self._http = http
         self._log_context = log_context
         storage = open_checkpoints(loaded)
+        registry = loaded.settings.registry
+        self._registry = None if registry is None else open_registry(registry)
+        self._opened = contextlib.AsyncExitStack()
         self._work_dir = WorkDirectory()
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
@@ -212,6 +218,9 @@ class Daemon:
                 logger.warning("%s", problem.problem)
         if any(problem.refuses for problem in found):
             raise StartRefused(found)
+        if self._registry is not None:
+            await self._opened.enter_async_context(self._registry)
+            self._services.schemas.write_with(await register_schemas(self._registry, self._plan))
         await asyncio.to_thread(self._host.spark.start, self._plan.parallelism)
         if key := self._host.spark.channel_key:
             self._host.server.encrypt(accepting_context(key))
@@ -219,6 +228,8 @@ class Daemon:
     async def _close(self) -> None:
         self._supervisor.housekeeping.pause()
         await self._host.server.stop()
+        await self._services.schemas.close()
+        await self._opened.aclose()
         await self._services.kafka.close()
         self._services.journal_thread.shutdown(wait=True)
         with contextlib.suppress(TimeoutError):
@@ -252,6 +263,7 @@ class Daemon:
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(reveal(settings.kafka)),
             metrics=self._metrics,
+            schemas=SchemaDesk(self._registry, self._metrics.registry_says),
         )
 
     def _make_host(self) -> SlotHost:

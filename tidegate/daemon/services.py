@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.daemon.stores import Stores
 from tidegate.spark.host import SparkHost
 
@@ -14,6 +15,7 @@ class Services(Stores, frozen=True, kw_only=True):
     """The stores, and the figures of what is done with them: all that recovery and janitors need."""
 
     metrics: PipelineMetrics
+    schemas: SchemaDesk = msgspec.field(default_factory=SchemaDesk)
 
 
 class SlotHost(msgspec.Struct, frozen=True):

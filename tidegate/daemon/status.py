@@ -25,7 +25,8 @@ class PipelineState(StrEnum):
     WAITING = "waiting"
     """No broker answers: records and checkpoints wait until they are back."""
     DEGRADED = "degraded"
-    """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them."""
+    """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them, or some
+    partitions wait for a schema of the registry."""
     RESTARTING = "restarting"
     """An attempt has failed; the restart strategy waits before the next."""
     STOPPING = "stopping"
@@ -135,3 +136,5 @@ class Status(msgspec.Struct, frozen=True):
     slots: tuple[SlotStatus, ...] = ()
     history: HistorySummary = HistorySummary()
     """Of the checkpoints and failures that this daemon keeps; all of them: `/checkpoints`, `/failures`."""
+    dead_letters: int = 0
+    """Those of the bad records that letters were written about."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tidegate.ids import OperatorName, VertexId
+from tidegate.operators.spec import DEAD
 from tidegate.plan.graph import Edge, Node, Vertex, Way
 from tidegate.plan.logical import LogicalGraph, derive_crossing
 
@@ -26,10 +27,18 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
     for name, node in graph.items():
         if not node.starts_vertex:
             continue
+        dead: dict[OperatorName, int] = {}  # one edge for the letters of all operators of a vertex
         for one in node.inputs:
+            upstream = head_of[one.upstream]
+            if one.output == DEAD and upstream in dead:
+                leaving[one.upstream, DEAD].append(dead[upstream])
+                continue
+            if one.output == DEAD:
+                dead[upstream] = len(edges)
             leaving[one.upstream, one.output].append(len(edges))
-            ends = (VertexId(head_of[one.upstream]), VertexId(name))
-            edges.append(Edge(len(edges), *ends, one.keys, derive_crossing(graph, one, node.operator), one.port))
+            ends = (VertexId(upstream), VertexId(name))
+            crossing = derive_crossing(graph, one, node.operator)
+            edges.append(Edge(len(edges), *ends, one.keys, crossing, one.port, node.headers))
     heads = [name for name, node in graph.items() if node.starts_vertex]
     return tuple(Vertex(VertexId(head), _nodes(head, graph, leaving)) for head in heads), tuple(edges)
 
@@ -55,7 +64,7 @@ def _nodes(head: OperatorName, graph: LogicalGraph, leaving: Leaving) -> tuple[N
     nodes = []
     for name in order:
         operator, main = graph[name].operator, way(name, "")
-        sides = {side: way(name, side) for side in operator.side_outputs()}
+        sides = {side: way(name, side) for side in (*operator.side_outputs(), DEAD)}
         nodes.append(
             Node(operator, main.children, main.edges, {side: one for side, one in sides.items() if one != Way()})
         )

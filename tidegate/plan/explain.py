@@ -17,6 +17,7 @@ from tidegate.settings.event_time import Idle, render_idle
 from tidegate.settings.fields import GiveUp, Unaligned
 from tidegate.settings.secrets import REDACTED
 from tidegate.settings.units import render_duration
+from tidegate.settings.unknown_fields import Unknown
 
 Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""
@@ -116,7 +117,7 @@ def _shown(value: object) -> Any:
             return f"{value.failures} in {render_duration(value.within_ms)}"
         case Idle():
             return render_idle(value)
-        case DataType() | Unaligned():
+        case DataType() | Unaligned() | Unknown():
             return str(value)
         case tuple():
             return list(value)

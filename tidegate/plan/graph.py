@@ -66,6 +66,7 @@ class Edge(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     columns: Columns
     port: int = 0  # which input of the head it feeds
+    headers: bool = False  # rows keep the headers of their records
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -24,11 +24,13 @@ class LogicalNode:
 
     operator: Operator
     inputs: tuple[Input, ...] = ()
+    headers: bool = False
+    """It, or an operator downstream, needs the headers of records."""
 
     @property
     def starts_vertex(self) -> bool:
-        """Whether it is the head of a vertex: a source, after an exchange, or with several inputs."""
-        return len(self.inputs) != 1 or bool(self.inputs[0].keys)
+        """Whether it is the head of a vertex: a source, after an exchange, with several inputs, or by itself."""
+        return len(self.inputs) != 1 or bool(self.inputs[0].keys) or self.operator.BEGINS_VERTEX
 
 
 LogicalGraph = dict[OperatorName, LogicalNode]

@@ -7,11 +7,11 @@ them. How they are made is in `operators/meaning.py`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.meaning import VERSION, Branches, Meaning
-from tidegate.plan.graph import Plan, Vertex
+from tidegate.plan.graph import Plan, Vertex, Way
 
 
 def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
@@ -19,8 +19,8 @@ def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
     found: dict[OperatorName, Meaning] = {}
     arriving: defaultdict[VertexId, Branches] = defaultdict(tuple)
     for vertex in plan.vertices:  # topological, so that what an edge brings is known here
-        for index, branches in _outputs(vertex, arriving[vertex.id], found):
-            for edge in vertex.nodes[index].all_edges:
+        for way, branches in _outputs(vertex, arriving[vertex.id], found):
+            for edge in way.edges:
                 arriving[plan.edges[edge].downstream] += branches
     return found
 
@@ -33,23 +33,30 @@ def find_changes(old: Meaning, new: Meaning) -> list[str]:
             changes.append(f"it gets no records of {origin} any more")
             continue
         now = new[origin]
-        names = [*parts, *(name for name in now if name not in parts)]
+        names = list(parts)
+        if _versions(parts.values()) == {str(VERSION)}:  # another version has other parts, too
+            names += [name for name in now if name not in parts]
         changes += [f"{name} of {origin}" for name in names if _differ(parts.get(name, ""), now.get(name, ""))]
     return changes
 
 
 def _differ(one: str, other: str) -> bool:
-    versions = {digest.partition(":")[0] for digest in (one, other) if digest}
-    return one != other and versions == {str(VERSION)}
+    return one != other and _versions((one, other)) == {str(VERSION)}
 
 
-def _outputs(vertex: Vertex, arriving: Branches, found: dict[OperatorName, Meaning]) -> Iterator[tuple[int, Branches]]:
+def _versions(digests: Iterable[str]) -> set[str]:
+    return {digest.partition(":")[0] for digest in digests if digest}
+
+
+def _outputs(vertex: Vertex, arriving: Branches, found: dict[OperatorName, Meaning]) -> Iterator[tuple[Way, Branches]]:
     """What leaves each node of a vertex; meanings of its steps with state are put into `found`."""
     incoming: dict[int, Branches] = {0: arriving}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
-        branches = node.operator.passes(incoming[index])
         meaning = node.operator.means(incoming[index])
         if meaning is not None:
             found[node.operator.name] = meaning
-        incoming.update(dict.fromkeys(node.all_children, branches))
-        yield index, branches
+        ways = [(Way(node.children, node.edges), node.operator.passes(incoming[index]))]
+        ways += [(way, node.operator.passes_at(name, incoming[index])) for name, way in node.sides.items()]
+        for way, branches in ways:
+            incoming.update(dict.fromkeys(way.children, branches))
+        yield from ways

@@ -1,14 +1,15 @@
 """Only what is needed: columns that nobody reads are neither computed nor sent (a source checks them all the same), and
-event time is carried only where an operator needs it.
+event time and headers are carried only where an operator needs them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Iterable
 
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.plan.logical import LogicalGraph, LogicalNode
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 
 
 def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
@@ -36,6 +37,33 @@ def derive_timed(graph: LogicalGraph) -> LogicalGraph:
     }
 
 
+def derive_headed(graph: LogicalGraph) -> LogicalGraph:
+    """The same graph with the headers of records on every way to an operator that needs them, and nowhere else."""
+    needing: set[OperatorName] = set()
+    for name in reversed(graph):
+        if name in needing or graph[name].operator.needs_headers():
+            needing.add(name)
+            needing.update(one.upstream for one in graph[name].inputs)
+    return {
+        name: LogicalNode(node.operator.with_headers(carried=name in needing), node.inputs, name in needing)
+        for name, node in graph.items()
+    }
+
+
+def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | None:
+    """The first operator upstream of these inputs, nearest first, whose rows have no headers of a record any more."""
+    waiting = deque(inputs)
+    while waiting:
+        one = waiting.popleft()
+        node = graph.get(one.upstream)
+        if node is None:
+            continue
+        if not node.operator.carries_headers(one.output):
+            return one.upstream
+        waiting.extend(node.inputs)
+    return None
+
+
 def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
     """The same graph with narrow outputs."""
     needed: defaultdict[tuple[OperatorName, str], set[str]] = defaultdict(set)
@@ -45,7 +73,7 @@ def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
         operator = node.operator.narrowed(needed[name, ""])
         for side in operator.side_outputs():
             operator = operator.narrowed_at(side, needed[name, side])
-        narrowed[name] = LogicalNode(operator, node.inputs)
+        narrowed[name] = LogicalNode(operator, node.inputs, node.headers)
         for one in node.inputs:
             needed[one.upstream, one.output] |= operator.reads()
     return {name: narrowed[name] for name in graph}

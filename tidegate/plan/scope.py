@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
+from tidegate.operators.registry import choose_step_kind
 from tidegate.settings.base import Path
 from tidegate.settings.suggest import derive_suggestion
 
@@ -29,6 +31,18 @@ class Declared:
         if isinstance(self.settings, SourceSettings):
             return ()
         return tuple(f"{name}.late" for name in self.late_of) or self.settings.from_ or ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Its outputs that are read as `name.output`; a step that has any is read by them only."""
+        return choose_step_kind(self.settings).outputs(self.settings) if isinstance(self.settings, StepSettings) else ()
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """What is written to read it; nothing can be read from a sink."""
+        if isinstance(self.settings, SinkSettings):
+            return ()
+        return tuple(f"{self.name}.{output}" for output in self.outputs) or (self.name,)
 
     def input_path(self, index: int) -> Path:
         """Where the n-th input is written; the list's place serves when `from` is a single name."""
@@ -76,6 +90,11 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
     ]
     found: dict[str, Declared] = {}
     for one in everything:
+        if one.name == DEAD_LETTERS and settings.dead_letters is not None:
+            is_step = isinstance(one.settings, StepSettings)
+            message = f"the name `{DEAD_LETTERS}` is taken by what writes dead letters"
+            path = (*one.path, "name") if is_step else one.path
+            scope.problems.append(loaded.problem(path, message, "choose another", at_key=not is_step))
         earlier = found.setdefault(one.name, one)
         if earlier is not one:
             line = loaded.position(earlier.path)[0]
@@ -89,22 +108,43 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
 
 
 def _inputs(one: Declared, found: Mapping[str, Declared], loaded: LoadedPipeline, scope: Scope) -> list[str]:
-    known = [name for name, other in found.items() if not isinstance(other.settings, SinkSettings)]
+    known = {name: other.name for other in found.values() for name in other.readable}
     inputs: list[str] = list(one.late_of)
     for index, name in enumerate(one.inputs if not one.late_of else ()):
         if name in known:
-            inputs.append(name)
+            inputs.append(known[name])
             continue
         scope.unusable.add(one.name)
-        if name in found:
-            problem = (f"`{name}` is a sink: nothing can be read from it", "read what the sink reads")
-        elif name in scope.unusable or "" in scope.unusable:
+        base = name.partition(".")[0]
+        if base in found:
+            problem = _not_an_output(name, found[base])
+        elif base in scope.unusable or "" in scope.unusable:
             continue
         else:
-            others = [other for other in known if other != one.name]
+            others = [other for other, step in known.items() if step != one.name]
             problem = (f"there is no source or step `{name}`", derive_suggestion(name, others))
         scope.problems.append(loaded.problem(one.input_path(index), *problem))
     return inputs
+
+
+def _not_an_output(name: str, of: Declared) -> tuple[str, str]:
+    """What is wrong with a name that begins with that of something declared, and the remedy."""
+    output = name.partition(".")[2]
+    if not of.readable:
+        return f"`{of.name}` is a sink: nothing can be read from it", "read what the sink reads"
+    if not output:
+        first = of.readable[0]
+        return (
+            f"`{name}` has several outputs, and is read by their names",
+            f"read {_listed(of.readable)}, as `from: {first}`",
+        )
+    if not of.outputs:
+        return f"`{of.name}` has one output, which has no name", f"read `{of.name}`"
+    return f"`{of.name}` has no output `{output}`", derive_suggestion(name, of.readable)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
 
 
 def _order(edges: Mapping[str, list[str]]) -> list[str]:

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
-from tidegate.datatypes import DataType
+from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
+from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import FormatOptions, IdPlace, UnknownFields
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.kinds.kafka_source import DELETED, SKIP, TOMBSTONE, EventTime, SourceOperator
+from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Operator
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.record_parts import SinkParts, derive_metadata
 from tidegate.plan.scope import Declared
+from tidegate.plan.written_schema import derive_written_schema
 from tidegate.settings.base import Path
+from tidegate.settings.schemas import NamedSchema
 from tidegate.settings.secrets import reveal
 from tidegate.settings.suggest import derive_suggestion
+from tidegate.state.declaration import ORDERED_KINDS
 
-KEY_KINDS = frozenset(["boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "date", "timestamp"])
+KEY_KINDS = ORDERED_KINDS
 """Types whose equality is exact: the same on every machine, in every format."""
 
 
@@ -51,6 +60,8 @@ class Builder:
     """Columns of every usable source and step; a name without an entry is not usable."""
     policies: dict[str, BadRecordPolicy] = field(default_factory=dict)
     """What happens to bad records of a name."""
+    changelogs: dict[str, str] = field(default_factory=dict)
+    """Of every source and step whose rows are changes of a table's: the source that they come from."""
     problems: list[Problem] = field(default_factory=list)
     expressions: list[PlacedExpression] = field(default_factory=list)
 
@@ -60,6 +71,10 @@ class Builder:
             self._source(OperatorName(one.name), one.settings)
             return
         self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
+        bases = (name.partition(".")[0] for name in one.inputs)
+        changes = next((self.changelogs[name] for name in bases if name in self.changelogs), None)
+        if changes is not None:
+            self.changelogs[one.name] = changes
         columns = self._input_columns(one)
         if columns is None:
             self.look_alone(one)
@@ -71,16 +86,22 @@ class Builder:
     def look_alone(self, one: Declared) -> None:
         """A step whose inputs are unusable: its columns are unknown, but not the grammar and functions it uses."""
         step = one.settings
+        if isinstance(step, SinkSettings) and step.headers is not None:
+            for header, text in step.headers.add.items():
+                self._alone((*one.path, "headers", "add", header), text)
         if not isinstance(step, StepSettings):
             return
         for kind in step_kinds():
             texts = [(path, text, False) for path, text in kind.expressions(step).items()]
             texts += [(path, text, True) for path, text in kind.aggregates(step).items()]
             for path, text, aggregate in texts:
-                try:
-                    check_alone(text, aggregate=aggregate)
-                except ExpressionError as error:
-                    self._inside((*one.path, *path), text, error)
+                self._alone((*one.path, *path), text, aggregate=aggregate)
+
+    def _alone(self, path: Path, text: str, *, aggregate: bool = False) -> None:
+        try:
+            check_alone(text, aggregate=aggregate)
+        except ExpressionError as error:
+            self._inside(path, text, error)
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         """Report what is wrong at a path of the file."""
@@ -89,25 +110,59 @@ class Builder:
     # -- sources and inputs --------------------------------------------------------------------------------------------
 
     def _source(self, name: OperatorName, source: SourceSettings) -> None:
+        record_format = FORMATS[source.format]
+        if record_format.is_changelog:
+            self.changelogs[name] = name
         policy = self.policies[name] = BadRecordPolicy(source.bad_records)
-        columns = dict(FORMATS[source.format].read_columns(source.schema_ or {}))
-        if not columns or not source.all_topics:
+        unknown = source.unknown_fields
+        schema = self.loaded.schemas.get(("sources", name, "schema"))
+        options = FormatOptions(schema, IdPlace(source.schema_id), UnknownFields(unknown.what), unknown.column)
+        options = msgspec.structs.replace(
+            options, timestamps=source.written_as.timestamps or "", decimals=source.written_as.decimals or ""
+        )
+        values = self._source_columns(name, source, options)
+        if not values or not (source.all_topics or source.pattern):
             return
+        metadata, problems = derive_metadata(name, source, values)
+        for path, message, remedy in problems:
+            self.problem(path, message, remedy, at_key=path[-1] == "on_null")
+        deleted = {DELETED: BOOLEAN} if source.on_null == TOMBSTONE else {}
+        columns = {**values, **{one.name: one.type for one in metadata}, **deleted}
         self.schemas[name] = columns
         properties = derive_client_properties({**self.loaded.settings.kafka, **source.kafka}, "consumer")
         operator = SourceOperator(
             name=name,
             topics=source.all_topics,
             format=source.format,
-            schema=tuple(columns.items()),
+            schema=tuple(values.items()),
             output=tuple(columns.items()),
             start=source.start,
             until=source.until,
             bad_records=policy,
             kafka=reveal(properties),
             event_time=self._event_time(name, source, columns),
+            options=options,
+            on_lost_input=source.on_lost_input,
+            pattern=source.pattern or "",
+            metadata=metadata,
+            key_format=source.key_format or keys.TEXT,
+            on_null=source.on_null or (SKIP if record_format.is_changelog else ""),
         )
         self.graph[name] = LogicalNode(operator)
+
+    def _source_columns(self, name: str, source: SourceSettings, options: FormatOptions) -> dict[str, DataType]:
+        """Empty where they are not known, which is reported."""
+        record_format = FORMATS[source.format]
+        try:
+            if not isinstance(source.schema_, NamedSchema):
+                columns = dict(record_format.read_columns(source.schema_ or {}))
+                return columns | ({options.rest: map_of(STRING, STRING)} if options.rest and columns else {})
+            if options.schema is None or options.schema.kind is not record_format.schema_kind:
+                return {}
+            return dict(record_format.schema_columns(options.schema))
+        except FormatRefusal as refusal:
+            self.problem(("sources", name, "schema"), refusal.message, refusal.remedy)
+            return {}
 
     def _event_time(self, name: str, source: SourceSettings, columns: Mapping[str, DataType]) -> EventTime:
         """As declared; whether anybody needs it is found later (`prune.py`)."""
@@ -131,20 +186,26 @@ class Builder:
                 self.problem(one.input_path(index), message, remedy)
         return first if agreed else None
 
-    def upstream(self, one: Declared, columns: Mapping[str, DataType]) -> OperatorName:
-        """The one operator to read: a generated union when there are several inputs."""
+    def upstream(self, one: Declared, columns: Mapping[str, DataType], keys: tuple[str, ...] = ()) -> Input:
+        """The one output to read: that of a generated union when there are several inputs."""
         if len(one.inputs) == 1 and not one.late_of:
-            return OperatorName(one.inputs[0])
+            (only,) = _inputs_of(one)
+            return replace(only, keys=keys)
         name = OperatorName(f"{one.name}.union")
         self.graph[name] = LogicalNode(
             UnionOperator(name, tuple(columns.items()), self.policies[one.name]), _inputs_of(one)
         )
-        return name
+        return Input(name, keys=keys)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _step(self, one: Declared, step: StepSettings, columns: dict[str, DataType]) -> None:
         kind = choose_step_kind(step)
+        source = self.changelogs.get(one.name)
+        if source is not None and (reason := kind.refuses_changes(step)):
+            message = f"`{kind.word}` of the inserts, updates and deletes of `{source}` {reason}"
+            remedy = "read a topic of rows; `where`, `select`, `route`, `explode` and sinks take changes"
+            self.problem((*one.path, kind.word), message, remedy, at_key=True)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
             kind.build(step, _Context(self, one, columns))
 
@@ -152,24 +213,41 @@ class Builder:
 
     def _sink(self, one: Declared, sink: SinkSettings, columns: dict[str, DataType]) -> None:
         record_format = FORMATS[sink.format]
-        key = record_format.default_key(columns) if sink.key is None else sink.key
-        usable = key is None or self.key((*one.path, "key"), key, columns)
-        if sink.timestamp is not None:
-            self.moment((*one.path, "timestamp"), sink.timestamp, columns)
+        parts = SinkParts(self, one, sink, columns, _inputs_of(one))
+        usable = parts.check()
+        deleted = None if sink.on_null is None else sink.on_null.column
         try:
-            written = tuple(record_format.written_columns(columns).items())
+            left = {name: kind for name, kind in columns.items() if name != deleted}
+            written = tuple(record_format.written_columns(left).items())
         except FormatRefusal as refusal:
             self.problem((*one.path, "format"), refusal.message, refusal.remedy)
             return
-        if not usable:
+        written_with = derive_written_schema(self.loaded, one, sink, dict(written), self.problem)
+        if not usable or written_with is None:
             return
         name = OperatorName(one.name)
+        reads = _inputs_of(one) if len(one.late_of) == 1 else (self.upstream(one, columns),)
+        if parts.added:
+            before = make_projection(OperatorName(f"{name}.headers"), parts.inputs, self.policies[one.name])
+            self.graph[before.name] = LogicalNode(before, reads)
+            reads = (Input(before.name),)
         properties = derive_client_properties({**self.loaded.settings.kafka, **sink.kafka}, "producer")
-        policy = self.policies[one.name]
         operator = SinkOperator(
-            name, sink.topic, sink.format, written, key, sink.timestamp, policy, kafka=reveal(properties)
+            name,
+            sink.topic,
+            sink.format,
+            written,
+            parts.key,
+            sink.timestamp,
+            self.policies[one.name],
+            kafka=reveal(properties),
+            options=written_with.options,
+            register=written_with.register,
+            key_format=parts.key_format,
+            partition=sink.partition,
+            deleted=deleted,
+            headers=parts.headers,
         )
-        reads = _inputs_of(one) if len(one.late_of) == 1 else (Input(self.upstream(one, columns)),)
         self.graph[name] = LogicalNode(operator, reads)
 
     # -- expressions and columns ---------------------------------------------------------------------------------------
@@ -259,7 +337,7 @@ class _Context:
         elif operator.JOINS:
             inputs = _inputs_of(self._one)
         else:
-            inputs = (Input(self._builder.upstream(self._one, self.columns), keys=keys),)
+            inputs = (self._builder.upstream(self._one, self.columns, keys),)
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
 
@@ -267,7 +345,8 @@ class _Context:
 def _inputs_of(one: Declared) -> tuple[Input, ...]:
     if one.late_of:
         return tuple(Input(OperatorName(name), LATE) for name in one.late_of)
-    return tuple(Input(OperatorName(name)) for name in one.inputs)
+    parts = [name.partition(".") for name in one.inputs]
+    return tuple(Input(OperatorName(name), output) for name, _, output in parts)
 
 
 def _disagreement(first_name: str, first: Mapping[str, DataType], name: str, columns: Mapping[str, DataType]) -> str:

@@ -17,7 +17,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.timing import STEADY_S, EventTimes
-from tidegate.simulation.workload import INPUTS, SLOW_PACE, InputRecord
+from tidegate.simulation.workload import BAD, INPUTS, LETTERS, SLOW_PACE, InputRecord
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
@@ -165,7 +165,7 @@ class Feed:
             kernel = self._world.kernel
             place = wanted or self._times.choose(_places_of(topic, self._partitions[topic]), kernel.now)
             at = self._times.next_ms(place, kernel.clock.now_ms())
-        return InputRecord(
+        record = InputRecord(
             place=place,
             id=number,
             customer=f"c{customer}",
@@ -176,6 +176,9 @@ class Feed:
             at=at,
             arrived_s=self._world.kernel.now,
         )
+        bad = BAD.get(number % 7, "") if workload.topology == LETTERS else ""
+        much = {"quantity": 4, "price_cents": 1 << 62} if bad == "step" else {}
+        return msgspec.structs.replace(record, bad=bad, **much) if bad else record
 
     def _make_noise(self, record: InputRecord) -> None:
         """A transaction beside the records, which is aborted later: nothing of it may ever be processed."""

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.formats.letters import ORIGINAL, UNREAD
 from tidegate.simulation.windows import WINDOW_TOPICS, name_of
-from tidegate.simulation.workload import OUTPUTS, InputRecord, Workload
+from tidegate.simulation.workload import DEAD_TOPIC, OUTPUTS, InputRecord, Workload
 
 SHOWN: Final = 6
 
@@ -76,9 +77,14 @@ def topics_of_records(workload: Workload) -> list[str]:
 
 def derive_wanted(topic: str, records: Sequence[InputRecord], done: frozenset[int]) -> dict[int, InputRecord]:
     """The records that have a row in this topic and were not processed before."""
-    return {
-        record.id: record for record in records if (topic in KEYED or record.status == "paid") and record.id not in done
-    }
+    return {record.id: record for record in records if _belongs(topic, record) and record.id not in done}
+
+
+def _belongs(topic: str, record: InputRecord) -> bool:
+    paid = record.status == "paid"
+    if topic == DEAD_TOPIC:
+        return record.bad == "source" or (record.bad == "step" and paid)
+    return topic in KEYED or (paid and not record.bad)
 
 
 def check_output(
@@ -91,6 +97,8 @@ def check_output(
         wanted = derive_wanted(topic, records, history.done)
         if topic == "paid":
             problems += _check_paid(wanted, partitions)
+        elif topic == DEAD_TOPIC:
+            problems += _check_letters(derive_wanted(topic, records, frozenset()), partitions)
         elif workload.exactly_once:
             before = [record for record in records if record.id in history.done]
             problems += _check_totals(topic, wanted, before, partitions)
@@ -111,7 +119,10 @@ def check_committed(workload: Workload, records: Sequence[InputRecord], historie
     for number, history in enumerate(histories):
         for topic in topics_of_records(workload):
             found = {_record_of(topic, row) for earlier in histories[:number] for row in _rows(earlier.output[topic])}
-            wanted = derive_wanted(topic, [one for one in records if one.id in history.done], frozenset())
+            before = [one for one in records if one.id in history.done]
+            if topic == DEAD_TOPIC:  # a letter of a step waits for its bytes in the checkpoint
+                before = [one for one in before if one.bad == "source"]
+            wanted = derive_wanted(topic, before, frozenset())
             if missing := sorted(wanted.keys() - found):
                 problems.append(f"{topic}: continued after records that have never come out: {missing[:SHOWN]}")
     return problems
@@ -129,6 +140,21 @@ def _check_paid(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence
             problems.append(f"paid: record {row['id']} should not be there")
         elif (row["customer"], row["total_cents"]) != (record.customer, record.quantity * record.price_cents):
             problems.append(f"paid: record {row['id']} is wrong: {row}")
+    return problems[:SHOWN]
+
+
+def _check_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
+    """The bytes are the record's; only those that had to be read back may be missing."""
+    problems = []
+    for row in _rows(partitions):
+        record = wanted.get(row["id"])
+        if record is None or row["place"] != str(record.place):
+            problems.append(f"{DEAD_TOPIC}: {row} is nobody's")
+        elif row["bytes"] == ORIGINAL:
+            if (row["key"], row["value"]) != (record.customer.encode(), record.value):
+                problems.append(f"{DEAD_TOPIC}: record {record.id} has other bytes: {row}")
+        elif row["bytes"] != UNREAD or record.bad != "step":
+            problems.append(f"{DEAD_TOPIC}: record {record.id} has no bytes: {row}")
     return problems[:SHOWN]
 
 
@@ -212,6 +238,8 @@ def _covers(total: Total, other: Total) -> bool:
 
 def _lane_of(topic: str, record: InputRecord) -> tuple[object, ...]:
     """Records of one lane keep their order."""
+    if topic == DEAD_TOPIC:
+        return record.bad, record.place
     lane = KEYED[topic].lane(record) if topic in KEYED else (record.customer,)
     return (*lane, record.place)
 
@@ -223,7 +251,7 @@ def _check_no_gap(topic: str, wanted: Mapping[int, InputRecord], found: set[int]
     """
     lanes: dict[object, list[int]] = defaultdict(list)
     for record in wanted.values():
-        lanes[_lane_of(topic, record) if topic in KEYED else record.place].append(record.id)
+        lanes[_lane_of(topic, record) if topic in (*KEYED, DEAD_TOPIC) else record.place].append(record.id)
     problems = []
     for place, numbers in lanes.items():
         came = sum(number in found for number in numbers)
@@ -249,7 +277,7 @@ def _check_set(
 def _check_order(topic: str, wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
     """Records of one lane come in input order, and all rows of a key in one output partition."""
     problems = []
-    key_column = KEYED[topic].key if topic in KEYED else "customer"
+    key_column = KEYED[topic].key if topic in KEYED else "place" if topic == DEAD_TOPIC else "customer"
     newest: dict[object, int] = {}
     homes: dict[object, int] = {}
     for number, partition in enumerate(partitions):

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.formats.letters.letter import read_letter
 from tidegate.ids import TopicPartition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
+from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.oracle import History, id_of
+from tidegate.simulation.workload import DEAD_TOPIC
 
 FETCH_MAX: Final = 1_000_000
 
@@ -55,7 +58,7 @@ class Outputs:
             self._next[place] = found.next_offset
             ids, begins = self.ids[place.topic], self._cuts[-1][1].get(place, 0)
             for offset, record in found.records:
-                row = msgspec.json.decode(record.value or b"")
+                row = _row_of(place, offset, record)
                 self._rows[place].append((offset, row))
                 if offset >= begins:
                     ids.add(id_of(place.topic, row))
@@ -88,3 +91,20 @@ class Outputs:
                 output[place.topic].append([row for at, row in self._rows[place] if first <= at < behind])
             histories.append(History(done, output))
         return histories
+
+
+def _row_of(place: TopicPartition, offset: int, record: Record) -> dict[str, Any]:
+    """Of a letter what it says: of the record's id, where it is from, and its bytes."""
+    if place.topic != DEAD_TOPIC:
+        row: dict[str, Any] = msgspec.json.decode(record.value or b"")
+        return row
+    letter = read_letter(place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers)
+    assert letter is not None
+    text = letter.value if letter.whole else (letter.row or "").encode()
+    return {
+        "id": msgspec.json.decode(text or b"")["id"],
+        "place": f"{letter.topic}[{letter.source_partition}]",
+        "bytes": letter.bytes,
+        "value": letter.value,
+        "key": letter.key,
+    }

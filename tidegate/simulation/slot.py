@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidegate import __version__
 from tidegate.clock import SteadyClock
+from tidegate.formats.schemas import Schemas
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.tools import KafkaTools
+from tidegate.operators.calls.caller import Caller
+from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.simulation.kernel import Process, Signal, SimCondition
@@ -26,6 +29,7 @@ from tidegate.slot.deployment import Deployment, SlotParts
 from tidegate.slot.transport import DataTransport
 from tidegate.slot.worker import SlotProcess
 from tidegate.sources.kafka import SourceBatch
+from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.sources.tools import SourceTools
 from tidegate.state.backends import OpenState
@@ -183,12 +187,17 @@ class SimParts(SlotParts):
         group_id: str,
         wake: Callable[[], None],
         bad_record: BadRecord,
+        schemas: Schemas,
     ) -> SourceRuntime:
         """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
-        source = SimSource(spec, partitions, restored, group_id, wake, bad_record, tools)
+        source = SimSource(spec, partitions, restored, group_id, wake, bad_record, tools, schemas)
         source.note_idle(self._world.reach)
         return source
+
+    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
+        """See SlotParts."""
+        return RecordReader(origins, name, wake, SimSourceTools(self._world, self._process, self.tools.port))
 
 
 class SimControlLink:

@@ -36,6 +36,7 @@ INPUTS: Final = {
     "chain-windows": ("orders",),
     "wide-windows": ("orders",),
     "session-windows": ("orders",),
+    "letters": ("orders",),
 }
 """Topology -> its input topics."""
 OUTPUTS: Final = {
@@ -49,7 +50,13 @@ OUTPUTS: Final = {
     "chain-windows": ("visited",),
     "wide-windows": ("parts", "wide"),
     "session-windows": ("sessions",),
+    "letters": ("paid", "dead"),
 }
+LETTERS: Final = "letters"
+"""The topology with bad records; no seed draws it, since that would change what all of them play."""
+DEAD_TOPIC: Final = "dead"
+BAD: Final = {3: "source", 5: "step"}
+"""Of every seven records."""
 WINDOWED: Final = ("windows", "union-windows", "chain-windows", "wide-windows", "session-windows")
 """Topologies with event time: one window, one over a union, one after another exchange, one after another window, and
 sessions."""
@@ -207,12 +214,15 @@ class InputRecord(msgspec.Struct, frozen=True):
     """Event time, ms since 1970, where there are windows."""
     arrived_s: float = 0.0
     """Virtual time at which it was written."""
+    bad: str = ""
+    """Where it fails: `source`, `step` (if it comes so far), or nowhere."""
 
     @property
     def value(self) -> bytes:
         """As JSON."""
         columns = SCHEMA if self.at is None else TIMED_SCHEMA
-        return msgspec.json.encode({name: getattr(self, name) for name in columns})
+        row = {name: getattr(self, name) for name in columns}
+        return msgspec.json.encode({**row, "quantity": "many"} if self.bad == "source" else row)
 
 
 def draw_workload(seed: int) -> Workload:
@@ -310,13 +320,16 @@ def plan_of(
                 "schema": SCHEMA if timing is None else TIMED_SCHEMA,
                 "start": "latest" if from_latest else "earliest",
                 "until": "latest" if bounded else "never",
+                "bad_records": "dead-letter" if topology == LETTERS else "fail",
                 **event_time,
             }
             for name in inputs
         },
         "steps": steps,
-        "sinks": {name: _SINKS[name] for name in OUTPUTS[topology]},
+        "sinks": {name: _SINKS[name] for name in OUTPUTS[topology] if name in _SINKS},
     }
+    if topology == LETTERS:
+        document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
     loaded = parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {})
     return build_plan(loaded)
 

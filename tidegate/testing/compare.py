@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.config.cases import ExpectedSettings
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.testing.parts import Written
 
-FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp")
+FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
 ALIGNED_MAX: Final = 400_000
 """Pairs of records that are looked at to find the best alignment; beyond them records are compared by their place."""
 
@@ -34,26 +36,27 @@ class Line(msgspec.Struct, frozen=True):
 Difference = list[Line]
 
 _ABSENT: Final = object()
+_NUMBERS: Final = (int, float, Decimal)
 
 
-def derive_records(written: Sequence[Written], format_name: str) -> list[Record]:
+def derive_records(written: Sequence[Written], format_name: str, options: FormatOptions = NO_OPTIONS) -> list[Record]:
     """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
-    return [_record(one, format_name) for one in written]
+    return [_record(one, format_name, options) for one in written]
 
 
-def _record(one: Written, format_name: str) -> Record:
+def _record(one: Written, format_name: str, options: FormatOptions) -> Record:
     record: Record = {}
     record.update(_text_or_base64("key", one.key))
     try:
-        record["value"] = None if one.value is None else FORMATS[format_name].to_plain(one.value)
+        record["value"] = None if one.value is None else FORMATS[format_name].to_plain(one.value, options)
     except ValueError:
         record.update(_text_or_base64("value", one.value))
     if one.headers:
-        record["headers"] = [
-            [name, None if data is None else data.decode(errors="replace")] for name, data in one.headers
-        ]
+        record["headers"] = [_header(name, data) for name, data in one.headers]
     if one.timestamp_ms is not None:
         record["timestamp"] = one.timestamp_ms
+    if one.partition is not None:
+        record["partition"] = one.partition
     return record
 
 
@@ -66,6 +69,12 @@ def _text_or_base64(name: str, data: bytes | None) -> Record:
         return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
+def _header(name: str, data: bytes | None) -> list[Any]:
+    """As the file has it."""
+    found = _text_or_base64("value", data)
+    return [name, found["value"] if "value" in found else {"base64": found["value_base64"]}]
+
+
 def derive_expected(one: ExpectedSettings) -> Record:
     """The fields that the file gives."""
     found: Record = {}
@@ -75,7 +84,7 @@ def derive_expected(one: ExpectedSettings) -> Record:
             if isinstance(value, bytes):
                 value = base64.b64encode(value).decode()
             elif name == "headers":
-                value = [[header, None if data is None else data.decode()] for header, data in value or ()]
+                value = [_header(header, data) for header, data in value or ()]
             found[name] = value
     return found
 
@@ -91,7 +100,7 @@ def _field(actual: Record, name: str) -> Any:
         return actual[name]
     if name == "headers":
         return []
-    if name == "timestamp":
+    if name in ("timestamp", "partition"):
         return None
     value = actual.get(name.partition("_")[0], _ABSENT)
     if name.endswith("_base64") and isinstance(value, str):
@@ -100,14 +109,35 @@ def _field(actual: Record, name: str) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equal as data: 5 and 5.0 are one number, true is none; fields of an object have no order."""
+    """Equal as data: 5 and 5.0 are one number, true is none; fields of an object have no order.
+
+    A number that came is the one that is written so: `12.5` is 12.50, too, and the text `"12.50"` says its digits.
+    """
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_same(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same, one, other))
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
+    if isinstance(one, Decimal) or isinstance(other, Decimal):
+        return _is_same_number(one, other)
     return bool(one == other)
+
+
+def _is_same_number(one: Any, other: Any) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return bool(_digits_of(one) == _digits_of(other))
+    if isinstance(one, float) or isinstance(other, float):
+        return isinstance(one, _NUMBERS) and isinstance(other, _NUMBERS) and float(one) == float(other)
+    return bool(one == other)
+
+
+def _digits_of(value: Any) -> Any:
+    """Of a number, or the text of one; anything else is itself."""
+    try:
+        return Decimal(value).as_tuple() if isinstance(value, str | Decimal) else value
+    except InvalidOperation:
+        return value
 
 
 def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool) -> Difference | None:
@@ -144,7 +174,7 @@ def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: 
 
 
 def _whole(record: Record) -> Record:
-    return {"headers": [], "timestamp": None, **record}
+    return {"headers": [], "timestamp": None, "partition": None, **record}
 
 
 def _key(record: Record) -> Any:

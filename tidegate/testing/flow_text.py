@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 from tidegate.config.values import derive_scalar
+from tidegate.formats.plain import as_float, render_number
 
 _PLAIN: Final = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./@+-]| (?=[A-Za-z0-9_]))*", re.ASCII)
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d(T[0-9:.]+Z)?", re.ASCII)
@@ -32,13 +34,16 @@ def render_moment(at_ms: int) -> str | int:
 
 
 def render_flow(value: Any) -> str:
-    """Any value of JSON."""
+    """Any value of JSON. A number whose digits YAML would not keep, as 12.50, is a text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_render_key(name)}: {render_flow(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
         return f"[{', '.join(map(render_flow, value))}]"
     if isinstance(value, str):
         return _render_text(value)
+    if isinstance(value, Decimal):
+        number = as_float(value)
+        return _quote(render_number(value)) if number is None else json.dumps(number)
     return json.dumps(value)
 
 

@@ -24,6 +24,7 @@ from tidegate.slot.deployment import Deployment
 from tidegate.sources.caught_up import STAYS_SECONDS
 from tidegate.storage.shared import Proof
 from tidegate.task.elements import Barrier
+from tidegate.task.letters import LetterCount
 from tidegate.task.messages import Acknowledged, Completed, Declined, Deploy, SlotMessage, SlotSettings, Trigger
 from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element
@@ -77,6 +78,7 @@ class Harness:
             for slot, parts in enumerate(self._parts)
         ]
         for deployment in self._slots:
+            deployment.loop.letters = LetterCount(None)  # a minute of a case may hold any number
             deployment.open()
         if snapshot is not None:
             for parts, quiet in zip(self._parts, snapshot.quiet, strict=True):
@@ -177,13 +179,16 @@ class Harness:
             deployment.loop.on_trigger(Trigger(self.plan.pipeline, self._attempt, barrier))
         quiet = tuple({each.operator.name: each.caught_up for each in parts.sources} for parts in self._parts)
         subtasks = len(self.plan.vertices)
-        while any(len(acks) < subtasks for acks in self._acks):
-            if not self.turn():
+        while self._waiting_for(subtasks):
+            if not self.turn() and self._waiting_for(subtasks):  # a turn that moves nothing may acknowledge
                 raise AttemptFailed("the snapshot of the case did not complete")
         written = self._gather(Collector.take_prepared)
         for deployment in self._slots:
             deployment.loop.on_completed(Completed(self._attempt, _CHECKPOINT, frozenset()))
         return Snapshot(tuple(map(tuple, self._acks)), quiet, written, self._storage)
+
+    def _waiting_for(self, subtasks: int) -> bool:
+        return any(len(acks) < subtasks for acks in self._acks)
 
     def close(self) -> None:
         """Free what the slots hold."""
@@ -250,9 +255,14 @@ def _lowest(one: int | None, other: int | None) -> int | None:
 
 def _assign(plan: Plan, log: Log) -> dict[OperatorName, Sequence[tuple[TopicPartition, ...]]]:
     return {
-        source.name: assign_partitions([part for part in log.ends if part.topic in source.topics], plan.parallelism)
+        source.name: assign_partitions([part for part in log.ends if _reads(source, part.topic)], plan.parallelism)
         for source in plan.operators(SourceOperator)
     }
+
+
+def _reads(source: SourceOperator, topic: str) -> bool:
+    """Records of a source with a pattern are of a topic of that name where a case names none."""
+    return topic in source.topics or topic == source.pattern or source.matches(topic)
 
 
 def _settings(plan: Plan) -> SlotSettings:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import confluent_kafka as ck
 
 from tidegate.ids import TopicPartition
+from tidegate.operators.async_queue import Call
+from tidegate.operators.calls.caller import Asked
+from tidegate.sources.messages import KafkaMessages
 
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 
@@ -45,6 +48,29 @@ class Log:
         )
 
 
+class LogRecords:
+    """See Caller. Reads single records back, at once."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._asked: list[tuple[Call, object]] = []
+
+    def submit(self, asked: Asked) -> None:
+        """See Caller."""
+        self._asked += asked
+
+    def take(self) -> list[Call]:
+        """See Caller."""
+        asked, self._asked = self._asked, []
+        for call, request in asked:
+            topic, partition, offset = cast("tuple[str, int, int]", request)
+            call.answer = KafkaMessages([self._log.partitions[TopicPartition(topic, partition)][offset]]).raw(0)
+        return [call for call, _ in asked]
+
+    def close(self) -> None:
+        """See Caller."""
+
+
 class LogConsumer:
     """See sources.tools.Consumer, as far as `sources.reader` uses it. Never waits."""
 
@@ -72,6 +98,10 @@ class LogConsumer:
         """See Consumer."""
         for one in partitions:
             self._next.pop(TopicPartition(one.topic, one.partition), None)
+
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        """Nothing is ever waited for."""
+        raise NotImplementedError
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # noqa: ARG002  # as Consumer
         """See Consumer."""

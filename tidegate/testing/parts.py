@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidegate.coordinator.types import SourcePositions
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import OutputRecords
+from tidegate.formats.schemas import Schemas
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.tools import KafkaTools
+from tidegate.operators.calls.caller import Caller
+from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
@@ -28,7 +32,8 @@ from tidegate.task.loop import UploadJob
 from tidegate.task.messages import Deploy
 from tidegate.task.ports import Prepared
 from tidegate.testing.calls import PromptCaller
-from tidegate.testing.log import Log, LogConsumer
+from tidegate.testing.feed import plain_schemas
+from tidegate.testing.log import Log, LogConsumer, LogRecords
 
 if TYPE_CHECKING:
     from tidegate.coordinator.types import StateHandle
@@ -201,6 +206,8 @@ class Written(msgspec.Struct, frozen=True):
     value: bytes | None
     timestamp_ms: int | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    """None: chosen by the key."""
 
 
 Numbered = tuple[int, Written]
@@ -234,9 +241,9 @@ class Collector(SinkRuntime):
     def write(self, rows: OutputRecords) -> None:
         """See KafkaSink."""
         none = [None] * len(rows)
-        columns = zip(rows.keys or none, rows.values, rows.timestamps_ms or none, rows.headers or none, strict=True)
-        for key, value, timestamp_ms, headers in columns:
-            record = Written(key, value, timestamp_ms, tuple(headers or ()))
+        sent = (rows.timestamps_ms or none, rows.headers or none, rows.partitions or none)
+        for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
+            record = Written(key, value, timestamp_ms, tuple(headers or ()), partition)
             self._written.append((next(self.numbers), record))
 
     def turn(self) -> bool:
@@ -311,12 +318,18 @@ class BenchParts(SlotParts):
         group_id: str,
         wake: Callable[[], None],
         bad_record: BadRecord,
+        schemas: Schemas,  # noqa: ARG002 - there is no registry
     ) -> SourceRuntime:
         """See SlotParts."""
         tools = LogTools(self.log, self._clock)
-        source = LogSource(spec, partitions, restored, group_id, wake, bad_record, tools)
+        known = plain_schemas(spec)
+        source = LogSource(spec, partitions, restored, group_id, wake, bad_record, tools, known)
         self.sources.append(source)
         return source
+
+    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:  # noqa: ARG002  # as SlotParts
+        """See SlotParts."""
+        return LogRecords(self.log)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """See SlotParts."""
@@ -325,6 +338,6 @@ class BenchParts(SlotParts):
         self.sinks.append(sink)
         return sink
 
-    def log_bad_record(self, where: str, count: int) -> None:  # noqa: ARG002  # as SlotParts
+    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:  # noqa: ARG002  # as SlotParts
         """See SlotParts."""
         self._on_skipped(where)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from itertools import chain
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -16,10 +16,13 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.errors import TidegateError
 from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.settings.fields import derive_timestamp
@@ -69,8 +72,10 @@ def tap_steps(loaded: LoadedPipeline, plan: Plan, names: Sequence[str]) -> tuple
 
 
 def tappable(loaded: LoadedPipeline) -> list[str]:
-    """Names of sources and steps, in the order of the file."""
-    return [*loaded.settings.sources, *(step.name for step in loaded.settings.steps)]
+    """Names of sources, steps and their outputs, in the order of the file."""
+    steps = [(step.name, choose_step_kind(step).outputs(step)) for step in loaded.settings.steps]
+    named = [tuple(f"{name}.{output}" for output in outputs) or (name,) for name, outputs in steps]
+    return [*loaded.settings.sources, *chain.from_iterable(named)]
 
 
 def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
@@ -121,7 +126,7 @@ class Preview:
             if tapped and not name.startswith(_STEP_SINK):
                 continue
             place = tapped[int(name.removeprefix(_STEP_SINK))] if tapped else name
-            for record in derive_records(written.pop(name, ()), sinks[name].format):
+            for record in derive_records(written.pop(name, ()), sinks[name].format, sinks[name].options):
                 yield Previewed(place, record)
 
 
@@ -146,10 +151,23 @@ class LineParser:
     them, `key`, `timestamp`, `partition`, `headers`; else it is the value.
     """
 
-    def __init__(self, settings: SourceSettings, *, whole: bool) -> None:
+    def __init__(self, settings: SourceSettings, options: FormatOptions = NO_OPTIONS, *, whole: bool) -> None:
+        self._options = options
         self._format = FORMATS[settings.format]
-        self._topics = settings.all_topics
+        self._topics = settings.all_topics or (settings.example_topic,)
         self._whole = whole
+
+    def read(self, stream: BinaryIO) -> Iterator[Produced]:
+        """Records of a file of the format's own kind, or of lines. Raises RecordRefused."""
+        values = self._format.file_values(stream, self._options)
+        if values is None:
+            yield from self.parse(stream)
+            return
+        try:
+            for value in values:
+                yield Produced(TopicPartition(self._topics[0], 0), None, value)
+        except ValueError as error:
+            raise RecordRefused(f"the file cannot be read: {error}") from error
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
         """A record of each line that is not blank. Raises RecordRefused."""
@@ -165,7 +183,7 @@ class LineParser:
     def _parse(self, line: bytes) -> Produced:
         if not self._whole:  # as it is: what is wrong with it is the pipeline's to find
             return Produced(TopicPartition(self._topics[0], 0), None, line)
-        entry = json.loads(line)
+        entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
         topic = entry.get("topic") if entry.get("topic") in self._topics else self._topics[0]
@@ -175,9 +193,7 @@ class LineParser:
             _bytes_of(entry, "key"),
             self._value(entry),
             _timestamp(entry.get("timestamp")),
-            tuple(
-                (str(name), None if text is None else str(text).encode()) for name, text in entry.get("headers") or ()
-            ),
+            tuple((str(name), _header_value(value)) for name, value in entry.get("headers") or ()),
         )
 
     def _value(self, entry: Mapping[str, Any]) -> bytes | None:
@@ -185,14 +201,20 @@ class LineParser:
             return _base64(entry["value_base64"])
         if "value" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
-        return None if entry["value"] is None else self._format.from_plain(entry["value"])
+        return None if entry["value"] is None else self._format.from_plain(entry["value"], self._options)
 
 
 def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:
     if f"{name}_base64" in entry:
         return _base64(entry[f"{name}_base64"])
     text = entry.get(name)
-    return None if text is None else text.encode() if isinstance(text, str) else json.dumps(text).encode()
+    return None if text is None else text.encode() if isinstance(text, str) else render_json(text).encode()
+
+
+def _header_value(value: object) -> bytes | None:
+    if isinstance(value, dict) and value.keys() == {"base64"}:
+        return _base64(value["base64"])
+    return None if value is None else str(value).encode()
 
 
 def _base64(text: object) -> bytes:

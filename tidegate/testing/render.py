@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.config.load import LoadedPipeline
+from tidegate.formats.plain import as_float, render_number
 from tidegate.testing.cases import CaseResult, Failure
 from tidegate.testing.compare import Line, is_absent
 from tidegate.testing.flow_text import render_flow, render_record
@@ -111,7 +113,15 @@ def _duration(seconds: float) -> str:
 
 def render_json(loaded: LoadedPipeline, results: Sequence[CaseResult]) -> str:
     """A list of objects, one for each case."""
-    return json.dumps([_case(loaded, result) for result in results], indent=2, ensure_ascii=False)
+    return json.dumps([_case(loaded, result) for result in results], indent=2, ensure_ascii=False, default=_number)
+
+
+def _number(value: object) -> float | str:
+    """As in a pipeline file."""
+    if not isinstance(value, Decimal):
+        raise TypeError(f"{type(value).__name__} is not of JSON")
+    number = as_float(value)
+    return render_number(value) if number is None else number
 
 
 def _case(loaded: LoadedPipeline, result: CaseResult) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Shop:
     def validate(self) -> tuple[int, list[str]]:
         """Exit code and errors of `validate --connect`."""
         path = self.write()
-        assert not [problem for problem in check_file(path, os.environ) if problem.severity == "error"]
+        assert not [problem for problem in check_file(path, os.environ)[1] if problem.severity == "error"]
         loaded = read_pipeline(path, os.environ)
         problems, code = find_problems(loaded, build_plan(loaded))
         return code, [str(problem) for problem in problems if problem.severity == "error"]
@@ -114,7 +114,7 @@ class Shop:
         kafka = KafkaEdge({"bootstrap.servers": self.bootstrap})
         await kafka.open()
         with ThreadPoolExecutor(1) as thread:
-            facts = await read_facts(plan, Stores(storage, journal, thread, kafka))
+            facts = await read_facts(plan, Stores(storage, journal, thread, kafka), journal.state)
         await kafka.close()
         number = journal.take_over(msgspec.structs.replace(facts.identity, **identity), 0).reserved_to
         states = []

@@ -36,7 +36,7 @@ def write(directory: Path, geo: str) -> Path:
 def test_the_modules_of_a_good_function_are_in_the_plan(tmp_path: Path) -> None:
     source = "print('imported')\nasync def resolve(row): return None\n"
     path = write(tmp_path, source)
-    assert check_file(path, {}) == ()
+    assert check_file(path, {})[1] == ()
     _, plan = plan_file(path, {})
     assert plan.modules == {"lookup/geo.py": source}
 
@@ -51,7 +51,7 @@ def test_the_modules_of_a_good_function_are_in_the_plan(tmp_path: Path) -> None:
 )
 def test_a_function_that_run_could_not_use_is_refused_with_its_place(tmp_path: Path, geo: str, problem: str) -> None:
     path = write(tmp_path, geo)
-    (found,) = check_file(path, {})
+    _, (found,) = check_file(path, {})
     assert "p.yaml:9:42: steps.located.async: " in str(found)
     assert problem in str(found)
     with pytest.raises(ConfigErrors):

@@ -94,6 +94,10 @@ class ModelConsumer:
         kept = [message for message in self._queue if _partition_of(message) not in paused]
         self._queue = deque(kept)
 
+    def resume(self, partitions: list[ck.TopicPartition]) -> None:
+        """No simulated record waits for a schema."""
+        raise NotImplementedError
+
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         """See Consumer."""
         self._changed.wait_for(lambda: len(self._queue) >= num_messages, timeout)

@@ -1,0 +1,240 @@
+"""Schemas before a start: read from files, the registry and its copies; what sinks write is checked and registered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.registry import FakeRegistry, answer_with
+from tidegate.config.load import LoadedPipeline, parse_pipeline
+from tidegate.daemon.schema_desk import SchemaDesk
+from tidegate.daemon.start import schemas as start_schemas
+from tidegate.daemon.start.registrations import check_registrations, register_schemas
+from tidegate.daemon.start.registry_access import open_registry
+from tidegate.daemon.start.schemas import Ask, resolve_schemas
+from tidegate.formats.schemas import FormatOptions, SchemaText
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.build import build_plan
+from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.registry import transport
+from tidegate.registry.errors import RegistryAway
+
+ORDER = json.dumps({"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "long"}]})
+AWAY = answer_with(503, "")
+
+Load = Callable[..., LoadedPipeline]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
+    monkeypatch.setattr(transport, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(start_schemas, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(start_schemas, "AGAIN_S", 0.0)
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    with FakeRegistry() as running:
+        yield running
+
+
+@pytest.fixture
+def load(fake: FakeRegistry, tmp_path: Path) -> Load:
+    """A pipeline from Avro to Avro; `source` and `sink` are further settings of its two ends."""
+
+    def make(ask: Ask | None = None, sink: Any = None, **source: Any) -> LoadedPipeline:
+        ends: dict[str, Any] = {"schema": {"id": "bigint"}, **source}
+        text = {
+            "version": 1, "name": "p", "kafka": {"bootstrap.servers": "127.0.0.1:1"},
+            "checkpoints": {"directory": f"file://{tmp_path}"},
+            "registry": {"url": fake.url, "username": "ann", "password": "pass-word"},
+            "sources": {"orders": {"topic": "orders", "format": "avro", **ends}},
+            "sinks": {"out": {"from": "orders", "topic": "out", "format": "avro", **(sink or {})}},
+        }  # fmt: skip
+        loaded = parse_pipeline(json.dumps(text), str(tmp_path / "p.yaml"), {})
+        return loaded if ask is None else resolve_schemas(loaded, ask)
+
+    return make
+
+
+def messages(loaded: LoadedPipeline) -> list[str]:
+    return [f"{one.path}: {one.message}; {one.remedy}" for one in loaded.problems]
+
+
+def options_of(loaded: LoadedPipeline) -> FormatOptions:
+    (source,) = build_plan(loaded).operators(SourceOperator)
+    return source.options
+
+
+def written(loaded: LoadedPipeline) -> SchemaText:
+    (sink,) = build_plan(loaded).operators(SinkOperator)
+    assert sink.options.schema is not None
+    return sink.options.schema
+
+
+def register(loaded: LoadedPipeline) -> int:
+    """The id that the sink writes with after a start."""
+    assert loaded.settings.registry is not None
+    plan, registry = build_plan(loaded), open_registry(loaded.settings.registry)
+
+    async def start() -> int:
+        desk = SchemaDesk(registry)
+        async with registry:
+            desk.write_with(await register_schemas(registry, plan))
+        (sink,) = desk.complete(plan).operators(SinkOperator)
+        assert sink.options.schema is not None
+        return sink.options.schema.id
+
+    return asyncio.run(start())
+
+
+def refusals(loaded: LoadedPipeline) -> list[str]:
+    found = asyncio.run(check_registrations(loaded, build_plan(loaded), 0.0))
+    return [f"{one.exit_code if one.refuses else 0} {one.problem.path}: {one.problem.message}" for one in found]
+
+
+def test_a_file_beside_the_pipeline_file_gives_the_columns(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(ORDER, "utf-8")
+    loaded = load(Ask.COPY, schema={"file": "order.avsc"})
+    assert messages(loaded) == []
+    assert [name for name, _ in build_plan(loaded).operators(SourceOperator)[0].schema] == ["id"]
+    missing = load(Ask.COPY, schema={"file": "other.avsc"})
+    assert "sources.orders.schema.file: " in messages(missing)[0]
+    assert "other.avsc cannot be read: No such file or directory" in messages(missing)[0]
+
+
+def test_a_subject_is_asked_for_at_a_start_and_looked_up_in_its_copy_otherwise(fake: FakeRegistry, load: Load) -> None:
+    named: dict[str, Any] = {"schema": {"registry": "orders-value"}}
+    (said,) = messages(load(Ask.COPY, **named))
+    assert "there is no copy here of `orders-value` of the registry; run `tidegate validate --connect FILE`" in said
+    fake.add("orders-value", ORDER)
+    at_start = options_of(load(Ask.REGISTRY, **named)).schema
+    assert at_start is not None
+    assert (at_start.text, at_start.id, at_start.version) == (ORDER, 1, 1)
+    asked = len(fake.asked)
+    assert options_of(load(Ask.COPY, **named)).schema == at_start
+    assert len(fake.asked) == asked
+    fake.trouble = AWAY
+    assert options_of(load(Ask.EITHER, **named)).schema == at_start
+    with pytest.raises(RegistryAway):
+        load(Ask.REGISTRY, **named)
+    with pytest.raises(RegistryAway):
+        load(Ask.EITHER, schema={"registry": "another"})
+
+
+def test_what_the_registry_does_not_have_is_a_problem_of_the_file(fake: FakeRegistry, load: Load) -> None:
+    (said,) = messages(load(Ask.EITHER, schema={"registry": "orders-value"}))
+    assert said.startswith("sources.orders.schema.registry: registry http://127.0.0.1:")
+    assert "Subject 'orders-value' not found." in said
+    fake.add("orders-value", "{}", "JSON")
+    (said,) = messages(load(Ask.EITHER, schema={"registry": "orders-value"}))
+    assert "`orders-value` is a schema in json, and the format's are in avro" in said
+
+
+def test_a_sinks_schema_is_registered_once_under_its_subject(fake: FakeRegistry, load: Load) -> None:
+    for sink, subject in (
+        ({}, "out-value"),
+        ({"schema": {"subject": "record"}}, "tidegate.out"),
+        ({"schema": {"subject": "topic-record"}}, "out-tidegate.out"),
+        ({"schema": {"registry": "mine"}}, "mine"),
+    ):
+        loaded = load(Ask.COPY, sink=sink)
+        assert refusals(loaded) == []
+        assert subject not in fake.subjects  # to look changes nothing
+        assert register(loaded) == 1
+        assert fake.subjects[subject] == [1]
+        assert refusals(loaded) == []
+        assert register(loaded) == 1
+
+
+def test_existing_takes_what_the_subject_has(fake: FakeRegistry, load: Load, tmp_path: Path) -> None:
+    existing: dict[str, Any] = {"schema": {"register": "existing"}}
+    loaded = load(Ask.COPY, sink=existing)
+    (said,) = refusals(loaded)
+    assert said.startswith("2 sinks.out.schema: the subject `out-value` does not have the schema of this sink")
+    fake.add("out-value", written(loaded).text)
+    assert refusals(loaded) == []
+    assert register(loaded) == 1
+    fake.add("mine", ORDER)
+    loaded = load(Ask.REGISTRY, sink={"schema": {"registry": "mine", "register": "existing"}})
+    assert (written(loaded).text, written(loaded).id, refusals(loaded)) == (ORDER, 2, [])
+    (tmp_path / "order.avsc").write_text(ORDER, "utf-8")
+    loaded = load(Ask.COPY, sink={"schema": {"file": "order.avsc", "registry": "mine", "register": "existing"}})
+    assert (refusals(loaded), register(loaded)) == ([], 2)
+
+
+def test_what_is_not_compatible_refuses_the_start_in_the_registrys_words(fake: FakeRegistry, load: Load) -> None:
+    fake.add("out-value", ORDER)
+    fake.incompatible = ["reader field `id` is missing"]
+    (said,) = refusals(load(Ask.COPY))
+    assert said == (
+        "2 sinks.out.schema: the schema is not compatible with those of `out-value`: reader field `id` is missing"
+    )
+
+
+def test_without_the_registry_a_start_needs_what_it_has_given_before(fake: FakeRegistry, load: Load) -> None:
+    loaded = load(Ask.COPY)
+    fake.trouble = AWAY
+    (said,) = refusals(loaded)
+    assert said.startswith("1 registry.url: registry http://127.0.0.1:")
+    with pytest.raises(RegistryAway):
+        register(loaded)
+    fake.trouble = None
+    assert register(loaded) == 1
+    fake.trouble = AWAY
+    (said,) = refusals(loaded)
+    assert said.startswith("0 registry.url: registry http://127.0.0.1:")
+    assert register(loaded) == 1
+
+
+def test_explain_shows_schemas_and_no_secret(load: Load) -> None:
+    loaded = load(Ask.COPY)
+    text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
+    assert "schema of out-value, register: auto" in text
+    assert '"name":"id"' in text.replace(" ", "")
+    assert "pass-word" not in text
+    assert "pass-word" in loaded.secrets.values
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"schema_id": "none"}, "records without an id"),
+        ({"format": "json", "schema": {"file": "x"}}, "json has no schemas"),
+        ({"format": "json", "schema_id": "none"}, "json has no schemas"),
+        ({"sink": {"schema": {"registry": "s", "subject": "record"}}}, "`registry` names the subject already"),
+        ({"sink": {"schema": {"version": 3}}}, "a version is of a schema that the registry has"),
+        ({"sink": {"format": "json", "schema": {}}}, "json has no schemas"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(load: Load, changes: Any, words: str) -> None:
+    assert [one for one in messages(load(**changes)) if words in one]
+
+
+@pytest.mark.parametrize(
+    ("registry", "words"),
+    [
+        ({"url": "registry:8081"}, "is not an address"),
+        ({"url": "http://u:p@registry"}, "the address has a user in it"),
+        ({"url": []}, "the list is empty"),
+        ({"url": "http://r", "username": "ann"}, "`username` without `password`"),
+        ({"url": "http://r", "username": "a", "password": "b", "token": "c"}, "both a token and a user"),
+        ({"url": "http://r", "ca": "/ca.pem"}, "is not encrypted"),
+        ({"url": "http://r", "password": "a\nb", "username": "a"}, "has a control character"),
+    ],
+)
+def test_a_registry_that_cannot_be_one_is_refused(registry: Any, words: str) -> None:
+    found = parse_pipeline(json.dumps({"registry": registry}), "p.yaml", {}).problems
+    assert [one for one in found if words in one.message]
+
+
+def test_avro_without_a_registry_is_refused_where_records_have_ids(load: Load) -> None:
+    text = json.loads(load().source)
+    del text["registry"]
+    found = parse_pipeline(json.dumps(text), "p.yaml", {}).problems
+    assert {one.path for one in found if "needs the schema registry" in one.message} == {
+        "sources.orders.format", "sinks.out.format"
+    }  # fmt: skip

@@ -1,0 +1,219 @@
+"""Metadata of sources and parts of what sinks write, from the file to the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plan.test_build import HEAD, check, names, operators, plan_of, shape
+from tidegate.config.load import parse_pipeline
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.select import SelectOperator
+from tidegate.plan.build import build_plan
+from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.plan.graph import Plan
+from tidegate.plan.meaning import derive_meanings, find_changes
+
+SOURCE = """\
+sources:
+  orders:
+    topic: orders
+    schema: {id: bigint, customer: string}
+    metadata: {key: k, headers: h, timestamp: sent, partition: p, offset: o, topic: t}
+  more: {topic: more, schema: {id: bigint, customer: string}}
+"""
+SINK = "sinks:\n  out: "
+
+
+def source_of(plan: Plan, name: str = "orders") -> SourceOperator:
+    found = operators(plan)[name]
+    assert isinstance(found, SourceOperator)
+    return found
+
+
+def sink_of(plan: Plan, name: str = "out") -> SinkOperator:
+    found = operators(plan)[name]
+    assert isinstance(found, SinkOperator)
+    return found
+
+
+def carried(plan: Plan) -> tuple[list[str], dict[str, bool]]:
+    """Sources that carry headers, and edges on which they go, by where they lead."""
+    sources = [str(one.name) for one in plan.operators(SourceOperator) if one.headers]
+    return sources, {f"{edge.upstream}>{edge.downstream}": edge.headers for edge in plan.edges}
+
+
+def test_metadata_are_columns_that_are_read_where_they_are_wanted() -> None:
+    plan = plan_of(
+        SOURCE + "steps:\n  - {name: big, from: orders, where: p > 1}\n" + SINK + "{from: big, topic: out}\n"
+    )
+    assert names(source_of(plan).output) == ["id", "customer", "k", "h", "sent", "p", "o", "t"]
+    plan = plan_of(
+        SOURCE + "steps:\n  - {name: s, from: orders, select: {id: id, p: p}}\n" + SINK + "{from: s, topic: out}\n"
+    )
+    assert names(source_of(plan).output) == ["id", "p"]
+    assert [one.name for one in source_of(plan).checked] == ["k", "h", "sent", "p"]
+
+
+def test_a_tombstone_column_is_written_by_nobody_and_read_by_the_sink() -> None:
+    text = SOURCE.replace("    metadata", "    on_null: tombstone\n    metadata")
+    plan = plan_of(text + SINK + "{from: orders, topic: out, key: k, on_null: {column: _deleted}}\n")
+    assert names(sink_of(plan).columns) == ["id", "customer", "k", "h", "sent", "p", "o", "t"]
+    assert names(source_of(plan).output)[-1] == "_deleted"
+
+
+def test_headers_are_carried_on_the_ways_to_sinks_that_pass_them_on_only() -> None:
+    plan = plan_of(
+        SOURCE
+        + """\
+steps:
+  - {name: slim, from: orders, select: {id: id}}
+  - {name: slim_more, from: more, select: {id: id}}
+  - {name: both, from: [slim, slim_more]}
+  - {name: once, from: both, dedup: {key: id, within: 1m}}
+  - {name: last, from: once, key: id, keep: last}
+  - {name: totals, from: slim, key: id, aggregate: {n: count(*)}}
+sinks:
+  out: {from: last, topic: out, headers: {pass: [a]}}
+  sums: {from: totals, topic: sums}
+"""
+    )
+    assert carried(plan) == (
+        ["orders", "more"],
+        {"orders>both": True, "more>both": True, "both>once": True, "once>last": True, "orders>totals": False},
+    )
+
+
+def test_headers_go_through_steps_that_make_several_rows_of_one_or_choose_among_outputs() -> None:
+    plan = plan_of(
+        SOURCE.replace("customer: string}\n    metadata", "customer: string, items: array<string>}\n    metadata")
+        + """\
+steps:
+  - {name: lines, from: orders, explode: {items: item}}
+  - {name: kinds, from: lines, route: {big: id > 5, small: else}}
+sinks:
+  big: {from: kinds.big, topic: big, headers: {pass: all}}
+  small: {from: kinds.small, topic: small}
+"""
+    )
+    assert carried(plan)[0] == ["orders"]
+
+
+def test_late_rows_have_the_headers_that_they_came_with() -> None:
+    plan = plan_of(
+        SOURCE
+        + """\
+steps:
+  - {name: w, from: orders, key: id, window: {tumbling: 1m}, aggregate: {n: count(*)}, late: late}
+sinks:
+  out: {from: w, topic: out}
+  late: {topic: late, headers: {pass: all}}
+"""
+    )
+    assert carried(plan) == (["orders"], {"orders>w": True})
+
+
+@pytest.mark.parametrize("headers", ["{pass: none}", "{add: {a: customer}}"])
+def test_headers_that_nobody_passes_on_are_not_carried(headers: str) -> None:
+    plan = plan_of(SOURCE + SINK + f"{{from: orders, topic: out, headers: {headers}}}\n")
+    assert carried(plan) == ([], {})
+
+
+def test_added_headers_are_computed_before_the_sink() -> None:
+    plan = plan_of(SOURCE + SINK + "{from: more, topic: out, headers: {add: {a: upper(customer), b: \"'x'\"}}}\n")
+    assert shape(plan) == {"more": ["more", "out.headers", "out"]}
+    before = operators(plan)["out.headers"]
+    assert isinstance(before, SelectOperator)
+    assert names(before.output) == ["id", "customer", "headers.0", "headers.1"]
+    rules = sink_of(plan).headers
+    assert rules is not None
+    assert rules.added == (("a", "headers.0"), ("b", "headers.1"))
+    assert names(sink_of(plan).columns) == ["id", "customer"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ("headers: {pass: all}", "the headers of records are lost in `totals`, whose rows are made of several records"),
+        ("headers: {drop: [a]}", "no headers are passed on"),
+        ("headers: {add: {a: n}}", "is bigint, not a string or binary"),
+        ("headers: {add: {a: m}}", "there is no column `m`"),
+        ("partition: customer", "`customer` is string, not a whole number"),
+        ("key: customer, key_format: raw", "`customer` is string, not binary, which a raw key has to be"),
+        ("key_format: json", "there is no key that could have a format"),
+        ("key: d, key_format: json", "`d` is double, whose values cannot be compared exactly"),
+        ("on_null: {column: b}", "a tombstone deletes a key, and this sink writes none"),
+        ("key: n, on_null: {column: n}", "`n` is bigint, not boolean"),
+        ("key: b, on_null: {column: b}", "`b` is the key"),
+    ],
+)
+def test_what_a_sink_cannot_write_is_reported(sink: str, message: str) -> None:
+    checked = check(
+        """\
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string, f: boolean, amount: double}}
+steps:
+  - {name: totals, from: orders, key: customer, aggregate: {n: count(*), b: max(f), d: max(amount)}}
+"""
+        + SINK
+        + f"{{from: totals, topic: out, {sink}}}\n"
+    )
+    assert message in [problem.message for problem in checked.problems]
+
+
+def test_names_are_taken_once() -> None:
+    text = SOURCE.replace("key: k, headers: h", "key: id, headers: t").replace(
+        "    metadata", "    on_null: tombstone\n    metadata"
+    )
+    checked = check(
+        text.replace("customer: string}\n    on", "_deleted: string}\n    on") + SINK + "{from: orders, topic: out}\n"
+    )
+    assert [(problem.path, problem.message) for problem in checked.problems] == [
+        ("sources.orders.on_null", "`_deleted` is a column of `schema`, and says which rows are tombstones"),
+        ("sources.orders.metadata.key", "`id` is a column of `schema` already"),
+        ("sources.orders.metadata.topic", "`t` is a column of `metadata.headers` already"),
+    ]
+
+
+def test_the_explanation_has_what_the_file_says_and_nothing_where_it_says_nothing() -> None:
+    text = HEAD + SOURCE.replace("    metadata", "    on_null: tombstone\n    metadata") + SINK
+    text += "{from: orders, topic: out, key: k, partition: p, on_null: {column: _deleted}, headers: "
+    text += "{pass: all, drop: [x], rename: {a: b}, add: {c: customer}}}\n  plain: {from: more, topic: plain}\n"
+    loaded = parse_pipeline(text, "p.yaml", {})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    found = {one["name"]: one for vertex in explanation["vertices"] for one in vertex["operators"]}
+    assert found["orders"]["metadata"]["timestamp"] == "sent"
+    assert (found["orders"]["key_format"], found["orders"]["on_null"]) == ("string", "tombstone")
+    assert found["out"]["headers"] == {"pass": "all", "drop": ["x"], "rename": {"a": "b"}, "add": {"c": "customer"}}
+    assert (found["out"]["partition"], found["out"]["tombstones"]) == ("p", "_deleted")
+    assert not {"metadata", "key_format", "on_null", "headers"} & found["more"].keys()
+    assert not {"key_format", "partition", "headers", "tombstones"} & found["plain"].keys()
+    lines = render_explanation(explanation)
+    assert "headers: pass all; without x; a as b; c = customer" in lines
+    assert "metadata: key as k, headers as h, timestamp as sent" in lines
+
+
+AGGREGATE = (
+    "steps:\n  - {name: totals, from: orders, key: k, aggregate: {n: sum(p)}}\n" + SINK + "{from: totals, topic: out}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "changes"),
+    [
+        ([("partition: p", "partition: q"), ("sum(p)", "sum(q)")], []),
+        ([("    metadata", "    on_null: skip\n    metadata")], []),
+        ([("    metadata", "    key_format: raw\n    metadata")], ["key `k` of orders"]),
+        ([("    metadata", "    on_null: tombstone\n    metadata")], ["the choice of records of orders"]),
+        ([("partition: p, offset: o", "partition: o, offset: p")], ["`n` of orders"]),
+    ],
+)
+def test_the_meaning_of_a_state_goes_by_the_part_of_the_record(
+    edits: list[tuple[str, str]], changes: list[str]
+) -> None:
+    text = SOURCE + AGGREGATE
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    before, after = (derive_meanings(plan_of(one)) for one in (SOURCE + AGGREGATE, text))
+    assert [find_changes(before[name], after[name]) for name in before] == [changes]

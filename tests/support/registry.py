@@ -1,0 +1,140 @@
+"""A schema registry in this process: the part of the REST interface that Tidegate uses, and ways to misbehave."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+Trouble = Callable[[BaseHTTPRequestHandler], None]
+
+
+def answer_with(status: int, body: bytes | str, **headers: str) -> Trouble:
+    """What is answered instead, whatever was asked."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return answer
+
+
+class FakeRegistry:
+    """See the module. `asked` are the requests so far; `trouble` is what happens instead of an answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.headers: list[dict[str, str]] = []
+        self.trouble: Trouble | None = None
+        self.incompatible: list[str] = []
+        """Why no subject takes another schema; none: they do."""
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.released = threading.Event()
+        """Ends what hangs."""
+
+    def __enter__(self) -> Self:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1  # an answer is one packet
+
+            def do_GET(self) -> None:
+                registry.serve(self)
+
+            def do_POST(self) -> None:
+                registry.serve(self)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def hang(self, _handler: BaseHTTPRequestHandler) -> None:
+        """A trouble: no answer before `released`."""
+        self.released.wait(60)
+
+    def add(self, subject: str, text: str, kind: str = "AVRO", references: list[Any] | None = None) -> int:
+        """As somebody else registers it; its id."""
+        body = {"schema": text, "schemaType": kind, "references": references or []}
+        schema_id = next((one for one, known in self.schemas.items() if known == body), len(self.schemas) + 1)
+        self.schemas[schema_id] = body
+        versions = self.subjects.setdefault(subject, [])
+        if schema_id not in versions:
+            versions.append(schema_id)
+        return schema_id
+
+    def serve(self, handler: BaseHTTPRequestHandler) -> None:
+        """One request."""
+        length = int(handler.headers.get("Content-Length") or 0)
+        body = json.loads(handler.rfile.read(length)) if length else None
+        self.asked.append((handler.command, handler.path))
+        self.headers.append(dict(handler.headers))
+        if self.trouble is not None:
+            self.trouble(handler)
+            return
+        status, answer = self._answer(handler.command, urlsplit(handler.path).path.strip("/").split("/"), body)
+        answer_with(status, json.dumps(answer), **{"Content-Type": "application/vnd.schemaregistry.v1+json"})(handler)
+
+    def _answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
+        match (method, *map(unquote, path)):
+            case ("GET", "schemas", "types"):
+                return 200, ["AVRO", "JSON", "PROTOBUF"]
+            case ("GET", "schemas", "ids", number):
+                found = self.schemas.get(int(number))
+                return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
+            case ("GET", "subjects", subject, "versions", version):
+                return self._version(subject, version)
+            case ("POST", "subjects", subject):
+                return self._look_up(subject, body)
+            case ("POST", "subjects", subject, "versions"):
+                if self.incompatible and subject in self.subjects:
+                    return 409, {"error_code": 409, "message": self.incompatible[0]}
+                return 200, {"id": self.add(subject, body["schema"], body.get("schemaType", "AVRO"))}
+            case ("POST", "compatibility", "subjects", subject, "versions"):
+                if subject not in self.subjects:
+                    return 404, {"error_code": 40401, "message": "Subject not found"}
+                return 200, {"is_compatible": not self.incompatible, "messages": self.incompatible}
+        return 404, "no such page"
+
+    def _version(self, subject: str, version: str) -> tuple[int, Any]:
+        ids = self.subjects.get(subject)
+        if ids is None:
+            return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
+        number = len(ids) if version == "latest" else int(version)
+        if number > len(ids):
+            return 404, {"error_code": 40402, "message": f"Version {version} not found."}
+        schema_id = ids[number - 1]
+        return 200, {**self.schemas[schema_id], "subject": subject, "version": number, "id": schema_id}
+
+    def _look_up(self, subject: str, body: Any) -> tuple[int, Any]:
+        for number, schema_id in enumerate(self.subjects.get(subject, ()), 1):
+            if self.schemas[schema_id]["schema"] == body["schema"]:
+                return 200, {**self.schemas[schema_id], "subject": subject, "version": number, "id": schema_id}
+        code = 40403 if subject in self.subjects else 40401
+        return 404, {"error_code": code, "message": "Schema not found" if code == 40403 else "Subject not found"}

@@ -1,0 +1,252 @@
+"""Dead letters through the slots' own code: what they hold, and that none is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.testing.pipelines import load, messages, run_one
+from tidegate.formats import letters
+from tidegate.formats.letters.letter import Letter, read_letter
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator
+from tidegate.task.letters import LetterCount, TooManyDeadLetters
+from tidegate.testing.harness import Harness
+from tidegate.testing.log import Log
+from tidegate.testing.parts import VirtualClock, Written
+
+PIPELINE = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+parallelism: 2
+dead_letters: {topic: orders-dead}
+sources:
+  orders:
+    topics: [orders, more]
+    schema: {id: bigint, n: int, customer: string, at: timestamp}
+    bad_records: dead-letter
+steps:
+  - {name: wanted, from: orders, where: n < 1000 or n is null}
+  - {name: shares, from: wanted, select: {id: id, share: 100 div n, customer: customer, at: at}}
+  - {name: named, from: shares, async: "tests.testing.test_dead_letters:name_of", output: {name: string}, retries: 0}
+  - {name: sums, from: wanted, key: customer, aggregate: {total: sum(n)}}
+sinks:
+  out: {from: named, topic: out, key: customer, timestamp: at}
+  totals: {from: sums, topic: totals, key: customer}
+tests:
+"""
+PARTS = [TopicPartition(topic, partition) for topic in ("orders", "more") for partition in range(2)]
+BEGIN_MS = 1_767_225_600_000
+
+Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+"""Key, value, headers."""
+
+
+async def name_of(row: dict[str, object]) -> dict[str, object]:
+    if row["id"] == 13:
+        raise ValueError("nobody has that one")
+    return {"name": "somebody"}
+
+
+def order(number: int, **fields: object) -> bytes:
+    return json.dumps(
+        {"id": number, "n": 2, "customer": f"c{number % 5}", "at": "2026-01-01T00:00:00Z", **fields}
+    ).encode()
+
+
+BAD: dict[str, Callable[[int], bytes | None]] = {
+    "orders MALFORMED_JSON": lambda _: b"{",
+    "orders NULL_VALUE": lambda _: None,
+    "orders WRONG_TYPE": lambda number: order(number, n="two"),
+    "shares DIVIDE_BY_ZERO": lambda number: order(number, n=0),
+    "named CALL_FAILED": lambda _: order(13),
+    "out TIMESTAMP_NOT_STORABLE": lambda number: order(number, at="1969-01-01T00:00:00Z"),
+}
+"""Records that fail, by step and kind."""
+
+
+def letter_of(record: Written) -> Letter:
+    found = read_letter(0, 0, None, record.key, record.value, record.headers)
+    assert found is not None
+    return found
+
+
+def play(
+    history: dict[TopicPartition, list[Record]], pipeline: str = PIPELINE, *, lives: int = 0, seed: int = 0
+) -> tuple[dict[OperatorName, list[Written]], int]:
+    """What all sinks have written, over lives that end without a word after their checkpoint; and how many rows the
+    last life has filtered.
+    """
+    _, plan = load("", pipeline.removesuffix("tests:\n"))
+    chance = random.Random(seed)
+    log, clock = Log({part: len(records) for part, records in history.items()}), VirtualClock(BEGIN_MS)
+    for part, records in history.items():
+        for key, value, headers in records:
+            log.append(part, key, value, BEGIN_MS, headers)
+    written: dict[OperatorName, list[Written]] = {}
+    snapshot, filtered = None, 0
+    for life in range(lives + 1):
+        harness = Harness(plan, log, clock, lambda _: None, snapshot)
+        try:
+            for _ in range(chance.randint(0, 12) if life < lives else 0):
+                harness.turn()
+            if life == lives:
+                harness.settle()
+            snapshot = harness.snapshot()
+            for name, new in snapshot.written.items():
+                written.setdefault(name, []).extend(new)
+            if life < lives:
+                harness.turn()  # lost with the life
+            filtered = sum(slot.report().operators[OperatorName("wanted")].filtered for slot in harness._slots)
+        finally:
+            harness.close()
+    return written, filtered
+
+
+def mixed(records: int, seed: int, share: float) -> tuple[dict[TopicPartition, list[Record]], list[tuple[str, str]]]:
+    """Records of which a share is bad, and the step and kind and the place of each of those."""
+    chance = random.Random(seed)
+    history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
+    bad: list[tuple[str, str]] = []
+    for number in range(100, 100 + records):
+        part = chance.choice(PARTS)
+        value: bytes | None = order(number)
+        if chance.random() < share:
+            place = chance.choice(list(BAD))
+            value = BAD[place](number)
+            bad.append((place, f"{part} offset {len(history[part])}"))
+        history[part].append((b"k%d" % number, value, (("h", b"%d" % number), ("h", None), ("", b""))))
+    return history, bad
+
+
+def record_at(history: dict[TopicPartition, list[Record]], letter: Letter) -> Record:
+    assert letter.source_partition is not None
+    assert letter.source_offset is not None
+    return history[TopicPartition(letter.topic, letter.source_partition)][letter.source_offset]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_letters_are_exact_however_often_the_pipeline_dies(seed: int) -> None:
+    """Bytes, order and count; with one record in four bad, barriers that overtake, and calls under way."""
+    history, bad = mixed(300, seed, 0.25)
+    written, _ = play(history, lives=6, seed=seed)
+    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    assert sorted((f"{one.step} {one.kind}", one.place) for one in found) == sorted(bad)
+    for one in found:
+        assert (one.key, one.value, one.headers) == record_at(history, one)
+        assert (one.bytes, one.timestamp_ms, one.pipeline) == (letters.ORIGINAL, BEGIN_MS, "orders")
+    assert len(written[OperatorName("out")]) + len(found) == 300
+    for step, part in {(one.step, (one.topic, one.source_partition)) for one in found}:
+        places = [
+            one.source_offset or 0 for one in found if (one.step, (one.topic, one.source_partition)) == (step, part)
+        ]
+        assert places == sorted(places), (step, part)
+
+
+def test_rows_that_fail_in_a_step_are_in_their_letters_as_they_were_there() -> None:
+    history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
+    history[PARTS[0]] = [(None, BAD[place](7), ()) for place in BAD]
+    written, _ = play(history)
+    rows = {one.kind: one.row for one in map(letter_of, written[DEAD_LETTERS])}
+    assert json.loads(rows["DIVIDE_BY_ZERO"] or "") == {"id": 7, "n": 0, "customer": "c2", "at": "2026-01-01T00:00:00Z"}
+    assert json.loads(rows["TIMESTAMP_NOT_STORABLE"] or "")["at"] == "1969-01-01T00:00:00Z"
+    assert rows["MALFORMED_JSON"] is None
+
+
+def test_a_result_of_several_records_that_fails_has_a_letter_without_bytes() -> None:
+    windows = (
+        "window: {tumbling: 1m}, aggregate: {least: min(n)}}\n  - {name: ratio, from: sums, select: {r: 1 div least}}"
+    )
+    pipeline = PIPELINE.replace("aggregate: {total: sum(n)}}", windows).replace(
+        "from: sums, topic", "from: ratio, topic"
+    )
+    pipeline = pipeline.replace("key: customer}\ntests", "}\ntests").replace(
+        "    bad_records", "    until: latest\n    bad_records"
+    )
+    history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
+    history[PARTS[0]] = [(None, order(1, n=0), ())]
+    written, _ = play(history, pipeline)
+    (found,) = [one for one in map(letter_of, written[DEAD_LETTERS]) if one.step == "ratio"]
+    assert (found.bytes, found.value, found.source_offset) == (letters.NO_RECORD, None, None)
+    assert json.loads(found.row or "")["window_end"] == "2026-01-01T00:01:00Z"
+
+
+def fuzzed(seed: int, records: int) -> Iterable[bytes]:
+    """Orders in which bytes were changed, left out, doubled or cut."""
+    chance = random.Random(seed)
+    for number in range(records):
+        n, at = (
+            chance.choice((0, 1, 5, 2000, None, "1", 1.5)),
+            chance.choice(("2026-01-01T00:00:00Z", "1960-01-01T00:00:00Z", 5)),
+        )
+        data = bytearray(order(number, n=n, at=at))
+        for _ in range(chance.choice((0, 0, 1, 1, 2))):
+            place = chance.randrange(len(data))
+            match chance.randrange(4):
+                case 0:
+                    data[place] = chance.randrange(256)
+                case 1:
+                    del data[place]
+                case 2:
+                    data.insert(place, data[place])
+                case _:
+                    del data[place:]
+                    data += b"{"
+        yield bytes(data)
+
+
+def test_every_fuzzed_record_comes_out_becomes_a_letter_or_is_filtered() -> None:
+    """in = out + dead + filtered, and every letter has the bytes of its record."""
+    pipeline = (
+        PIPELINE.replace("from: named", "from: shares")
+        .replace("  - {name: sums, from: wanted, key: customer, aggregate: {total: sum(n)}}\n", "")
+        .replace("  totals: {from: sums, topic: totals, key: customer}\n", "")
+    )
+    pipeline = "\n".join(line for line in pipeline.splitlines() if "async" not in line) + "\n"
+    history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
+    for index, value in enumerate(fuzzed(seed=12, records=20_000)):
+        history[PARTS[index % len(PARTS)]].append((None, value, ()))
+    written, filtered = play(history, pipeline)
+    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    assert len(written[OperatorName("out")]) + len(found) + filtered == 20_000
+    assert len({one.place for one in found}) == len(found)
+    assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
+    kinds = Counter(one.kind for one in found)
+    assert {"MALFORMED_JSON", "NOT_UTF8", "WRONG_TYPE", "DIVIDE_BY_ZERO", "TIMESTAMP_NOT_STORABLE"} <= set(kinds)
+    assert filtered > 0
+
+
+def test_too_many_in_a_minute_stop_the_slot_with_the_counts_and_none_of_them_is_written() -> None:
+    _, plan = load("", PIPELINE.removesuffix("tests:\n"))
+    log = Log(dict.fromkeys(PARTS, 20))
+    for number in range(20):
+        log.append(PARTS[0], None, BAD["orders WRONG_TYPE"](number), BEGIN_MS)
+    harness = Harness(plan, log, VirtualClock(BEGIN_MS), lambda _: None)
+    harness._slots[0].loop.letters = LetterCount(19)
+    try:
+        with pytest.raises(TooManyDeadLetters, match="20 WRONG_TYPE in orders"):
+            harness.settle()
+        assert DEAD_LETTERS not in harness.written() or harness.written()[DEAD_LETTERS] == []
+    finally:
+        harness.close()
+
+
+def test_the_limit_of_the_file_is_that_of_every_slot() -> None:
+    _, plan = load("", PIPELINE.removesuffix("tests:\n").replace("orders-dead}", "orders-dead, max_per_minute: 7}"))
+    (sink,) = plan.operators(DeadLetterOperator)
+    assert sink.per_minute_max == 7
+
+
+def test_a_case_counts_dead_letters_as_bad_records() -> None:
+    result = run_one(
+        "given: {orders: [{topic: orders, value: {id: 1, n: 0}}, {topic: more, value: {id: 2, n: 5}}]}, "
+        "bad_records: {DIVIDE_BY_ZERO: 1}",
+        PIPELINE,
+    )
+    assert result.passed, messages(result)

@@ -1,0 +1,67 @@
+"""Input that retention has removed before it was read: which offsets these are, and a checkpoint that continues
+after them. Pure.
+
+Only for sources with `on_lost_input: continue`. What is skipped is decided once, by the daemon between two attempts,
+and is in the journal before anything is read after it (ADR 46), so every restart skips the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.recovery import Chosen, RestorePlan, merge_positions
+from tidegate.coordinator.types import LostRange, SourcePositions
+from tidegate.ids import OperatorName, TopicPartition
+
+
+def derive_positions(restore: RestorePlan, sources: Collection[OperatorName]) -> dict[OperatorName, SourcePositions]:
+    """Where these sources go on, all subtasks together."""
+    known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
+    return {
+        source: SourcePositions(source, tuple(sorted(nexts.items())), tuple(sorted(ends.items())))
+        for source, (nexts, ends) in sorted(known.items())
+        if source in sources
+    }
+
+
+def derive_lost(
+    positions: Mapping[OperatorName, SourcePositions], first: Mapping[TopicPartition, int]
+) -> tuple[LostRange, ...]:
+    """What lies between a position and the first offset that is there; a bounded read misses nothing after its end."""
+    found = []
+    for source, one in positions.items():
+        ends = dict(one.end_offsets)
+        for part, offset in one.next_offsets:
+            low = min(first.get(part, offset), ends.get(part, first.get(part, offset)))
+            if low > offset:
+                found.append(LostRange(source, part, offset, low))
+    return tuple(found)
+
+
+def derive_skipped(state: JournalState, now: Identity, lost: Sequence[LostRange]) -> Chosen:
+    """What is appended: the newest checkpoint, all that it lists being ended, with positions after what is lost."""
+    newest, identity = state.newest_checkpoint, state.identity
+    assert newest is not None, "sources have positions, so there is a checkpoint"
+    assert identity is not None, "and an identity with it"
+    moved = {(one.source, one.partition): one.to_offset for one in lost}
+    positions = tuple(
+        msgspec.structs.replace(
+            each,
+            next_offsets=tuple((part, moved.get((each.source, part), offset)) for part, offset in each.next_offsets),
+        )
+        for each in newest.positions
+    )
+    known = {(each.source, part) for each in newest.positions for part, _ in each.next_offsets}
+    added = tuple(
+        SourcePositions(one.source, ((one.partition, one.to_offset),))
+        for one in lost
+        if (one.source, one.partition) not in known  # a partition that the topic has got since
+    )
+    skipped = msgspec.structs.replace(
+        newest, positions=(*positions, *added), committables=(), final=False, lost=tuple(lost)
+    )
+    return Chosen(skipped, msgspec.structs.replace(now, parallelism=identity.parallelism))

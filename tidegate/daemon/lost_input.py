@@ -1,0 +1,50 @@
+"""Continues after input that retention has removed, for sources with `on_lost_input: continue`: looked up before an
+attempt reads anything, appended to the journal, reported, restored.
+
+What it means is decided in `coordinator/lost_input.py`. A slot that meets removed input while it reads ends its attempt
+(`sources/reader.py`): the next recovery comes here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.daemon.services import Services
+from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.plan.graph import Plan
+
+logger = logging.getLogger(__name__)
+
+
+async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
+    """The same where nothing is lost. Raises BrokerUnavailable, SinkRefused, and what the journal raises."""
+    going_on = {one.name for one in plan.operators(SourceOperator) if one.on_lost_input == ON_LOST_CONTINUE}
+    positions = derive_positions(restore, going_on)
+    partitions = {part for one in positions.values() for part, _ in one.next_offsets}
+    if not partitions:
+        return restore
+    lost = derive_lost(positions, await services.kafka.first_offsets(partitions))
+    if not lost:
+        return restore
+    journal = services.journal
+    skipped = derive_skipped(journal.state, facts.identity, lost)
+    now_ms = services.clock.now_ms()
+    await services.in_journal_thread(lambda: journal.append_restored(restore, skipped, now_ms))
+    fixed = journal.state.newest_checkpoint
+    assert fixed is not None
+    for one in lost:
+        services.metrics.lost_input(one.source, one.offsets)
+        logger.error(
+            "source %s: %s: offsets %d up to and not including %d, %d in all, were removed by retention before they "
+            "were read; on_lost_input is continue: it goes on at %d, which checkpoint %d says",
+            one.source,
+            one.partition,
+            one.from_offset,
+            one.to_offset,
+            one.offsets,
+            one.to_offset,
+            fixed.id,
+        )
+    return decide_restore(journal.state, facts)

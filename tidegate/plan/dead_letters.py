@@ -1,0 +1,77 @@
+"""The part of the graph that writes dead letters: fed by every operator whose policy says so. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.config.errors import Problem
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.properties import derive_client_properties
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, READ_BACK, Origin, make_read_back, make_sink
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.spec import DEAD
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.settings.dead_letters import DeadLetterSettings
+from tidegate.settings.secrets import reveal
+
+
+def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGraph:
+    """The same graph with the operators that write them, where any are written."""
+    settings, failing = loaded.settings.dead_letters, _failing(graph)
+    if settings is None or not failing:
+        return graph
+    sources = _sources(graph)
+    origins = tuple(Origin(source.topics, source.kafka) for source in sources)
+    kafka = reveal(derive_client_properties(dict(loaded.settings.kafka), "producer"))
+    sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka)
+    several = sum(len(source.topics) for source in sources) > 1
+    return {
+        **{name: _naming_topics(node) if several else node for name, node in graph.items()},
+        READ_BACK: LogicalNode(make_read_back(origins), tuple(Input(name, DEAD) for name in failing)),
+        DEAD_LETTERS: LogicalNode(sink, (Input(READ_BACK),)),
+    }
+
+
+def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tuple[list[Problem], list[Problem]]:
+    """What cannot be, and what nobody can have meant."""
+    settings = loaded.settings.dead_letters
+    if settings is None:
+        return [], []
+    found = list(_topic_problems(graph, loaded, settings))
+    if _failing(graph):
+        return found, []
+    message, remedy = (
+        "no source has `bad_records: dead-letter`: nothing is written",
+        "set it at a source, or remove this",
+    )
+    return found, [loaded.problem(("dead_letters",), message, remedy, at_key=True)]
+
+
+def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadLetterSettings) -> list[Problem]:
+    path, topic = ("dead_letters", "topic"), settings.topic
+    readers = [one.name for one in _sources(graph) if topic in one.topics]
+    writers = [name for name, sink in loaded.settings.sinks.items() if sink.topic == topic]
+    problems = []
+    if readers:
+        message = f"`{topic}` is read by `{readers[0]}`: letters about letters would never end"
+        problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
+    if writers:
+        message = f"`{topic}` is written by the sink `{writers[0]}`"
+        problems.append(loaded.problem(path, message, "give dead letters a topic of their own"))
+    return problems
+
+
+def _sources(graph: LogicalGraph) -> list[SourceOperator]:
+    return [node.operator for node in graph.values() if isinstance(node.operator, SourceOperator)]
+
+
+def _failing(graph: LogicalGraph) -> list[OperatorName]:
+    return [name for name, node in graph.items() if node.operator.bad_records is BadRecordPolicy.DEAD_LETTER]
+
+
+def _naming_topics(node: LogicalNode) -> LogicalNode:
+    if not isinstance(node.operator, SourceOperator):
+        return node
+    return LogicalNode(msgspec.structs.replace(node.operator, names_topic=True), node.inputs)
