@@ -79,6 +79,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
+    os.environ["RUST_BACKTRACE"] = "0"  # Polars panics over some damaged Avro, which is caught: one line is enough
     raise_descriptor_limit()
     selector = selectors.DefaultSelector()
     waker = Waker(selector)
