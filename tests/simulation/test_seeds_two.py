@@ -9,6 +9,6 @@ from tests.simulation.seeds import PER_TEST, check_seeds
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.parametrize("first", range(61, 121, PER_TEST))
+@pytest.mark.parametrize("first", range(41, 81, PER_TEST))
 def test_schedules_with_faults_keep_the_promise(first: int) -> None:
     check_seeds(first)

@@ -31,15 +31,16 @@ def strike(*arguments: str) -> tuple[int, str, int]:
     return done.returncode, done.stdout, int(counted[1])
 
 
-@pytest.mark.parametrize("way", [*WAYS, POWER_CUT])
+@pytest.mark.parametrize("way", [*(way for way in WAYS if way != "kill-after"), POWER_CUT])
 @pytest.mark.parametrize("life", LIVES)
 def test_C30_whatever_goes_wrong_at_any_durable_call_leaves_an_allowed_state(life: str, way: str) -> None:
+    """A kill after a call leaves what a kill before the next one leaves."""
     code, output, cases = strike(life, way)
     print(output)
     assert code == 0, "\n".join(
         line for line in output.splitlines() if not re.search(r"newest \d+, \d+ retained$", line)
     )
-    if way in ("kill-before", "kill-after", "eio", "eio-for-good"):
+    if way in ("kill-before", "eio", "eio-for-good"):
         assert cases >= CASES_MIN[life]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,13 @@ def database(bids: Sequence[Event]) -> sqlite3.Connection:
     return load(bids)
 
 
+def plain(column: str, value: Any) -> Any:
+    """As SQLite has it: times in milliseconds, numbers with a point as doubles."""
+    if column in TIMES:
+        return milliseconds(value)
+    return float(value) if isinstance(value, Decimal) else value
+
+
 def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[Row]:
     """What the pipeline of a query writes; of updates the last ones."""
     loaded = read_pipeline(FOLDER / f"{name}.yaml", {})
@@ -54,7 +63,7 @@ def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[
     assert not skipped
     if name in UPDATED:
         values = list({tuple(value[column] for column in UPDATED[name]): value for value in values}.values())
-    rows = [tuple(milliseconds(value[one]) if one in TIMES else value[one] for one in columns) for value in values]
+    rows = [tuple(plain(one, value[one]) for one in columns) for value in values]
     return sorted(rows, key=json.dumps)
 
 
