@@ -10,11 +10,17 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.testing.cases import CaseResult, CaseRunner
 
-ORDERS = """\
+HEAD = """\
 version: 1
 name: orders
 kafka: {bootstrap.servers: "127.0.0.1:9092"}
 checkpoints: {directory: file:///nowhere}
+"""
+"""What every pipeline has."""
+
+ORDERS = (
+    HEAD
+    + """\
 parallelism: 2
 sources:
   orders: {topic: orders, schema: {id: bigint, customer: string, amount: double, at: timestamp}, bad_records: skip}
@@ -28,6 +34,7 @@ sinks:
   copy: {from: lines, topic: copy, format: raw}
 tests:
 """
+)
 
 
 def load(cases: str, pipeline: str = ORDERS) -> tuple[LoadedPipeline, Plan]:

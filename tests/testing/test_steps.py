@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from tests.testing.pipelines import messages, run_one
+from tests.testing.pipelines import HEAD, messages, run_one
 
-HEAD = """\
-version: 1
-name: orders
-kafka: {bootstrap.servers: "127.0.0.1:9092"}
-checkpoints: {directory: file:///nowhere}
+PIPELINE = (
+    HEAD
+    + """\
 sources:
   orders:
     topic: orders
     schema: {id: bigint, amount: double, items: "array<struct<sku: string, n: int>>", tags: array<string>}
     bad_records: skip
 """
+)
 
 
 def test_all_columns_pass_but_those_that_are_left_out() -> None:
     pipeline = (
-        HEAD
+        PIPELINE
         + """\
 steps:
   - {name: slim, from: orders, select: {"*": all, except: [items], rename: {id: number}, add: {net: amount / 2.0d}}}
@@ -37,7 +36,7 @@ tests:
 
 
 EXPLODED = (
-    HEAD.replace("bad_records: skip", "event_time: at\n    bad_records: skip").replace(
+    PIPELINE.replace("bad_records: skip", "event_time: at\n    bad_records: skip").replace(
         "amount: double", "at: timestamp"
     )
     + """\
@@ -75,7 +74,7 @@ def test_an_order_becomes_a_record_for_each_of_its_lines() -> None:
 
 
 ROUTED = (
-    HEAD
+    PIPELINE
     + """\
 parallelism: 2
 steps:
@@ -101,11 +100,9 @@ def test_a_record_goes_to_the_first_output_that_takes_it() -> None:
 
 
 def test_a_source_with_a_pattern_takes_records_of_any_topic_that_matches() -> None:
-    pipeline = """\
-version: 1
-name: orders
-kafka: {bootstrap.servers: "127.0.0.1:9092"}
-checkpoints: {directory: file:///nowhere}
+    pipeline = (
+        HEAD
+        + """\
 parallelism: 2
 sources:
   orders: {pattern: "orders-.*", format: raw}
@@ -115,6 +112,7 @@ sinks:
   out: {from: shown, topic: out}
 tests:
 """
+    )
     result = run_one(
         "given: {orders: [{topic: orders-a, value: x}, {topic: orders-b, value: y}, {value: z}]}, "
         "expect: {out: {set: [{value: {topic: orders-a, value: x}}, {value: {topic: orders-b, value: y}}, "
@@ -125,11 +123,9 @@ tests:
 
 
 def test_headers_pass_through_explode_and_route() -> None:
-    pipeline = """\
-version: 1
-name: orders
-kafka: {bootstrap.servers: "127.0.0.1:9092"}
-checkpoints: {directory: file:///nowhere}
+    pipeline = (
+        HEAD
+        + """\
 parallelism: 2
 sources:
   orders: {topic: orders, schema: {id: bigint, items: array<int>}}
@@ -141,6 +137,7 @@ sinks:
   even: {from: kinds.even, topic: even, headers: {pass: all}}
 tests:
 """
+    )
     result = run_one(
         "given: {orders: [{value: {id: 1, items: [1, 2, 3]}, headers: [[h, a], [h, b]]}]}, "
         "expect: {odd: [{value: {id: 1, item: 1}, headers: [[h, a], [h, b]]}, "
@@ -152,11 +149,9 @@ tests:
 
 
 def test_what_fails_after_an_explode_fails_row_by_row_and_becomes_dead_letters() -> None:
-    pipeline = """\
-version: 1
-name: orders
-kafka: {bootstrap.servers: "127.0.0.1:9092"}
-checkpoints: {directory: file:///nowhere}
+    pipeline = (
+        HEAD
+        + """\
 parallelism: 2
 sources:
   orders: {topic: orders, schema: {id: bigint, items: array<int>}, bad_records: dead-letter}
@@ -170,6 +165,7 @@ sinks:
 dead_letters: {topic: dead}
 tests:
 """
+    )
     result = run_one(
         "given: {orders: [{value: {id: 2, items: [1, 2, 3]}}, {value: {id: 0, items: [4, 5]}}]}, "
         "expect: {odd: [{value: {id: 2, n: 1}}, {value: {id: 2, n: 2}}], even: [{value: {id: 2, item: 2}}]}, "

@@ -16,6 +16,7 @@ from tidegate.expressions.decimals import derive_sum_type, divide_average
 from tidegate.formats.columns import make_column
 from tidegate.operators.aggregation.contract import Reduction, Value, blank
 from tidegate.operators.aggregation.parts import COUNT, DECIMAL_SUM
+from tidegate.operators.aggregation.sums import Averaging, Summing
 from tidegate.operators.aggregation.wide import WORD, carry_words
 
 _BIGINT_DIGITS: Final = 18
@@ -99,31 +100,15 @@ def merge_sums(left: Value, right: Value) -> Value:
     return _split(one + other)
 
 
-class DecimalSum:
+class DecimalSum(Summing):
     """See MergeableAggregate."""
 
     parts = DECIMAL_SUM
 
     def __init__(self, name: str, argument: str, kind: DataType) -> None:
         self._name = name
-        self._argument = argument
         self._sum = ExactDecimalSum(name, kind)
-
-    def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_rows(rows[self._argument])
-
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_parts(parts)
-
-    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """See MergeableAggregate."""
-        return self._sum.pack(grouped)
-
-    def merge(self, left: Value, right: Value) -> Value:
-        """See MergeableAggregate."""
-        return merge_sums(left, right)
+        super().__init__(argument, self._sum, merge_sums)
 
     def results(self, accumulators: Sequence[Value]) -> pl.Series:
         """See MergeableAggregate."""
@@ -134,35 +119,17 @@ class DecimalSum:
         )
 
 
-class DecimalAverage:
+class DecimalAverage(Averaging):
     """See MergeableAggregate. `kind` is the type of the values, `result` that of the average."""
 
     parts = (*DECIMAL_SUM, COUNT)
 
     def __init__(self, name: str, argument: str, kind: DataType, result: DataType) -> None:
         self._name = name
-        self._argument = argument
         self._scale = kind.scale
         self._result = result
         self._sum = ExactDecimalSum(name, derive_sum_type(kind))
-        self._count = f"{name}.count"
-
-    def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        count = pl.col(self._argument).count().cast(pl.Int64).alias(self._count)
-        return self._sum.from_rows(rows[self._argument]).plus(count)
-
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_parts(parts).plus(pl.col(self._count).sum())
-
-    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """See MergeableAggregate."""
-        return [*self._sum.pack(grouped), grouped[self._count]]
-
-    def merge(self, left: Value, right: Value) -> Value:
-        """See MergeableAggregate."""
-        return (*merge_sums(left[:-1], right[:-1]), left[-1] + right[-1])
+        super().__init__(name, argument, self._sum, merge_sums)
 
     def results(self, accumulators: Sequence[Value]) -> pl.Series:
         """See MergeableAggregate."""

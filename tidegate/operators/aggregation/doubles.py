@@ -12,36 +12,20 @@ import polars as pl
 
 from tidegate.datatypes import DOUBLE
 from tidegate.formats.columns import make_column
-from tidegate.operators.aggregation.contract import Reduction, Value
+from tidegate.operators.aggregation.contract import Value
 from tidegate.operators.aggregation.exact import ExactSum, merge_sums, total_of
 from tidegate.operators.aggregation.parts import COUNT, EXACT_SUM
+from tidegate.operators.aggregation.sums import Averaging, Summing
 
 
-class DoubleSum:
+class DoubleSum(Summing):
     """See MergeableAggregate."""
 
     parts = EXACT_SUM
 
     def __init__(self, name: str, argument: str) -> None:
+        super().__init__(argument, ExactSum(name), merge_sums)
         self._name = name
-        self._argument = argument
-        self._sum = ExactSum(name)
-
-    def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_rows(rows[self._argument])
-
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_parts(parts)
-
-    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """See MergeableAggregate."""
-        return self._sum.pack(grouped)
-
-    def merge(self, left: Value, right: Value) -> Value:
-        """See MergeableAggregate."""
-        return merge_sums(left, right)
 
     def results(self, accumulators: Sequence[Value]) -> pl.Series:
         """See MergeableAggregate."""
@@ -49,33 +33,14 @@ class DoubleSum:
         return make_column(self._name, DOUBLE, sums)
 
 
-class Average:
+class Average(Averaging):
     """See MergeableAggregate."""
 
     parts = (*EXACT_SUM, COUNT)
 
     def __init__(self, name: str, argument: str) -> None:
+        super().__init__(name, argument, ExactSum(name), merge_sums)
         self._name = name
-        self._argument = argument
-        self._sum = ExactSum(name)
-        self._count = f"{name}.count"
-
-    def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        count = pl.col(self._argument).count().cast(pl.Int64).alias(self._count)
-        return self._sum.from_rows(rows[self._argument]).plus(count)
-
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        return self._sum.from_parts(parts).plus(pl.col(self._count).sum())
-
-    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """See MergeableAggregate."""
-        return [*self._sum.pack(grouped), grouped[self._count]]
-
-    def merge(self, left: Value, right: Value) -> Value:
-        """See MergeableAggregate."""
-        return (*merge_sums(left[:-1], right[:-1]), left[-1] + right[-1])
 
     def results(self, accumulators: Sequence[Value]) -> pl.Series:
         """See MergeableAggregate."""
