@@ -35,6 +35,7 @@ def test_F17_F28_state_in_rocksdb_stays_exact_through_kills_rescaling_and_a_chan
     first.kill()
     second = rig.running(backend="memory", parallelism=3, master="local[3]")
     path = take_savepoint(second, tmp_path / "mine")
+    rig.wait_newer()  # or there is nothing to write again
     assert second.terminate() == 0
     third = restoring(rig, path, "--repeat-output").wait_running()
     third.wait_committed()

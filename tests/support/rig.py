@@ -100,6 +100,11 @@ class Rig:
         self.writer.pause()
         self._wait_all(timeout_s)
 
+    def wait_newer(self, timeout_s: float = PATIENCE_S) -> None:
+        """Until an order that was written after this call is in the output."""
+        before = sum(order.status == "paid" for order in self.writer.orders)
+        wait_until(lambda: self.outputs.count(self.topic["paid"]) > before, "a newer order in the output", timeout_s)
+
     def grow(self, partitions: int) -> None:
         """Give the input so many partitions in all. Keys move with that; a pause before it keeps their order."""
         self.pause()
