@@ -6,7 +6,7 @@ import pytest
 
 from tidegate.formats.schemas import SchemaKind, SchemaText, UnknownSchema
 from tidegate.slot.schemas import ID_MAX, UNKNOWN_MAX, UNKNOWN_S, WAITING_MAX, SlotSchemas
-from tidegate.task.messages import SchemaAnswer, SchemasWanted, SlotMessage
+from tidegate.task.messages import SchemaAnswer, SchemasWanted, SchemaUnfit, SlotMessage
 
 FIRST = SchemaText(SchemaKind.AVRO, '"int"', id=1)
 
@@ -45,6 +45,13 @@ def test_one_that_the_registry_does_not_have_is_unknown_for_a_while() -> None:
     one.now = UNKNOWN_S
     assert one.schemas.get(2) is None
     assert one.sent == [SchemasWanted((2,))] * 2
+
+
+def test_a_schema_that_cannot_be_read_is_reported_once() -> None:
+    one = Asking()
+    for number in (2, 3, 2):
+        one.schemas.refuse(number, "why")
+    assert one.sent == [SchemaUnfit(2, "why"), SchemaUnfit(3, "why")]
 
 
 @pytest.mark.parametrize("number", [0, -1, ID_MAX + 1, 2**32 - 1])

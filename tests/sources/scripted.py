@@ -38,6 +38,8 @@ class ScriptedClient:
         self.rounds = 0
         """Calls of `consume` that came back with nothing."""
         self.stable: dict[TopicPartition, int] = {}
+        self.undecided: dict[TopicPartition, int] = {}
+        """Records of open transactions."""
         self._queue: list[ck.Message] = []
         self._next: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
@@ -88,12 +90,19 @@ class ScriptedClient:
             self.rounds += not taken
             return taken
 
-    def get_watermark_offsets(self, partition: ck.TopicPartition, **_: object) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, partition: ck.TopicPartition, *, cached: bool = False, **_: object
+    ) -> tuple[int, int]:
         part = TopicPartition(partition.topic, partition.partition)
+        if cached:
+            return 0, self.stable[part] + self.undecided.get(part, 0)
         self.asked.append(part)
         if self.away:
             raise _AWAY
         return 0, self.stable[part]
+
+    def offsets_for_times(self, partitions: list[ck.TopicPartition], **_: object) -> list[ck.TopicPartition]:
+        return [ck.TopicPartition(one.topic, one.partition, self.get_watermark_offsets(one)[1]) for one in partitions]
 
     def list_topics(self, *_: object, **__: object) -> None:
         if self.away:
@@ -175,10 +184,19 @@ class Scripted:
         wait_until(lambda: self.client.rounds > rounds + 1, "the reader has looked twice and found nothing more")
 
     def poll(self, rows_max: int = ROWS_MAX) -> list[Any]:
-        """What one call of `poll` sends: ids of rows, watermarks, statuses."""
+        """What one call of `poll` sends, and then the answers to what it asks: ids of rows, watermarks, statuses."""
         out = Collected()
         self.source.poll(rows_max, out)
+        while self._asks:
+            self.gather()
+            if not self.source.poll(rows_max, out):
+                break
         return list(map(_short, out.order))
+
+    @property
+    def _asks(self) -> bool:
+        watermarks = self.source.watermarks
+        return watermarks is not None and any(map(watermarks.question_of, watermarks.marks))
 
     def read(
         self, *values: tuple[TopicPartition, bytes | tuple[bytes, int | None]], rows_max: int = ROWS_MAX

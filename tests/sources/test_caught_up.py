@@ -14,7 +14,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.settings.event_time import Idle
-from tidegate.sources.caught_up import AGAIN_SECONDS, ASKED_MAX, STAYS_SECONDS, CaughtUp
+from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, CaughtUp, Due
 from tidegate.task.elements import StreamStatus, Watermark
 
 AT = EventTime("at", 0, carried=True)
@@ -27,52 +27,44 @@ ACTIVE, IDLE = StreamStatus(idle=False), StreamStatus(idle=True)
 def test_a_partition_is_asked_about_a_while_after_its_end_and_idle_when_it_still_ends_there() -> None:
     one = CaughtUp()
     one.watch({P0: 7}, 10.0)
-    assert one.due(10.0 + STAYS_SECONDS - 0.01) == []
-    assert one.due(10.0 + STAYS_SECONDS) == [(P0, 7)]
-    assert one.answer(P0, 7, 7, 11.0)
-    assert one.due(99.0) == [], "once is enough"
+    assert one.due(10.0 + STAYS_SECONDS - 0.01) == {}
+    assert one.due(10.0 + STAYS_SECONDS) == {P0: Due(7)}
+    assert one.answer(P0, Due(7), 7, 11.0)
+    assert one.due(99.0) == {}, "once is enough"
 
 
 def test_a_partition_with_more_to_read_is_not_caught_up_until_its_next_end() -> None:
     one = CaughtUp()
     one.watch({P0: 7}, 10.0)
-    assert not one.answer(P0, 7, 8, 11.0)
-    assert one.due(99.0) == []
+    assert not one.answer(P0, Due(7), 8, 11.0)
+    assert one.due(99.0) == {}
 
 
 @pytest.mark.parametrize("stable", [None, 6])
 def test_without_an_answer_nothing_is_known_and_the_question_is_repeated(stable: int | None) -> None:
     one = CaughtUp()
     one.watch({P0: 7}, 10.0)
-    assert not one.answer(P0, 7, stable, 11.0)
-    assert one.due(11.0 + AGAIN_SECONDS - 0.01) == []
-    assert one.due(11.0 + AGAIN_SECONDS) == [(P0, 7)]
-
-
-def test_when_nobody_answers_the_others_are_not_asked_about_at_once() -> None:
-    one = CaughtUp()
-    one.watch({P0: 7, P1: 9}, 10.0)
-    assert one.due(11.0) == [(P0, 7), (P1, 9)]
-    one.answer(P0, 7, None, 11.0)
-    assert one.due(11.0 + AGAIN_SECONDS - 0.01) == []
-    assert one.due(11.0 + AGAIN_SECONDS) == [(P0, 7), (P1, 9)]
+    assert not one.answer(P0, Due(7), stable, 11.0)
+    assert one.due(11.0 + AGAIN_SECONDS - 0.01) == {}
+    assert one.due(11.0 + AGAIN_SECONDS) == {P0: Due(7)}
 
 
 def test_an_answer_about_an_end_that_has_moved_on_says_nothing() -> None:
     one = CaughtUp()
     one.watch({P0: 7}, 10.0)
     one.watch({P0: 9}, 10.5)
-    assert not one.answer(P0, 7, 7, 11.0)
-    assert not one.answer(P1, 7, 7, 11.0)
-    assert one.due(11.5) == [(P0, 9)]
+    assert not one.answer(P0, Due(7), 7, 11.0)
+    assert not one.answer(P1, Due(7), 7, 11.0)
+    assert one.due(11.5) == {P0: Due(9)}
 
 
-def test_few_are_asked_about_at_a_time_the_longest_waiting_first() -> None:
+def test_whether_a_partition_is_still_caught_up_is_asked_at_once_and_by_its_number() -> None:
     one = CaughtUp()
-    for number in range(3 * ASKED_MAX):
-        one.watch({TopicPartition("orders", number): 0}, 10.0 - number)
-    first = one.due(99.0)
-    assert [part.partition for part, _ in first] == list(reversed(range(2 * ASKED_MAX, 3 * ASKED_MAX)))
+    one.ask({P0: Due(7, 1)}, 10.0)
+    assert one.due(10.0) == {P0: Due(7, 1)}
+    one.ask({P0: Due(7, 2)}, 10.0)
+    assert not one.answer(P0, Due(7, 1), 7, 11.0), "that was asked too early"
+    assert one.answer(P0, Due(7, 2), 7, 11.0)
 
 
 # -- with the thread that reads --------------------------------------------------------------------------------------
@@ -106,7 +98,7 @@ def test_an_idle_partition_does_not_hold_the_watermark_back_and_is_active_in_fro
         assert one.poll() == [IDLE]
         one.client.put(P1, order(3, 60))
         one.gather()
-        assert one.poll() == [ACTIVE, [3]]
+        assert one.poll() == [ACTIVE, [3], Watermark(99)]
 
 
 def test_a_partition_without_any_record_does_not_hold_the_watermark_back_for_ever() -> None:
@@ -134,6 +126,22 @@ def test_an_outage_makes_no_partition_idle_however_long_it_lasts() -> None:
         assert one.source.held_back_by == P1
         one.client.away = False
         one.stay(AGAIN_SECONDS)
+        assert one.poll() == [Watermark(99)]
+
+
+def test_a_partition_with_an_open_transaction_is_not_idle_until_it_is_decided() -> None:
+    """Its records are on their way: another partition may have those of the same transaction already (ADR 52)."""
+    with Scripted(AT) as one:
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        one.poll()
+        one.client.undecided[P1] = 3
+        at_the_end(one, P1)
+        one.stay(STAYS_SECONDS)
+        assert one.poll() == []
+        assert one.source.held_back_by == P1
+        one.client.undecided[P1] = 0
+        one.stay(STAYS_SECONDS)
         assert one.poll() == [Watermark(99)]
 
 

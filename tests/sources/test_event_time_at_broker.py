@@ -18,7 +18,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
 from tidegate.sources.runtime import SourceRuntime
-from tidegate.task.elements import Watermark
+from tidegate.task.elements import StreamStatus, Watermark
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ class Subtask:
         return {part.partition: at_ms for part, at_ms in self.source.positions().watermarks}
 
 
-def test_empty_partitions_and_open_transactions_hold_nothing_back_and_a_restart_keeps_watermarks(
+def test_empty_partitions_hold_nothing_back_open_transactions_do_and_a_restart_keeps_watermarks(
     broker: SessionBroker, topics: TopicMaker
 ) -> None:
     topic = topics("orders", 3)
@@ -76,7 +76,9 @@ def test_empty_partitions_and_open_transactions_hold_nothing_back_and_a_restart_
         producer.produce(topic, value=value, partition=2, timestamp=70_000)
     producer.flush(60)
     with Subtask(broker.bootstrap, topic, 3, until="never") as one:
-        one.until_watermark(99_999)
+        wait_until(
+            lambda: one.seen(None) or one.source.held_back_by == one.parts[2], "only the transaction is waited for"
+        )
         assert one.watermarks == {0: 99_999}
         producer.commit_transaction(60)
         assert one.until_rows(2) == [(1, 0, 100_000, 0), (2, 2, 70_000, 0)]
@@ -87,6 +89,27 @@ def test_empty_partitions_and_open_transactions_hold_nothing_back_and_a_restart_
         assert again.until_rows(1) == [(3, 0, 90_000, 10_000)]
         again.until_watermark(99_999)
         assert again.watermarks == {0: 99_999, 2: 69_999}
+
+
+def test_an_idle_partition_is_passed_after_the_broker_was_asked_also_after_what_was_aborted_in_it(
+    broker: SessionBroker, topics: TopicMaker
+) -> None:
+    topic = topics("orders", 2)
+    for partition in (0, 1):
+        produce(broker.bootstrap, topic, orders([partition]), partition, timestamp=100_000)
+    with Subtask(broker.bootstrap, topic, 2, until="never") as one:
+        wait_until(lambda: one.seen(StreamStatus(idle=True)), "both are idle")
+        producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(topic, value=orders([2])[0], partition=1, timestamp=70_000)
+        producer.flush(60)
+        producer.abort_transaction(60)
+        produce(broker.bootstrap, topic, orders([3]), 0, timestamp=200_000)
+        one.until_watermark(199_999)
+        assert one.source.held_back_by == one.parts[0]
+        one.source.ask_still_idle()
+        wait_until(lambda: one.seen(StreamStatus(idle=True)) and one.source.take_still_idle(), "all is still idle")
 
 
 def test_W02_a_bounded_read_ends_event_time_and_one_that_starts_again_continues_where_it_was(

@@ -12,6 +12,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import LOWEST
+from tidegate.sources import event_times
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, measure_behind
 
 AT = EventTime("at", 0, carried=True)
@@ -37,9 +38,10 @@ def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[i
     st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
     st.integers(0, 30) | st.just(366 * 86_400_000),
     st.lists(st.integers(1, 20), min_size=1, max_size=5),
+    st.sampled_from([1, 2, event_times.RUN_ROWS]),
 )
 def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
-    rows: list[tuple[int, int]], delay_ms: int, sizes: list[int]
+    rows: list[tuple[int, int]], delay_ms: int, sizes: list[int], run_rows: int
 ) -> None:
     found: list[int] = []
     marks = dict.fromkeys(range(4), LOWEST)
@@ -49,7 +51,10 @@ def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
         at += len(batch)
         own = {place: marks[place] for place, _ in batch}
         times = pl.Series("__time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
-        found += measure_behind(times, [place for place, _ in batch], own, delay_ms).to_list()  # type: ignore[arg-type]  # ints are hashable
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(event_times, "RUN_ROWS", run_rows)
+            patched.setattr(event_times, "_BLOCK_ROWS", 3)
+            found += measure_behind(times, [place for place, _ in batch], own, delay_ms).to_list()  # type: ignore[arg-type]  # ints are hashable
         marks.update(own)
     expected, expected_marks = naive(rows, delay_ms)
     assert found == expected

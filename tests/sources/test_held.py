@@ -8,6 +8,7 @@ import confluent_kafka as ck
 
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
+from tidegate.sources.caught_up import Due
 from tidegate.sources.held import AGAIN_S, HeldRecords
 from tidegate.sources.reader import Pending, Reader
 
@@ -48,7 +49,8 @@ def message(partition: int, value: bytes) -> ck.Message:
 
 
 def pending_of(*messages: ck.Message, **more: dict[TopicPartition, int]) -> Pending:
-    return Pending(list(messages), more.get("ends", {}), sum(map(len, messages)), more.get("caught_up", {}))
+    caught_up = {part: Due(offset) for part, offset in more.get("caught_up", {}).items()}
+    return Pending(list(messages), more.get("ends", {}), sum(map(len, messages)), caught_up)
 
 
 def values(pending: Pending) -> list[bytes | None]:
@@ -68,9 +70,18 @@ def test_what_comes_later_of_a_partition_that_waits_is_held_after_it_and_the_res
     one.hold(pending_of(message(0, b"a")))
     later = pending_of(message(1, b"x"), message(0, b"b"), ends={FIRST: 2, SECOND: 1}, caught_up={FIRST: 2, SECOND: 1})
     rest = one.rest_of(later)
-    assert (values(rest), rest.ends, rest.caught_up) == ([b"x"], {SECOND: 1}, {SECOND: 1})
+    assert (values(rest), rest.ends, rest.caught_up) == ([b"x"], {SECOND: 1}, {SECOND: Due(1)})
     (held,) = one.held.due()
     assert (values(held.pending), held.pending.ends, held.pending.caught_up) == ([b"a", b"b"], {FIRST: 2}, {})
+
+
+def test_who_is_caught_up_while_others_begin_to_wait_is_not_forgotten() -> None:
+    """The reader says it once."""
+    one = Holding()
+    one.hold(pending_of(message(0, b"a"), caught_up={FIRST: 0, SECOND: 1}))
+    first, second = one.held.due()
+    assert (values(first.pending), first.pending.caught_up) == ([b"a"], {})
+    assert (second.partition, values(second.pending), second.pending.caught_up) == (SECOND, [], {SECOND: Due(1)})
 
 
 def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment() -> None:

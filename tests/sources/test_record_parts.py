@@ -187,6 +187,11 @@ def test_headers_of_a_batch_are_those_of_its_records(headers: list[list[Header]]
     assert found == [[{"key": name, "value": value} for name, value in one] for one in headers]
 
 
+def test_rows_of_which_nothing_is_read_are_as_many_as_their_records() -> None:
+    batch = read(operator_of("timestamp", read=[]), message(0), message(1, b"x"), message(2))
+    assert batch.frame["__offset"].to_list() == [0, 2]
+
+
 class Unreadable(KafkaMessages):
     """The second message has a header whose name is not UTF-8."""
 

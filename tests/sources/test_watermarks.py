@@ -75,9 +75,16 @@ class Source:
         return self.sent.take()
 
     def caught_up(self, *parts: TopicPartition) -> list[tuple[str, Any]]:
+        """They are, and idle ones are still idle when the broker is asked."""
         for part in parts:
             self.watermarks.on_caught_up(part)
+        self.answer()
         return self.poll()
+
+    def answer(self) -> None:
+        while questions := self.watermarks.take_questions():
+            for part, question in questions:
+                self.watermarks.on_caught_up(part, question)
 
 
 ROWS = ("rows", "batch")
@@ -110,8 +117,67 @@ def test_an_idle_partition_holds_nobody_back() -> None:
     source = Source()
     source.poll(p0=100, p1=50)
     assert source.caught_up(P1) == [marked(100)]
-    assert source.poll(p0=130) == [ROWS, marked(130)]
+    assert source.poll(p0=130) == [ROWS]
+    source.answer()
+    assert source.poll() == [marked(130)]
     assert source.watermarks.held_back_by == P0
+
+
+def test_nothing_passes_an_idle_partition_before_the_broker_was_asked_again() -> None:
+    """Its records may be there already, and would be late (ADR 52)."""
+    source = Source()
+    source.poll(p0=100, p1=50)
+    source.caught_up(P1)
+    assert source.poll(p0=130) == [ROWS]
+    assert source.watermarks.take_questions() == [(P1, 2)]
+    assert source.watermarks.question_of(P1) == 2
+    assert source.watermarks.held_back_by == P1
+    assert source.poll(p1=110) == [ROWS, marked(110)]
+    source.watermarks.on_caught_up(P1, 2)
+    assert source.poll() == [], "idle, and not asked since"
+
+
+def test_who_asks_a_subtask_that_is_idle_is_answered_when_its_partitions_were_asked() -> None:
+    source = Source()
+    source.poll(p0=100, p1=50)
+    source.caught_up(P0, P1)
+    source.watermarks.ask_still_idle()
+    first, second = source.watermarks.take_questions()
+    source.watermarks.on_caught_up(*first)
+    assert not source.watermarks.take_still_idle()
+    source.watermarks.on_caught_up(*second)
+    assert source.watermarks.take_still_idle()
+    assert not source.watermarks.take_still_idle()
+
+
+def test_who_asks_a_subtask_without_partitions_is_answered_at_once() -> None:
+    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    watermarks.ask_still_idle()
+    assert watermarks.take_still_idle()
+
+
+def test_who_asks_a_subtask_that_gets_its_first_partition_is_answered_when_that_is_idle() -> None:
+    """Downstream may never see that it was active in between: one status cancels the other in a queue."""
+    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    watermarks.ask_still_idle()
+    watermarks.on_added([P0])
+    assert not watermarks.take_still_idle()
+    watermarks.on_caught_up(P0)
+    (question,) = watermarks.take_questions()
+    watermarks.on_caught_up(*question)
+    assert watermarks.take_still_idle()
+
+
+def test_an_idle_partition_that_has_had_bad_records_alone_stays_idle() -> None:
+    """Active, it would have no watermark to send, and downstream everything would wait for its first one."""
+    source = Source(P0)
+    assert source.caught_up(P0) == [IDLE]
+    assert source.poll(p0=LOWEST) == [ROWS]
+    source.watermarks.ask_still_idle()
+    (question,) = source.watermarks.take_questions()
+    source.watermarks.on_caught_up(*question)
+    assert source.watermarks.take_still_idle()
+    assert source.poll(p0=100) == [ACTIVE, ROWS, marked(100)]
 
 
 def test_W05_W08_a_source_that_was_idle_says_active_before_its_rows_and_its_watermark_after_them() -> None:
@@ -119,8 +185,10 @@ def test_W05_W08_a_source_that_was_idle_says_active_before_its_rows_and_its_wate
     source.poll(p0=100, p1=50)
     assert source.caught_up(P1, P0) == [marked(100), IDLE]
     assert source.watermarks.held_back_by is None
-    assert source.poll(p0=100) == [ACTIVE, ROWS]
-    assert source.poll(p0=140) == [ROWS, marked(140)]
+    assert source.poll(p0=100) == [ACTIVE, ROWS, marked(100)], "where it is, also if it is where it was"
+    assert source.poll(p0=140) == [ROWS]
+    source.answer()
+    assert source.poll() == [marked(140)]
 
 
 def test_W03_an_idle_source_sends_nothing_until_it_has_rows() -> None:
@@ -161,6 +229,8 @@ def test_a_subtask_without_partitions_is_idle_until_it_gets_one() -> None:
     assert sent.take() == [ACTIVE]
     assert watermarks.held_back_by == P1
     watermarks.on_caught_up(P1)
+    for part, question in watermarks.take_questions():
+        watermarks.on_caught_up(part, question)
     watermarks.send_after(sent)
     assert sent.take() == [marked(10)]
 
@@ -292,7 +362,7 @@ def test_watermarks_only_grow_rows_come_while_active_and_stored_ones_never_go_ba
 ) -> None:
     parts = (P0, P1, P2)
     source, stored = Source(*parts, idle=idle), dict[TopicPartition, int]()
-    highest_ms, active = LOWEST, True
+    highest_ms, active, resumed = LOWEST, True, False
     for word, number, value in steps:
         before = dict(source.watermarks.marks)
         sent: list[tuple[str, Any]] = []
@@ -306,17 +376,17 @@ def test_watermarks_only_grow_rows_come_while_active_and_stored_ones_never_go_ba
             sent = source.poll()
         else:
             source = Source(*parts, restored=stored, idle=idle)
-            highest_ms, active = LOWEST, True
+            highest_ms, active, resumed = LOWEST, True, False
         for kind, what in sent:
             if kind == "status":
                 assert active == what, "only changes are sent"
-                active = not what
+                active = resumed = not what
             elif kind == "rows":
                 assert active
             else:
                 assert active
-                assert what > highest_ms
-                highest_ms = what
+                assert what > highest_ms or (resumed and what == highest_ms)
+                highest_ms, resumed = what, False
         now = dict(source.watermarks.snapshot())
         assert all(now[part] >= at for part, at in stored.items())
         stored = now

@@ -74,6 +74,7 @@ class FakeSource(Runtime):
         self.added: list[TopicPartition] = []
         self.polls = 0
         self.bounded = bounded
+        self.asked_still_idle = False
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         raise AssertionError("nothing arrives at a source")
@@ -109,6 +110,13 @@ class FakeSource(Runtime):
     @property
     def finished(self) -> bool:
         return self.bounded and not self.batches
+
+    def ask_still_idle(self) -> None:
+        self.asked_still_idle = True
+
+    def take_still_idle(self) -> bool:
+        asked, self.asked_still_idle = self.asked_still_idle, False
+        return asked
 
     @property
     def held_back_by(self) -> None:

@@ -77,6 +77,9 @@ class TracedOutput:
     def forget(self, checkpoint: CheckpointId) -> None:
         self._inner.forget(checkpoint)
 
+    def listen(self, asked: Callable[[int], None]) -> None:
+        self._inner.listen(asked)
+
 
 @dataclass
 class RigSlot:
@@ -98,7 +101,7 @@ class RigSlot:
 
 
 class Connection:
-    """From one slot to another, for one edge: encoded frames one way, credits the other."""
+    """From one slot to another, for one edge: encoded frames one way, credits and questions the other."""
 
     def __init__(self, output: RemoteOutput, channel: InputChannel) -> None:
         self._output = output
@@ -125,7 +128,10 @@ class Connection:
         credit = self._channel.take_credit()
         if credit:
             self._output.grant(credit)
-        return bool(data)
+        question = self._channel.take_question()
+        if question:
+            self._output.on_question(question)
+        return bool(data or question)
 
 
 class Restored(Protocol):

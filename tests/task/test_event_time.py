@@ -19,7 +19,7 @@ from tidegate.ids import CheckpointId, VertexId
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out, Runtime
 from tidegate.plan.graph import Edge, Node, Way
 from tidegate.task.channels import InputChannel, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, Element, StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import Barrier, Batch, Element, StillIdle, StreamStatus, TimeControl, Watermark
 from tidegate.task.valve import Valve
 from tidegate.task.wire import Frame, decode_element, encode_element
 
@@ -291,6 +291,9 @@ def test_W11_the_lowest_of_the_channels_reaches_the_operators_after_the_rows_bef
     rig.settle()
     assert noted.notes == [(1, 1), (1, 2), (1, 3), Watermark(6)]
     push(slot, 1, IDLE)
+    rig.settle()
+    assert noted.notes[4:] == []
+    push(slot, 1, StillIdle(1))
     rig.settle()
     assert noted.notes[4:] == [Watermark(8)]
     push(slot, 0, IDLE)

@@ -6,7 +6,7 @@ from tests.task.small_rigs import batch
 from tidegate.ids import CheckpointId
 from tidegate.task import channels
 from tidegate.task.channels import InputChannel, LocalOutput, RemoteOutput
-from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, StreamStatus, Watermark
+from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, StillIdle, StreamStatus, Watermark
 from tidegate.task.wire import Frame, Kind, decode_element
 
 ALIGNED, UNALIGNED = None, 0
@@ -36,6 +36,8 @@ def named(element: Element) -> object:
             return f"watermark {element.time_ms}"
         case StreamStatus():
             return "idle" if element.idle else "active"
+        case StillIdle():
+            return f"still idle {element.question}"
 
 
 def sent(output: RemoteOutput) -> list[object]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Combined, Inputs, Valve
 
 ACTIVE = StreamStatus(idle=False)
@@ -17,6 +17,30 @@ IDLE = StreamStatus(idle=True)
 
 Event = tuple[int, int | bool]
 """A channel, and what it delivers: a watermark, or whether it is idle."""
+
+
+class Answered(Valve):
+    """Its idle channels say at once that they still are."""
+
+    def on_watermark(self, channel: int, time_ms: int) -> list[TimeControl]:
+        return self._answer(super().on_watermark(channel, time_ms))
+
+    def on_status(self, channel: int, idle: bool) -> list[TimeControl]:
+        return self._answer(super().on_status(channel, idle))
+
+    def _answer(self, controls: list[TimeControl]) -> list[TimeControl]:
+        """What comes out bit by bit as what would have come out at once."""
+        out: list[TimeElement] = [*controls]
+        while questions := self.take_questions():
+            for channel, question in questions:
+                out += self.on_still_idle(channel, question)
+        joined: list[TimeControl] = []
+        for one in out:
+            if isinstance(one, Watermark) and joined and isinstance(joined[-1], Watermark):
+                joined.pop()
+            if not isinstance(one, StillIdle):
+                joined.append(one)
+        return joined
 
 
 def feed(valve: Valve | Combined, events: Iterable[Event]) -> list[TimeControl]:
@@ -31,7 +55,7 @@ def feed(valve: Valve | Combined, events: Iterable[Event]) -> list[TimeControl]:
 
 
 def fed(channels: int, *events: Event) -> Valve:
-    valve = Valve(channels)
+    valve = Answered(channels)
     feed(valve, events)
     return valve
 
@@ -53,7 +77,7 @@ def test_W01_an_input_that_has_ended_does_not_end_one_that_is_idle() -> None:
 
 
 def test_W01_an_input_that_has_ended_does_not_end_one_that_is_late() -> None:
-    valve = fed(3, (0, 5), (1, 9), (2, 9), (0, True), (0, False))
+    valve = fed(3, (0, 5), (1, 9), (2, 9), (0, True), (0, False), (0, 5))
     assert feed(valve, [(1, END_OF_TIME), (2, END_OF_TIME), (0, 8)]) == []
     assert feed(valve, [(0, 10)]) == [Watermark(10)]
 
@@ -97,7 +121,7 @@ def test_W09_a_watermark_that_is_not_above_the_last_of_its_channel_is_ignored() 
 
 
 def test_W10_a_late_channel_counts_again_from_where_it_has_caught_up() -> None:
-    valve = fed(2, (0, 5), (1, 5), (0, True), (1, 8), (0, False))
+    valve = fed(2, (0, 5), (1, 5), (0, True), (1, 8), (0, False), (0, 6))
     assert valve.on_watermark(0, 7) == []
     assert valve.held_back_by() == 1
     assert valve.on_watermark(0, 8) == []
@@ -114,7 +138,7 @@ def test_W11_the_lowest_of_the_aligned_channels_comes_out_when_it_has_grown() ->
 
 
 def test_W11_nothing_comes_out_without_an_aligned_channel() -> None:
-    valve = fed(2, (0, 5), (1, 9), (0, True), (0, False), (1, True))
+    valve = fed(2, (0, 5), (1, 9), (0, True), (0, False), (0, 6), (1, True))
     assert valve.watermark_ms == 9
     assert valve.held_back_by() is None
     assert valve.on_watermark(0, 8) == []
@@ -145,7 +169,7 @@ def test_W14_the_last_to_fall_idle_lets_the_highest_out_if_it_held_the_others_ba
 
 
 def test_W15_the_last_to_fall_idle_lets_nothing_out_if_it_was_late() -> None:
-    valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (2, True), (1, True))
+    valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (0, 5), (2, True), (1, True))
     assert valve.watermark_ms == 9
     assert valve.on_status(0, idle=True) == [IDLE]
 
@@ -169,9 +193,9 @@ def test_W17_the_first_channel_that_is_active_again_makes_the_valve_active() -> 
 
 
 def test_W18_a_late_channel_does_not_hold_the_valve_back() -> None:
-    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False), (0, 5))
     assert valve.on_watermark(1, 12) == [Watermark(12)]
-    assert valve.on_watermark(0, 5) == []
+    assert valve.on_watermark(0, 6) == []
     assert valve.on_watermark(1, 13) == [Watermark(13)]
 
 
@@ -240,7 +264,9 @@ def test_W19_every_input_has_a_valve_of_its_own() -> None:
     inputs = Inputs([0, 1, 0])
     assert [inputs.on_control(channel, Watermark(time)) for channel, time in ((0, 5), (1, 7))] == [[], []]
     assert inputs.on_control(2, Watermark(6)) == [Watermark(5)]
-    assert inputs.on_control(0, IDLE) == [Watermark(6)]
+    assert inputs.on_control(0, IDLE) == []
+    assert inputs.take_questions() == [(0, 1)]
+    assert inputs.on_control(0, StillIdle(1)) == [Watermark(6)]
     assert inputs.on_control(2, IDLE) == [Watermark(7)]
     assert inputs.on_control(1, IDLE) == [IDLE]
     assert inputs.on_control(2, ACTIVE) == [ACTIVE]
@@ -256,8 +282,14 @@ class NaiveValve:
         self.marks = [LOWEST] * channels
         self.idle = [False] * channels
         self.late: set[int] = set()
+        self.resuming: set[int] = set()
+        """Active again, without a watermark since."""
         self.out = LOWEST
         self.all_idle = False
+        self.waited: set[int] = set()
+        """The same, but of those with a higher watermark, too."""
+        self.silent = False
+        """The valve is active again, and has not said where it is."""
 
     def going_on(self) -> list[int]:
         return [c for c, mark in enumerate(self.marks) if mark != END_OF_TIME]
@@ -268,17 +300,38 @@ class NaiveValve:
                 return []
             self.idle[channel] = what
             self.late.discard(channel)
-            if not what and self.marks[channel] < self.out:
-                self.late.add(channel)
-            held = what and self.marks[channel] == self.out
-        else:
-            if self.all_idle or self.idle[channel] or what <= self.marks[channel]:
-                return []
-            held = self.marks[channel] == self.out
-            self.marks[channel] = what
-            if what >= self.out:
-                self.late.discard(channel)
-        return self.derive(held=held, status=isinstance(what, bool))
+            held = what and (self.marks[channel] == self.out or channel in self.resuming)
+            self.resuming.discard(channel)
+            self.waited.discard(channel)
+            if not what:
+                self.waited.add(channel)
+                if self.marks[channel] < self.out:
+                    self.resuming.add(channel)
+            out = self.derive(held=held, status=True)
+            return self.say(out) if what else out
+        if self.all_idle or self.idle[channel]:
+            return []
+        self.waited.discard(channel)
+        if what <= self.marks[channel] and channel not in self.resuming:
+            return self.say([])
+        held = self.marks[channel] == self.out or channel in self.resuming
+        self.marks[channel] = max(what, self.marks[channel])
+        if self.marks[channel] >= self.out:
+            self.late.discard(channel)
+        elif channel in self.resuming:
+            self.late.add(channel)
+        self.resuming.discard(channel)
+        return self.say(self.derive(held=held, status=False))
+
+    def say(self, out: list[TimeControl]) -> list[TimeControl]:
+        """Where it is, once all that are active have said where they are."""
+        if self.waited or not self.silent:
+            return out
+        self.silent = False
+        return out or ([Watermark(self.out)] if self.out != LOWEST else [])
+
+    def reached(self, channel: int) -> int:
+        return max(self.marks[channel], self.out) if channel in self.resuming else self.marks[channel]
 
     def derive(self, *, held: bool, status: bool) -> list[TimeControl]:
         active = [c for c in self.going_on() if not self.idle[c]]
@@ -286,20 +339,20 @@ class NaiveValve:
         if not self.going_on():
             wanted = END_OF_TIME
         elif active:
-            aligned = [self.marks[c] for c in active if c not in self.late]
+            aligned = [self.reached(c) for c in active if c not in self.late]
             if aligned and (held or not status):
                 wanted = min(aligned)
         elif held:
             wanted = max(self.marks[c] for c in self.going_on())
         changed: list[TimeControl] = []
         if self.all_idle and active:
-            self.all_idle = False
+            self.all_idle, self.silent = False, True
             changed.append(ACTIVE)
         if wanted is not None and wanted > self.out:
             self.out = wanted
             changed.append(Watermark(wanted))
         if not self.all_idle and not active and self.going_on():
-            self.all_idle = True
+            self.all_idle, self.silent = True, False
             changed.append(IDLE)
         return changed
 
@@ -314,7 +367,7 @@ def within(channels: int, events: Sequence[Event]) -> list[Event]:
 
 @given(st.integers(1, 4), EVENTS)
 def test_W08_to_W18_a_valve_does_what_the_rules_say(channels: int, events: list[Event]) -> None:
-    valve, model = Valve(channels), NaiveValve(channels)
+    valve, model = Answered(channels), NaiveValve(channels)
     for event in within(channels, events):
         assert feed(valve, [event]) == model.push(*event)
         assert (valve.watermark_ms, valve.idle) == (model.out, model.all_idle)
@@ -324,17 +377,17 @@ def test_W08_to_W18_a_valve_does_what_the_rules_say(channels: int, events: list[
 def test_W11_W12_watermarks_only_grow_statuses_alternate_and_no_watermark_comes_while_idle(
     channels: int, events: list[Event]
 ) -> None:
-    for each in (Valve(channels), Combined(channels)):
-        idle, last_ms = False, LOWEST
+    for each in (Answered(channels), Combined(channels)):
+        idle, resumed, last_ms = False, False, LOWEST
         for control in feed(each, within(channels, events)):
             if isinstance(control, Watermark):
                 assert not idle
-                assert control.time_ms > last_ms
-                last_ms = control.time_ms
+                assert control.time_ms > last_ms or (resumed and control.time_ms == last_ms)
+                resumed, last_ms = False, control.time_ms
             else:
                 assert isinstance(control, StreamStatus)
                 assert control.idle != idle
-                idle = control.idle
+                idle, resumed = control.idle, not control.idle
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 3), TIMES), max_size=40))
@@ -348,12 +401,12 @@ def test_W11_without_idleness_what_comes_out_is_the_lowest_of_the_highest(channe
 
 @given(st.integers(1, 4), EVENTS)
 def test_W13_W18_no_active_channel_that_has_kept_up_is_overtaken(channels: int, events: list[Event]) -> None:
-    valve, model = Valve(channels), NaiveValve(channels)
+    valve, model = Answered(channels), NaiveValve(channels)
     for event in within(channels, events):
         feed(valve, [event])
         model.push(*event)
         kept_up = [c for c in model.going_on() if not model.idle[c] and c not in model.late]
-        assert all(valve.watermark_ms <= model.marks[c] for c in kept_up)
+        assert all(valve.watermark_ms <= model.reached(c) for c in kept_up)
         held_by = valve.held_back_by()
         assert held_by == min(kept_up, key=lambda c: model.marks[c], default=None)
 

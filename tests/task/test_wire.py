@@ -139,7 +139,7 @@ def test_an_unfinished_frame_yields_nothing() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        HEADER.pack(0, Kind.CREDIT + 1, 0, 0),
+        HEADER.pack(0, max(Kind) + 1, 0, 0),
         HEADER.pack(BODY_BYTES_MAX + 1, Kind.BATCH, 0, 0),
         b"GET / HTTP/1.1\r\nHost: slot\r\n",
     ],

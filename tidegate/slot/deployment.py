@@ -157,7 +157,8 @@ class Deployment:
         self.loop.shapes = derive_shapes(deploy.plan)
         for letters in deploy.plan.operators(DeadLetterOperator):
             self.loop.letters = LetterCount(letters.per_minute_max)
-        named = [source.options.schema for source in deploy.plan.operators(SourceOperator)]
+        sources = deploy.plan.operators(SourceOperator)
+        named = [one.schema for source in sources for one in (source.options, source.key_options)]
         self.schemas = SlotSchemas([one for one in named if one is not None], send)
         self.remote_inputs: dict[tuple[int, int], InputChannel] = {}
         self.remote_outputs: dict[int, dict[int, RemoteOutput]] = {}

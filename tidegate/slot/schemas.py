@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate.formats.schemas import SchemaText, UnknownSchema
-from tidegate.task.messages import SchemaAnswer, SchemasWanted, SlotMessage
+from tidegate.task.messages import SchemaAnswer, SchemasWanted, SchemaUnfit, SlotMessage
 
 WAITING_MAX: Final = 100
 """Ids that are asked for at the same time; others are once these are answered. Records may name any number."""
@@ -29,18 +29,19 @@ class SlotSchemas:
         elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         """`known`: what the plan has already."""
-        self._known = {one.id: one for one in known if one.id}
+        self._known: dict[int | str, SchemaText] = {one.id: one for one in known if one.id}
         self._send = send
         self._elapsed = elapsed
-        self._waiting: set[int] = set()
-        self._unknown: OrderedDict[int, float] = OrderedDict()
+        self._waiting: set[int | str] = set()
+        self._unknown: OrderedDict[int | str, float] = OrderedDict()
+        self._unfit: set[int | str] = set()
 
-    def get(self, schema_id: int, /) -> SchemaText | None:
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
         """See Schemas."""
         found = self._known.get(schema_id)
         if found is not None:
             return found
-        if not 0 < schema_id <= ID_MAX:
+        if isinstance(schema_id, int) and not 0 < schema_id <= ID_MAX:
             raise UnknownSchema(schema_id)
         since = self._unknown.get(schema_id)
         if since is not None:
@@ -51,6 +52,12 @@ class SlotSchemas:
             self._waiting.add(schema_id)
             self._send(SchemasWanted((schema_id,)))
         return None
+
+    def refuse(self, schema_id: int | str, why: str, /) -> None:
+        """See Schemas."""
+        if schema_id not in self._unfit and len(self._unfit) < UNKNOWN_MAX:
+            self._unfit.add(schema_id)
+            self._send(SchemaUnfit(schema_id, why))
 
     def on_answer(self, answer: SchemaAnswer) -> None:
         """The daemon's answer."""

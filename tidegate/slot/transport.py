@@ -138,7 +138,7 @@ class _Connection:
 
 
 class _Sender(_Connection):
-    """To one other slot: takes frames from the outputs, reads credits."""
+    """To one other slot: takes frames from the outputs, reads credits and questions."""
 
     def __init__(self, transport: DataTransport, sock: Channel, peer: int, outputs: Mapping[int, RemoteOutput]):
         super().__init__(transport, sock)
@@ -150,9 +150,13 @@ class _Sender(_Connection):
         return f"slot {self._peer}"
 
     def on_frame(self, frame: Frame) -> None:
-        if frame.kind is not Kind.CREDIT or frame.channel not in self._outputs:
+        output = self._outputs.get(frame.channel)
+        if output is not None and frame.kind is Kind.CREDIT:
+            output.grant(frame.sequence)
+        elif output is not None and frame.kind is Kind.QUESTION:
+            output.on_question(frame.sequence)
+        else:
             raise ChannelBroken(f"{self.name} answered with {frame.kind.name} on edge {frame.channel}")
-        self._outputs[frame.channel].grant(frame.sequence)
 
     def pump(self) -> bool:
         moved = False
@@ -168,7 +172,7 @@ class _Sender(_Connection):
 
 
 class _Receiver(_Connection):
-    """From one other slot: fills input channels, grants credits. Unknown until its hello frame.
+    """From one other slot: fills input channels, grants credits, asks. Unknown until its hello frame.
 
     Whatever goes wrong before the hello is a stranger's matter (a port scan, a zombie of an older attempt): its
     connection is closed and the attempt goes on.
@@ -228,6 +232,9 @@ class _Receiver(_Connection):
             credit = channel.take_credit()
             if credit:
                 self.queue(write_frame(Kind.CREDIT, edge, credit, b""))
+            question = channel.take_question()
+            if question:
+                self.queue(write_frame(Kind.QUESTION, edge, question, b""))
         if self.backlog:
             self.flush()
         return False

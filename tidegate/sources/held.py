@@ -72,9 +72,9 @@ class HeldRecords:
             target.size_bytes += len(message)
         for part, offset in pending.ends.items():
             self._target(part, free, only_held=only_held).ends[part] = offset
-        for part, offset in pending.caught_up.items():
+        for part, asked in pending.caught_up.items():
             if part not in self._held:  # who waits is not caught up
-                free.caught_up[part] = offset
+                self._target(part, free, only_held=only_held).caught_up[part] = asked
         return free
 
     def _target(self, part: TopicPartition, free: Pending, *, only_held: bool) -> Pending:

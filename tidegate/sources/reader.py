@@ -20,7 +20,7 @@ from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
-from tidegate.sources.caught_up import CaughtUp
+from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
@@ -88,14 +88,21 @@ def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
     return low, high
 
 
+def _has_open_transaction(consumer: Consumer, part: TopicPartition, stable: int) -> bool:
+    """Whether records follow the last stable offset, by the high watermark of the last fetch: a few ms old."""
+    _, high = consumer.get_watermark_offsets(ck.TopicPartition(part.topic, part.partition), cached=True)
+    return high > stable
+
+
 class Pending(msgspec.Struct):
     """What gathered since the loop last looked: records in arrival order, and what was seen of partitions after."""
 
     messages: list[ck.Message]
     ends: dict[TopicPartition, int]
     size_bytes: int = 0
-    caught_up: dict[TopicPartition, int] = {}
-    """Partitions whose last stable offset is still this one, a while after it was reached: see `Reader.watch`."""
+    caught_up: dict[TopicPartition, Due] = {}
+    """Partitions whose last stable offset is still this one, a while after it was reached, or as somebody has asked:
+    see `Reader.watch` and `Reader.ask`."""
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.ends or self.caught_up)
@@ -207,6 +214,14 @@ class Reader:
             with self._changed:
                 self._caught_up.watch(ends, self._clock.monotonic())
 
+    def ask(self, questions: Mapping[TopicPartition, Due]) -> None:
+        """Everything before these offsets has been emitted, and nothing has come since: is it so at the broker, too?
+
+        Reported as by `watch`, with the number of the question.
+        """
+        with self._changed:
+            self._caught_up.ask(questions, self._clock.monotonic())
+
     def close(self, seconds: float) -> None:
         """End the thread; what is pending is dropped (its positions were never reported)."""
         with self._changed:
@@ -302,24 +317,28 @@ class Reader:
         self._hand_over(records, ends)
 
     def _look_for_caught_up(self, consumer: Consumer) -> None:
-        """Few requests a round: records of other partitions wait meanwhile."""
+        """One request to each broker, whatever the number of partitions: records wait meanwhile."""
         with self._changed:
             due = self._caught_up.due(self._clock.monotonic())
-        for part, at in due:
-            stable: int | None = None
-            try:
-                wanted = ck.TopicPartition(part.topic, part.partition)
-                stable = consumer.get_watermark_offsets(wanted, timeout=_STABLE_SECONDS, cached=False)[1]
-            except ck.KafkaException as error:
-                self._outage.on_error(error.args[0])
-            with self._changed:
-                found = self._caught_up.answer(part, at, stable, self._clock.monotonic())
-                if found:
-                    self._pending.caught_up[part] = at
-            if found:
-                self._wake()
-            if stable is None:
-                return
+        if not due:
+            return
+        stable: dict[TopicPartition, int] = {}
+        try:
+            wanted = [ck.TopicPartition(part.topic, part.partition, ck.OFFSET_END) for part in due]
+            answers = consumer.offsets_for_times(wanted, timeout=_STABLE_SECONDS)
+            stable = {TopicPartition(one.topic, one.partition): one.offset for one in answers if one.error is None}
+        except ck.KafkaException as error:
+            self._outage.on_error(error.args[0])
+        with self._changed:
+            now = self._clock.monotonic()
+            for part, asked in due.items():
+                offset = stable.get(part, -1)
+                is_open = part in stable and _has_open_transaction(consumer, part, offset)
+                if self._caught_up.answer(part, asked, offset if offset >= 0 else None, now, is_open=is_open):
+                    self._pending.caught_up[part] = asked
+            found = bool(self._pending.caught_up)
+        if found:
+            self._wake()
 
     def _look_for_brokers(self, consumer: Consumer) -> None:
         """After an error and without records only a request shows whether the brokers are back."""

@@ -58,6 +58,7 @@ class SourceRuntime(KafkaSource, Runtime):
         if self.watermarks is None:
             return self._emit(self.take(rows_max), out)
         batch = self.take(rows_max)
+        self._ask_idle(self.watermarks)
         moved = self.watermarks.waiting
         self.watermarks.send_before(out)
         moved |= self._emit(batch, out)
@@ -89,6 +90,16 @@ class SourceRuntime(KafkaSource, Runtime):
     def held_back_by(self) -> TopicPartition | None:
         """See ports.Source."""
         return None if self.watermarks is None else self.watermarks.held_back_by
+
+    def ask_still_idle(self) -> None:
+        """See ports.Source."""
+        if self.watermarks is not None:
+            self.watermarks.ask_still_idle()
+            self._ask_idle(self.watermarks)
+
+    def take_still_idle(self) -> bool:
+        """See ports.Source."""
+        return self.watermarks is not None and self.watermarks.take_still_idle()
 
     def _emit(self, batch: SourceBatch | None, out: Out) -> bool:
         if batch is None:

@@ -36,7 +36,10 @@ class Consumer(Protocol):
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """First offset, and the last stable one."""
+        """First offset, and the last stable one; `cached`, of the last fetch: the high watermark instead of it."""
+
+    def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
+        """Of partitions whose `offset` is OFFSET_END: their last stable offsets, asked in one request per broker."""
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of a topic, or of all."""

@@ -4,6 +4,8 @@ The watermark of a partition follows its records (`event_times.py`) and is part 
 comes out of a valve whose channels are the partitions. What is to be sent waits in two lists, one for what belongs in
 front of the rows of a batch (active again) and one for what comes after them (watermarks, idle).
 
+Nothing passes an idle partition that the broker has not been asked about since (`take_questions`, ADR 52).
+
 After a restore no partition is idle until it is known again that it is caught up: while the pipeline was away records
 may have come to it, and those must not be late because another partition was read first.
 """
@@ -16,7 +18,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, Out
 from tidegate.settings.event_time import Idle
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Valve
 
 
@@ -41,6 +43,7 @@ class SourceWatermarks:
         self._sent_ms = LOWEST
         self._before: list[TimeControl] = []
         self._after: list[TimeControl] = []
+        self._still_idle = False
         if partitions:
             self._valve = Valve(len(partitions))
             for part, mark in self._marks.items():
@@ -51,17 +54,24 @@ class SourceWatermarks:
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def on_records(self, marks: Mapping[TopicPartition, int]) -> None:
-        """Records of these partitions were read; their watermarks are now these, LOWEST for none yet."""
+        """Records of these partitions were read; their watermarks are now these, LOWEST for none yet.
+
+        Where there is none, all records were bad: no row has come. An idle partition stays idle then, since it could
+        not say where it is, and whoever reads from it would wait for that.
+        """
         valve = self._opened()
+        marks = {part: mark for part, mark in marks.items() if mark != LOWEST}
         for part in marks:
             self._put(self._before, valve.on_status(self._channels[part], idle=False))
         for part, mark in marks.items():
             self._marks[part] = mark
             self._put(self._after, valve.on_watermark(self._channels[part], mark))
 
-    def on_caught_up(self, part: TopicPartition) -> None:
-        """Everything up to the last stable offset was read, and it stays there."""
-        self._put(self._after, self._opened().on_status(self._channels[part], idle=True))
+    def on_caught_up(self, part: TopicPartition, question: int = 0) -> None:
+        """Everything up to the last stable offset was read, and it stays there; asked because of this question."""
+        valve, channel = self._opened(), self._channels[part]
+        self._put(self._after, valve.on_status(channel, idle=True))
+        self._put(self._after, valve.on_still_idle(channel, question))
 
     def on_end(self, parts: Iterable[TopicPartition]) -> None:
         """A bounded read has come to the ends of these (W02). Their marks stay: what is stored is by data."""
@@ -90,6 +100,12 @@ class SourceWatermarks:
         self._marks = {part: max(mark, reached_ms) for part, mark in self._marks.items()}
         self._put(self._after, [Watermark(reached_ms)])
 
+    def ask_still_idle(self) -> None:
+        """Somebody downstream asks. A subtask without partitions knows."""
+        self._still_idle = self._valve is None
+        if self._valve is not None:
+            self._valve.ask()
+
     # -- what is known -------------------------------------------------------------------------------------------------
 
     @property
@@ -111,6 +127,26 @@ class SourceWatermarks:
         """The partition with the lowest watermark of those that are waited for."""
         channel = None if self._valve is None else self._valve.held_back_by()
         return next((part for part, own in list(self._channels.items()) if own == channel), None)
+
+    def take_questions(self) -> list[tuple[TopicPartition, int]]:
+        """Idle partitions that the broker is to be asked about, each with the number of the question."""
+        if self._valve is None:
+            return []
+        asked = self._valve.take_questions()
+        parts = {channel: part for part, channel in self._channels.items()} if asked else {}
+        return [(parts[channel], question) for channel, question in asked]
+
+    def question_of(self, part: TopicPartition) -> int:
+        """The number of the question about a partition that has no answer yet; 0 for none."""
+        return 0 if self._valve is None else self._valve.question_of(self._channels[part])
+
+    def take_still_idle(self) -> bool:
+        """Whether the last question from downstream has its answer, and it is yes."""
+        still, self._still_idle = self._still_idle, False
+        if still and self._valve is not None and not self._valve.idle:
+            self._valve.ask()  # it has got its first partition since: answered when that one is idle
+            return False
+        return still
 
     @property
     def waiting(self) -> bool:
@@ -134,13 +170,15 @@ class SourceWatermarks:
             raise RuntimeError("a source without partitions has read records")
         return self._valve
 
-    def _put(self, controls: list[TimeControl], found: Iterable[TimeControl]) -> None:
+    def _put(self, controls: list[TimeControl], found: Iterable[TimeElement]) -> None:
         """The clock may have gone further than the valve, and one that the clock moves is never idle."""
         for one in found:
-            if isinstance(one, StreamStatus):
+            if isinstance(one, StillIdle):
+                self._still_idle = True
+            elif isinstance(one, StreamStatus):
                 if not self._advances:
                     controls.append(one)
-            elif one.time_ms > self._sent_ms:
+            elif one.time_ms > self._sent_ms or (one.time_ms == self._sent_ms and not self._advances):
                 self._sent_ms = one.time_ms
                 if controls and isinstance(controls[-1], Watermark):
                     controls.pop()

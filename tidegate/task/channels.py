@@ -5,8 +5,9 @@ receiver it is reported to the subtask when it arrives, while its place in the q
 
 The receiver grants a credit (`CREDIT_BYTES`, the same at both ends) and grants again what it has consumed, so it always
 has room for what is on its way. A sender with credit may send one whole frame, whatever its size; control elements cost
-nothing, since their number is bounded: by the checkpoints in flight, and of watermarks and statuses at most three wait
-between two batches (`Coalescing`). A blocked channel keeps receiving up to its credit (C35), the others go on.
+nothing, since their number is bounded: by the checkpoints in flight, of watermarks and statuses at most three wait
+between two batches (`Coalescing`), and an answer follows a question. A blocked channel keeps receiving up to its credit
+(C35), the others go on.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tidegate.task.elements import (
     Batch,
     CheckpointControl,
     Element,
+    StillIdle,
     StreamStatus,
     TimeControl,
     Watermark,
@@ -63,7 +65,17 @@ class Coalescing:
 class InputChannel:
     """The receiving end of edge `edge`: elements in the order in which they were sent."""
 
-    __slots__ = ("_coalescing", "_consumed", "_elements", "_on_arrival", "credit_bytes", "edge", "queued_bytes")
+    __slots__ = (
+        "_coalescing",
+        "_consumed",
+        "_elements",
+        "_on_arrival",
+        "_question",
+        "credit_bytes",
+        "edge",
+        "queued_bytes",
+        "sender",
+    )
 
     def __init__(self, edge: int = 0, credit_bytes: int = CREDIT_BYTES) -> None:
         self.edge = edge
@@ -73,6 +85,9 @@ class InputChannel:
         self._consumed = 0
         self._coalescing = Coalescing()
         self._on_arrival: Callable[[Batch | CheckpointControl], None] | None = None
+        self._question = 0
+        self.sender: LocalOutput | None = None
+        """Where it is of the same slot."""
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -94,7 +109,7 @@ class InputChannel:
             self._push_time(element)
             return
         self._elements.append(element)
-        if self._on_arrival is not None:
+        if self._on_arrival is not None and not isinstance(element, StillIdle):
             self._on_arrival(element)
 
     def _push_time(self, control: TimeControl) -> None:
@@ -125,6 +140,18 @@ class InputChannel:
             self.queued_bytes -= element.size_bytes
             self._consumed += element.size_bytes
         return element
+
+    def ask(self, question: int) -> None:
+        """Have the sender asked whether it is still idle."""
+        if self.sender is not None:
+            self.sender.on_question(question)
+        else:
+            self._question = question
+
+    def take_question(self) -> int:
+        """The question that is to go to the sender; 0 for none."""
+        question, self._question = self._question, 0
+        return question
 
     def take_credit(self) -> int:
         """Bytes to grant again: 0 until a quarter of the credit is consumed, so that grants stay few."""
@@ -160,14 +187,35 @@ class OutputChannel(Protocol):
     def forget(self, checkpoint: CheckpointId) -> None:
         """The checkpoint was given up: its barrier overtakes nothing and holds back no other."""
 
+    def listen(self, asked: Callable[[int], None]) -> None:
+        """Have the receiver's questions reported, whether the sender is still idle."""
 
-class LocalOutput:
+
+class _Questions:
+    """The receiver's questions."""
+
+    def __init__(self) -> None:
+        self._asked: Callable[[int], None] | None = None
+
+    def listen(self, asked: Callable[[int], None]) -> None:
+        """See OutputChannel."""
+        self._asked = asked
+
+    def on_question(self, question: int) -> None:
+        """The receiver asks."""
+        if self._asked is not None:
+            self._asked(question)
+
+
+class LocalOutput(_Questions):
     """To a subtask of the same slot: no serialisation. The receiver's queue is the channel, so nothing waits here."""
 
     next_deadline_ms: int | None = None
 
     def __init__(self, target: InputChannel) -> None:
+        super().__init__()
         self._target = target
+        target.sender = self
 
     def emit(self, element: Element) -> None:
         """Straight into the receiver's queue."""
@@ -218,10 +266,11 @@ class _Waiting:
             self.kind, self.body = encode_element(self.barrier)
 
 
-class RemoteOutput:
+class RemoteOutput(_Questions):
     """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
 
     def __init__(self, edge: int, credit_bytes: int = CREDIT_BYTES, queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:
+        super().__init__()
         self.edge = edge
         self.queued_bytes = 0
         self._queue: deque[_Waiting] = deque()

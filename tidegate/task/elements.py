@@ -91,7 +91,15 @@ class StreamStatus(msgspec.Struct, frozen=True, tag="status"):
     idle: bool
 
 
+class StillIdle(msgspec.Struct, frozen=True, tag="still-idle"):
+    """The answer of an idle subtask to a question of the receiver: since it was asked nothing has come (ADR 52)."""
+
+    question: int = 0
+    """Of this channel; later ones have higher numbers."""
+
+
 CheckpointControl = Barrier | CancelMarker
 TimeControl = Watermark | StreamStatus
-Control = CheckpointControl | TimeControl
+TimeElement = TimeControl | StillIdle
+Control = CheckpointControl | TimeElement
 Element = Batch | Control

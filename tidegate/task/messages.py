@@ -90,9 +90,16 @@ class LogRecord(msgspec.Struct, frozen=True, tag="log"):
 
 
 class SchemasWanted(msgspec.Struct, frozen=True, tag="schemas-wanted"):
-    """Records name schemas of these ids, and wait for them."""
+    """Records name schemas of these ids, or GUIDs, and wait for them."""
 
-    ids: tuple[int, ...]
+    ids: tuple[int | str, ...]
+
+
+class SchemaUnfit(msgspec.Struct, frozen=True, tag="schema-unfit"):
+    """A source cannot read what was written with the schema of this id: such records are bad. Once for each id."""
+
+    id: int | str
+    why: str
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):
@@ -109,6 +116,7 @@ SlotMessage = (
     | SlotFailed
     | LogRecord
     | SchemasWanted
+    | SchemaUnfit
     | Stopped
 )
 
@@ -191,7 +199,7 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
 class SchemaAnswer(msgspec.Struct, frozen=True, tag="schema"):
     """To SchemasWanted, once for each id; no schema: the registry says that it has none."""
 
-    id: int
+    id: int | str
     schema: SchemaText | None
 
 

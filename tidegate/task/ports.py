@@ -46,6 +46,12 @@ class Source(OperatorRuntime, Protocol):
     def finished(self) -> bool:
         """A bounded read has emitted everything, the end of event time included."""
 
+    def ask_still_idle(self) -> None:
+        """Find out whether all partitions are still idle; nothing is found out while one is not."""
+
+    def take_still_idle(self) -> bool:
+        """Whether they are, asked after the last `ask_still_idle`; said once."""
+
     @property
     def held_back_by(self) -> TopicPartition | None:
         """The partition whose watermark the others wait for; None without event time, and while all are idle."""

@@ -41,6 +41,12 @@ class Tree:
         self.failed = failed
         self._runtimes = runtimes
         self._outputs = outputs
+        self._givers = {edge: out for out in self.outs for edge in out.timed_edges}
+
+    def is_idle(self, edge: int) -> bool:
+        """Whether what leaves by this edge has been declared idle."""
+        giver = self._givers.get(edge)
+        return giver is not None and giver.idle
 
     def deliver(self, node: int, way: Way, batch: pl.DataFrame) -> None:
         """Rows of a node, depth first: their order is the order of arrival on every way out."""
@@ -75,7 +81,7 @@ class Tree:
 
 
 class NodeOut:
-    """See Out. `_idle` while the node has said that it is."""
+    """See Out. `idle` while the node has said that it is."""
 
     def __init__(self, tree: Tree, index: int, node: Node) -> None:
         self._tree = tree
@@ -88,7 +94,12 @@ class NodeOut:
             tuple(dict.fromkeys(child for way in timed for child in way.children)),
             tuple(dict.fromkeys(edge for way in timed for edge in way.edges)),
         )
-        self._idle = False
+        self.idle = False
+
+    @property
+    def timed_edges(self) -> Sequence[int]:
+        """Edges that event time leaves by."""
+        return self._everywhere[1]
 
     def emit(self, batch: pl.DataFrame) -> None:
         """See Out."""
@@ -115,18 +126,18 @@ class NodeOut:
     def watermark(self, time_ms: int) -> None:
         """W03: noted always, sent on only while active."""
         self._tree.meter.reached(self._index, time_ms)
-        if not self._idle:
+        if not self.idle:
             self._tree.pass_on(self._index, Watermark(time_ms), *self._everywhere)
 
     def status(self, idle: bool) -> None:
         """Only changes are sent on."""
-        if idle != self._idle:
-            self._idle = self._tree.meter.counts[self._index].idle = idle
+        if idle != self.idle:
+            self.idle = self._tree.meter.counts[self._index].idle = idle
             self._tree.pass_on(self._index, StreamStatus(idle), *self._everywhere)
 
     def _deliver(self, way: Way, batch: pl.DataFrame) -> None:
         """No rows come from an idle one (W05): what it emits all the same, by the clock, makes it active meanwhile."""
-        if not self._idle:
+        if not self.idle:
             self._tree.deliver(self._index, way, batch)
             return
         self.status(idle=False)

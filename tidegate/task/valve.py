@@ -2,10 +2,14 @@
 
 Rules, after Flink's `StatusWatermarkValve`
 - what comes out is the lowest watermark of the *aligned* channels, and it only grows;
-- an idle channel is not aligned; one that is active again is late until it has caught up with what came out, and holds
-  nobody back meanwhile;
+- an idle channel is not aligned; one that is active again and reports a watermark below what came out is late, and
+  holds nobody back until it has caught up;
 - when the last active channel turns idle, nothing is waited for any more: the highest watermark of all comes out, if
   that channel was the one that held it back.
+
+Two rules are ours (ADR 52): rows that were there when a watermark was read must not be late by it.
+- Nothing passes an idle channel that has not been asked since whether it is still idle (`take_questions`).
+- A channel that is active again holds the others back until its first watermark, which follows its first rows.
 
 A channel at the end of time counts as if it was not there, until all are: an input that has ended says nothing about
 one that is only idle (Flink would take the pipeline to its end then). A valve is in no checkpoint: it starts at the
@@ -17,20 +21,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 
 
 class _Channel:
-    __slots__ = ("aligned", "idle", "watermark_ms")
+    __slots__ = ("aligned", "asked_ms", "idle", "question", "resuming", "silent", "sure_ms", "watermark_ms")
 
     def __init__(self, *, idle: bool) -> None:
         self.watermark_ms = LOWEST
         self.idle = idle
         self.aligned = not idle
+        self.silent = False
+        """Active again, and has not said where it is."""
+        self.resuming = False
+        """The same of one whose watermark was lower than what had come out."""
+        self.sure_ms = LOWEST
+        """While idle: it has nothing that was there when the others had come so far."""
+        self.question = 0
+        self.asked_ms: int | None = None
+        """How far the others were at the last question, while there is no answer."""
 
     @property
     def ended(self) -> bool:
         return self.watermark_ms == END_OF_TIME
+
+    @property
+    def lets_pass_ms(self) -> int:
+        """While idle: what is late by its own watermark may be late."""
+        return max(self.sure_ms, self.watermark_ms)
+
+    def ask(self, reached_ms: int) -> None:
+        self.question += 1
+        self.asked_ms = reached_ms
+
+    def become(self, *, idle: bool) -> None:
+        """What was known of it while it was idle is over."""
+        self.idle, self.silent = idle, not idle
+        self.sure_ms, self.asked_ms = LOWEST, None
 
 
 class Valve:
@@ -46,24 +73,44 @@ class Valve:
         self.watermark_ms = LOWEST
         self.idle = False
         self._channels = [_Channel(idle=False) for _ in range(channels)]
+        self._questions: list[int] = []
+        self._wanted_ms = LOWEST
+        """What would have come out if all idle channels had answered."""
+        self._goal_ms: int | None = None
+        """All are idle, and this is to come out in front of that, when they have answered."""
+        self._asked = False
+        """Somebody downstream asks whether all is still idle; it is answered when all is."""
+        self._unsure: set[int] = set()
+        """Channels that have not answered that yet."""
+        self._owes_watermark = False
+        """It is active again, and has not said where it is. It does when all its channels have: rows of any of them
+        may be on their way, and whoever reads from it waits for them."""
 
     def add_channel(self) -> int:
         """A partition that was found while it runs, and its index.
 
         It holds the others back from now on, until it has caught up or is idle. While all are idle it is idle, too.
         """
-        self._channels.append(_Channel(idle=self.idle))
+        self._channels.append(_Channel(idle=self.idle or self._goal_ms is not None))
         return len(self._channels) - 1
 
     def on_watermark(self, channel: int, time_ms: int) -> list[TimeControl]:
         """What comes out when this came in: W08-W11. While the valve is idle, every channel is, or has ended."""
         one = self._channels[channel]
-        if one.idle or time_ms <= one.watermark_ms:
+        if one.idle:
             return []
-        before_ms, one.watermark_ms = one.watermark_ms, time_ms
+        before_ms, one.watermark_ms = one.watermark_ms, max(one.watermark_ms, time_ms)
+        known, one.silent = time_ms <= before_ms and not one.resuming, False
+        return self._with_owed([] if known else self._take_watermark(one, before_ms))
+
+    def _take_watermark(self, one: _Channel, before_ms: int) -> list[TimeControl]:
+        resumed, one.resuming = one.resuming, False
         if one.ended:
-            return self._end(before_ms)
-        one.aligned = one.aligned or time_ms >= self.watermark_ms
+            return self._end(held=one.aligned and (resumed or before_ms <= self._wanted_ms))
+        if resumed:
+            one.aligned = one.watermark_ms >= self.watermark_ms
+            return self._advance()
+        one.aligned = one.aligned or one.watermark_ms >= self.watermark_ms
         # A channel that was ahead of what has come out did not hold it back.
         return self._advance() if before_ms <= self.watermark_ms else []
 
@@ -72,20 +119,70 @@ class Valve:
         one = self._channels[channel]
         if one.idle == idle or one.ended:
             return []
-        one.idle = idle
+        one.become(idle=idle)
         if not idle:
             return self._resume(one)
-        held = one.aligned and one.watermark_ms <= self.watermark_ms  # below it: one that was added
-        one.aligned = False
+        held = one.aligned and (one.resuming or one.watermark_ms <= self._wanted_ms)  # below it: one that was added
+        one.aligned = one.resuming = False
         if self._all_idle():
             return self._turn_idle(flush=held)
-        return self._advance() if held else []
+        return self._with_owed(self._advance() if held else [])
+
+    def on_still_idle(self, channel: int, question: int) -> list[TimeElement]:
+        """What comes out when the channel has answered this question; an answer to an older one says too little."""
+        one = self._channels[channel]
+        if one.asked_ms is None or one.question != question:
+            return []
+        one.sure_ms, one.asked_ms = max(one.sure_ms, one.asked_ms), None
+        answers = channel in self._unsure  # before it falls idle, when it asks all channels again
+        out: list[TimeElement] = [*(self._advance() if self._goal_ms is None else self._fall_idle(self._goal_ms))]
+        if answers:
+            self._unsure.discard(channel)
+            if not self._unsure:
+                self._asked = False
+                out.append(StillIdle())
+        return out
+
+    def ask(self) -> None:
+        """Somebody asks whether all is still idle: `StillIdle` comes out when it is, and every channel says so."""
+        self._asked = True
+        if not self.idle:
+            return
+        for channel, one in enumerate(self._channels):
+            if not one.ended:
+                self._ask(channel, one, one.sure_ms if one.asked_ms is None else one.asked_ms)
+                self._unsure.add(channel)
+
+    def take_questions(self) -> list[tuple[int, int]]:
+        """Channels that are to be asked whether they are still idle, and the number of the question."""
+        channels, self._questions = self._questions, []
+        return [(channel, self._channels[channel].question) for channel in dict.fromkeys(channels)]
+
+    def question_of(self, channel: int) -> int:
+        """The number of the question that the channel has not answered; 0 for none."""
+        one = self._channels[channel]
+        return 0 if one.asked_ms is None else one.question
 
     def held_back_by(self) -> int | None:
-        """The aligned channel with the lowest watermark; None when nobody is waited for."""
-        aligned = [(one.watermark_ms, index) for index, one in enumerate(self._channels) if one.aligned]
-        lowest_ms, index = min(aligned, default=(END_OF_TIME, -1))
+        """The channel that is waited for: the aligned one with the lowest watermark, or one that has to answer.
+
+        None when nobody is.
+        """
+        waiting = [
+            (one.lets_pass_ms if one.idle else one.watermark_ms, index)
+            for index, one in enumerate(self._channels)
+            if one.aligned or one.asked_ms is not None
+        ]
+        lowest_ms, index = min(waiting, default=(END_OF_TIME, -1))
         return None if lowest_ms == END_OF_TIME else index
+
+    def _with_owed(self, out: list[TimeControl]) -> list[TimeControl]:
+        """The same, and where it is, if that is still to be said."""
+        if self._owes_watermark and not any(one.silent for one in self._channels):
+            self._owes_watermark = False
+            if not out and self.watermark_ms != LOWEST:
+                out.append(Watermark(self.watermark_ms))
+        return out
 
     def _all_idle(self) -> bool:
         """Of those that have not ended."""
@@ -93,37 +190,72 @@ class Valve:
 
     def _resume(self, one: _Channel) -> list[TimeControl]:
         """W17, W18."""
-        one.aligned = one.watermark_ms >= self.watermark_ms
+        one.aligned = True
+        one.resuming = one.watermark_ms < self.watermark_ms
+        self._goal_ms = None
+        self._wanted_ms = max(self.watermark_ms, min(self._wanted_ms, self._lowest_ms()))
+        self._unsure.clear()
         if not self.idle:
             return []
-        self.idle = False
+        self.idle, self._owes_watermark = False, True
         return [StreamStatus(idle=False)]
 
-    def _end(self, before_ms: int) -> list[TimeControl]:
-        """A channel is at the end of time; its watermark was `before_ms`."""
+    def _end(self, *, held: bool) -> list[TimeControl]:
+        """A channel is at the end of time; whether it was the one that held the others back."""
         if all(one.ended for one in self._channels):
             return self._raise(END_OF_TIME)
         if self._all_idle():
-            return self._turn_idle(flush=before_ms == self.watermark_ms)
+            return self._turn_idle(flush=held)
         return self._advance()
 
     def _turn_idle(self, *, flush: bool) -> list[TimeControl]:
         """W14, W15."""
         highest_ms = max(one.watermark_ms for one in self._channels if not one.ended)
-        flushed = self._raise(highest_ms) if flush else []
-        self.idle = True
+        return self._fall_idle(highest_ms if flush else self._wanted_ms)
+
+    def _fall_idle(self, goal_ms: int) -> list[TimeControl]:
+        """Idle after this watermark, which has to wait for the answers."""
+        flushed = self._raise(goal_ms)
+        if self.watermark_ms < goal_ms:
+            self._goal_ms = goal_ms
+            return flushed
+        self._goal_ms, self.idle, self._owes_watermark = None, True, False
+        if self._asked:
+            self.ask()
         return [*flushed, StreamStatus(idle=True)]
 
     def _advance(self) -> list[TimeControl]:
         """W11, W16."""
-        aligned = [one.watermark_ms for one in self._channels if one.aligned and not one.ended]
-        return self._raise(min(aligned)) if aligned else []
+        return self._raise(self._lowest_ms())
+
+    def _lowest_ms(self) -> int:
+        """Of the aligned channels; LOWEST without any."""
+        aligned = (
+            max(one.watermark_ms, self.watermark_ms) if one.resuming else one.watermark_ms
+            for one in self._channels
+            if one.aligned and not one.ended
+        )
+        return min(aligned, default=LOWEST)
 
     def _raise(self, time_ms: int) -> list[TimeControl]:
+        """As far as the idle ones are known to let pass; they are asked about the rest."""
+        self._wanted_ms = max(self._wanted_ms, time_ms)
         if time_ms <= self.watermark_ms:
             return []
-        self.watermark_ms = time_ms
-        return [Watermark(time_ms)]
+        reached_ms = time_ms
+        for channel, one in enumerate(self._channels):
+            if one.idle and one.lets_pass_ms < time_ms:
+                reached_ms = min(reached_ms, one.lets_pass_ms)
+                if one.asked_ms is None:
+                    self._ask(channel, one, time_ms)
+        if reached_ms <= self.watermark_ms:
+            return []
+        self.watermark_ms = reached_ms
+        return [Watermark(reached_ms)]
+
+    def _ask(self, channel: int, one: _Channel, reached_ms: int) -> None:
+        one.ask(reached_ms)
+        self._questions.append(channel)
 
 
 class Combined:
@@ -175,18 +307,44 @@ class Inputs:
         self._combined = Combined(count)
         self._valves = [Valve(ports.count(port)) for port in range(count)]
         self._places = [(port, ports[:index].count(port)) for index, port in enumerate(ports)]
+        self._channels = {place: index for index, place in enumerate(self._places)}
+        self._unsure: set[int] = set()
+        """Ports that have not said yet that they are still idle."""
 
-    def on_control(self, channel: int, control: TimeControl) -> list[TimeControl]:
-        """What the operators are given when a channel has delivered this."""
+    def on_control(self, channel: int, control: TimeElement) -> list[TimeElement]:
+        """What the operators are given when a channel has delivered this; `StillIdle` is for who has asked."""
         port, place = self._places[channel]
         valve = self._valves[port]
+        out: Sequence[TimeElement]
         if isinstance(control, Watermark):
             out = valve.on_watermark(place, control.time_ms)
-        else:
+        elif isinstance(control, StreamStatus):
             out = valve.on_status(place, control.idle)
+        else:
+            out = valve.on_still_idle(place, control.question)
+        if len(self._valves) == 1:
+            return [*out]
         return [each for one in out for each in self._combine(port, one)]
 
-    def _combine(self, port: int, control: TimeControl) -> list[TimeControl]:
+    def ask(self) -> None:
+        """As `Valve.ask`, of all inputs."""
+        for port, valve in enumerate(self._valves):
+            if valve.watermark_ms != END_OF_TIME:
+                self._unsure.add(port)
+                valve.ask()
+
+    def take_questions(self) -> list[tuple[int, int]]:
+        """As `Valve.take_questions`, of all channels."""
+        return [
+            (self._channels[port, place], question)
+            for port, valve in enumerate(self._valves)
+            for place, question in valve.take_questions()
+        ]
+
+    def _combine(self, port: int, control: TimeElement) -> Sequence[TimeElement]:
         if isinstance(control, Watermark):
             return self._combined.on_watermark(port, control.time_ms)
-        return self._combined.on_status(port, control.idle)
+        if isinstance(control, StreamStatus):
+            return self._combined.on_status(port, control.idle)
+        self._unsure.discard(port)
+        return [] if self._unsure else [control]

@@ -37,10 +37,12 @@ from tidegate.task.elements import (
     CancelMarker,
     CheckpointControl,
     Element,
+    StillIdle,
     StreamStatus,
-    TimeControl,
+    TimeElement,
     Watermark,
 )
+from tidegate.task.idleness import Questions
 from tidegate.task.inflight import Recording
 from tidegate.task.meter import Meter
 from tidegate.task.outputs import EdgeOutput
@@ -141,6 +143,7 @@ class VertexTask:
         self._pace = Pace()
         self._ports = {} if ports is None else ports
         self._event_time = Inputs([self._ports.get(channel.edge, 0) for channel in inputs]) if inputs else None
+        self._questions = Questions(outputs)
         heads = {} if source is None else {0: source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **operators, **sinks}
         self._timed = self._runtimes
@@ -186,6 +189,8 @@ class VertexTask:
         moved = self._look_at_time()
         self._settle()
         moved |= self._poll_operators()
+        if self._questions:
+            moved |= self._answer()
         if self._final is not None and self._settled:
             self._inject(self._final)
         if self.source is not None:
@@ -206,7 +211,7 @@ class VertexTask:
             element = channel.pop(rows, self._limits.size_bytes)
             if isinstance(element, Batch):
                 self._process(channel.edge, element)
-            elif isinstance(element, Watermark | StreamStatus):
+            elif isinstance(element, Watermark | StreamStatus | StillIdle):
                 self._on_event_time(index, element)
             else:
                 self._on_control(index, element)
@@ -283,6 +288,9 @@ class VertexTask:
             return False
         started, before = self.meter.begin(), self.meter.counts[0].rows_out
         moved = source.poll(rows, self._tree.outs[0])
+        if self._questions and source.take_still_idle():
+            self._questions.confirm()
+            return True
         if moved:
             emitted = self.meter.counts[0].rows_out - before
             self._pace.observe(max(1, emitted), self.meter.spent(0) - started)
@@ -350,12 +358,31 @@ class VertexTask:
             actions = self.handler.on_cancel(channel, control.checkpoint)
         self._carry_out(actions)
 
-    def _on_event_time(self, channel: int, control: TimeControl) -> None:
+    def _on_event_time(self, channel: int, control: TimeElement) -> None:
         """To the head, when the inputs have come further, or have fallen idle, all together (W19)."""
         assert self._event_time is not None
         for each in self._event_time.on_control(channel, control):
+            if isinstance(each, StillIdle):
+                self._questions.confirm()
+                continue
             self.meter.begin()
             self._tree.hand(0, each)
+        self._ask(self._event_time)
+
+    def _ask(self, event_time: Inputs) -> None:
+        """Inputs that are idle, whether they still are."""
+        for index, question in event_time.take_questions():
+            self.inputs[index].ask(question)
+
+    def _answer(self) -> bool:
+        """Somebody downstream asks whether this subtask is still idle: whatever it reads from is asked, too."""
+        if self._questions.take_new():
+            if self.source is not None:
+                self.source.ask_still_idle()
+            if self._event_time is not None:
+                self._event_time.ask()
+                self._ask(self._event_time)
+        return self._questions.answer(self._tree.is_idle)
 
     def _on_arrival(self, channel: int, element: Batch | CheckpointControl) -> None:
         """A channel has received something; an unaligned barrier acts before its turn comes (B43, B47)."""

@@ -4,7 +4,7 @@
 
 `channel` is the index of an edge of the plan; sender and receiver of the connection say which subtasks it joins.
 Sequence numbers start at 0 on every channel of a connection and grow by one; a gap or a repeat is an error, never
-ignored. Credit frames flow the other way and have no number.
+ignored. Credit and question frames flow the other way; their number is what they grant and what they ask.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Kind(IntEnum):
     BATCH = 1
     CONTROL = 2
     CREDIT = 3
+    QUESTION = 4
 
 
 class ChannelBroken(AttemptFailed):
@@ -122,7 +123,7 @@ class FrameReader:
         at = 0
         while len(self._buffer) - at >= HEADER.size:
             length, kind, channel, sequence = HEADER.unpack_from(self._buffer, at)
-            if length > BODY_BYTES_MAX or kind > Kind.CREDIT:
+            if length > BODY_BYTES_MAX or kind > Kind.QUESTION:
                 raise ChannelBroken(f"impossible frame header: kind {kind}, {length} bytes")
             end = at + HEADER.size + length
             if len(self._buffer) < end:

@@ -1,0 +1,327 @@
+"""An idle channel is asked before a watermark passes it, one that is active again is waited for (ADR 52)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.task.fakes import FakeSource, Row
+from tests.task.rig import Rig
+from tests.task.test_event_time import FromSource, Noted, Timed, noting
+from tests.task.test_valve import fed, feed
+from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
+from tidegate.operators.runtime import LOWEST
+from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
+from tidegate.task.valve import Valve
+
+ACTIVE = StreamStatus(idle=False)
+IDLE = StreamStatus(idle=True)
+
+# -- the valve -----------------------------------------------------------------------------------------------------
+
+
+def test_a_channel_that_is_active_again_is_waited_for_until_its_first_watermark() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert valve.on_watermark(1, 12) == []
+    assert valve.held_back_by() == 0
+    assert valve.on_watermark(0, 10) == [Watermark(10)]
+    assert valve.on_watermark(0, 20) == [Watermark(12)]
+
+
+def test_a_channel_that_is_active_again_and_has_nothing_new_is_not_waited_for() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert valve.on_watermark(1, 12) == []
+    assert valve.on_watermark(0, 4) == [Watermark(12)]
+
+
+def test_a_channel_that_is_active_for_a_moment_is_not_waited_for_any_more() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert valve.on_watermark(1, 12) == []
+    assert valve.on_status(0, idle=True) == [Watermark(12)]
+
+
+def test_a_valve_that_is_active_again_says_where_it_is() -> None:
+    """So that whoever reads from it need not wait for it until it has come further."""
+    valve = fed(2, (0, 9), (1, 4), (0, True), (1, True), (1, False))
+    assert valve.on_watermark(1, 5) == [Watermark(9)]
+    assert valve.on_watermark(1, 6) == []
+
+
+@pytest.mark.parametrize("last", [5, True])
+def test_a_valve_that_is_active_again_says_where_it_is_when_all_its_channels_have(last: int | bool) -> None:
+    """Else whoever reads from it would not wait for rows that are on their way to it."""
+    valve = fed(2, (0, 9), (1, 4), (0, True), (1, True), (0, False), (1, False))
+    assert valve.on_watermark(0, 9) == []
+    assert feed(valve, [(1, last)]) == [Watermark(9)]
+    valve = fed(2, (0, 9), (1, 4), (0, True), (1, True), (0, False), (1, False))
+    assert valve.on_watermark(1, 5) == []
+    assert valve.on_watermark(0, 9) == [Watermark(9)]
+
+
+def test_nothing_passes_an_idle_channel_before_it_has_said_that_it_still_is() -> None:
+    valve = Valve(2)
+    feed(valve, [(0, 4), (1, 9), (0, True)])
+    assert valve.take_questions() == [(0, 1)]
+    assert valve.watermark_ms == 4
+    assert valve.held_back_by() == 0
+    assert valve.on_watermark(1, 12) == []
+    assert valve.take_questions() == [], "one at a time"
+    assert valve.on_still_idle(0, 1) == [Watermark(9)], "what the other had reached when it was asked"
+    assert valve.take_questions() == [(0, 2)]
+    assert valve.on_still_idle(0, 1) == []
+    assert valve.on_still_idle(0, 2) == [Watermark(12)]
+
+
+def test_a_channel_that_is_active_before_it_has_answered_holds_the_others_back() -> None:
+    valve = Valve(2)
+    feed(valve, [(0, 4), (1, 9), (0, True), (0, False)])
+    assert valve.on_still_idle(0, 1) == []
+    assert valve.on_watermark(1, 12) == []
+    assert valve.on_watermark(0, 6) == [Watermark(6)]
+
+
+def test_the_highest_is_let_out_when_every_idle_channel_has_answered() -> None:
+    valve = Valve(3)
+    feed(valve, [(0, 4), (1, 9), (2, 6), (1, True), (2, True), (0, True)])
+    assert not valve.idle
+    asked = valve.take_questions()
+    assert [channel for channel, _ in asked] == [0, 2]
+    assert [valve.on_still_idle(*one) for one in asked] == [[Watermark(6)], [Watermark(9), IDLE]]
+
+
+def test_who_asks_an_idle_valve_is_answered_when_all_channels_have_answered() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (1, True))
+    valve.ask()
+    (first, one), (second, two) = valve.take_questions()
+    assert valve.on_still_idle(first, one) == []
+    assert valve.on_still_idle(second, two) == [StillIdle()]
+    assert valve.on_still_idle(second, two) == []
+
+
+def test_who_asks_an_active_valve_is_answered_when_it_is_idle() -> None:
+    valve = Valve(1)
+    assert valve.on_watermark(0, 4) == [Watermark(4)]
+    valve.ask()
+    assert valve.take_questions() == []
+    assert valve.on_status(0, idle=True) == [IDLE]
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[StillIdle()]]
+
+
+def test_a_valve_that_falls_idle_in_between_asks_again_for_who_asks() -> None:
+    """What a channel has answered by then was not asked for that."""
+    valve = Valve(2)
+    feed(valve, [(0, 9), (1, 4), (0, True), (1, True)])
+    valve.ask()
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[Watermark(9), IDLE]]
+    (first, one), (second, two) = valve.take_questions()
+    assert valve.on_still_idle(first, one) == []
+    assert valve.on_still_idle(second, two) == [StillIdle()]
+
+
+def test_a_channel_that_is_added_while_all_others_are_asked_is_asked_too() -> None:
+    valve = Valve(2)
+    feed(valve, [(0, 9), (1, 4), (0, True), (1, True)])
+    added = valve.add_channel()
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[]]
+    assert valve.take_questions() == [(added, 1)]
+    assert valve.on_still_idle(added, 1) == [Watermark(9), IDLE]
+    assert feed(valve, [(added, False), (added, 20)]) == [ACTIVE, Watermark(9)], "where it is; the others are asked"
+
+
+def test_what_was_wanted_is_let_out_though_a_channel_was_active_in_between_that_did_not_hold_it_back() -> None:
+    valve = Valve(3)
+    feed(valve, [(0, 4), (1, 9), (2, 20), (2, True), (0, True), (2, False), (2, True), (1, True)])
+    out: list[TimeElement] = []
+    while questions := valve.take_questions():
+        for one in questions:
+            out += valve.on_still_idle(*one)
+    assert out == [Watermark(9), Watermark(20), IDLE]
+
+
+WHAT = st.one_of(st.integers(-3, 12), st.booleans(), st.sampled_from(["add", "ask", "answer"]))
+
+
+@given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 5), WHAT), max_size=40))
+def test_when_all_questions_are_answered_nobody_is_waited_for(
+    channels: int, events: list[tuple[int, int | str]]
+) -> None:
+    """Whenever that is, and whatever has happened meanwhile."""
+    valve, marks, idle = Valve(channels), [LOWEST] * channels, [False] * channels
+    asked: list[tuple[int, int]] = []
+    for number, what in [*events, *[(0, "answer")] * 40]:
+        channel = number % len(marks)
+        if what == "add":
+            valve.add_channel()
+            marks.append(LOWEST)
+            idle.append(all(idle))
+        elif what == "ask":
+            valve.ask()
+        elif what == "answer":
+            answers, asked = asked, []
+            for one in answers:
+                if idle[one[0]]:
+                    valve.on_still_idle(*one)
+        elif isinstance(what, bool):
+            idle[channel] = what
+            valve.on_status(channel, what)
+        elif isinstance(what, int):
+            marks[channel] = marks[channel] if idle[channel] else max(marks[channel], what)
+            valve.on_watermark(channel, what)
+        asked += valve.take_questions()
+    assert not any(map(valve.question_of, range(len(marks))))
+    assert valve.idle == all(idle)
+    if not valve.idle:
+        assert valve.watermark_ms >= min(mark for mark, one in zip(marks, idle, strict=True) if not one)
+
+
+class Behind:
+    """Channels with a watermark of their own each, all idle, to which rows are committed at one moment.
+
+    Row `t` raises the watermark of its channel to `t - 1`. Elements of a channel arrive in their order, whenever.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self.valve = Valve(channels)
+        self.wires: list[deque[TimeElement | int]] = [deque() for _ in range(channels)]
+        self.unread: list[deque[int]] = [deque() for _ in range(channels)]
+        self.marks = [0] * channels
+        self.active = [False] * channels
+        self.late: list[int] = []
+
+    def commit(self, channel: int, rows: Sequence[int]) -> None:
+        self.unread[channel] += rows
+
+    def read(self, channel: int) -> None:
+        if not self.unread[channel]:
+            return
+        row = self.unread[channel].popleft()
+        if not self.active[channel]:
+            self.wires[channel].append(ACTIVE)
+        self.active[channel] = True
+        self.marks[channel] = max(self.marks[channel], row - 1)
+        self.wires[channel] += [row, Watermark(self.marks[channel])]
+
+    def rest(self, channel: int) -> None:
+        if self.active[channel] and not self.unread[channel]:
+            self.active[channel] = False
+            self.wires[channel].append(IDLE)
+
+    def arrive(self, channel: int) -> None:
+        if not self.wires[channel]:
+            return
+        match self.wires[channel].popleft():
+            case Watermark(time_ms):
+                self.valve.on_watermark(channel, time_ms)
+            case StreamStatus(idle):
+                self.valve.on_status(channel, idle)
+            case StillIdle(question):
+                self.valve.on_still_idle(channel, question)
+            case int(row):
+                if row <= self.valve.watermark_ms:
+                    self.late.append(row)
+        for asked, question in self.valve.take_questions():
+            if not self.active[asked] and not self.unread[asked]:
+                self.wires[asked].append(StillIdle(question))
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["read", "rest", "arrive", "arrive"]), st.integers(0, 2)), max_size=60)
+IN_ORDER = st.lists(st.integers(20, 40), max_size=5).map(sorted)
+
+
+BETWEEN_STATUS_AND_ROW: Final = [("read", 0), ("arrive", 0), ("read", 1), *[("arrive", 1)] * 3, ("arrive", 2)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), IN_ORDER), min_size=3, max_size=3), STEPS, STEPS)
+@example([(1, [20]), (9, [40]), (5, [])], [("arrive", c) for c in (0, 1, 2) for _ in range(5)], BETWEEN_STATUS_AND_ROW)
+def test_rows_that_are_there_before_others_are_read_are_never_late_however_slowly_they_are_read(
+    channels: list[tuple[int, list[int]]], before: list[tuple[str, int]], after: list[tuple[str, int]]
+) -> None:
+    world = Behind(3)
+    for channel, (first, _) in enumerate(channels):
+        world.commit(channel, [first])
+        world.read(channel)
+        world.rest(channel)
+    for what, channel in before:
+        getattr(world, what)(channel)
+    for channel, (_, rows) in enumerate(channels):
+        world.commit(channel, rows)
+    everything = [(what, channel) for channel in range(3) for what in ("read", "arrive", "arrive", "arrive", "rest")]
+    for what, channel in [*after, *everything * 8]:
+        getattr(world, what)(channel)
+    assert world.late == []
+    assert not any(world.unread)
+    assert not any(world.wires)
+
+
+# -- through the loops -----------------------------------------------------------------------------------------------
+
+
+class OneIdle(FromSource):
+    """Slot 0 goes on, the others are idle."""
+
+    def __init__(self, *script: Row | TimeControl) -> None:
+        super().__init__(*script)
+        self.made: list[Timed] = []
+
+    def source(self, name: str, slot: int) -> FakeSource:
+        script = self._script if slot == 0 else [IDLE]
+        self.made.append(Timed(script, bounded=False))
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_watermark_passes_subtasks_that_have_been_asked_whether_they_are_still_idle(parallelism: int) -> None:
+    sources = OneIdle(Watermark(5), Watermark(9))
+    rig, noted = noting(parallelism, restored=sources)
+    rig.settle()
+    assert Watermark(9) in noted.notes
+    assert not any(one.asked_still_idle for one in sources.made), "each question is answered"
+
+
+def test_a_subtask_that_cannot_say_that_it_is_still_idle_holds_the_watermark_back() -> None:
+    """Its records are on their way to it, or its broker is away."""
+    sources = OneIdle(Watermark(5))
+    rig, noted = noting(restored=sources)
+    silent = sources.made[1]
+    silent.take_still_idle = lambda: False  # type: ignore[method-assign]  # of this one only
+    rig.settle()
+    assert silent.asked_still_idle
+    assert Watermark(5) not in noted.notes
+    rows = [(key, 7) for key in range(1, 6)]
+    silent.script += [ACTIVE, *rows, Watermark(4)]
+    rig.settle()
+    assert noted.notes[-1] == Watermark(4)
+    assert any(row in noted.notes for row in rows)
+
+
+def test_a_vertex_that_is_asked_asks_what_it_reads_from() -> None:
+    """source -> total -> last, two exchanges: the question of the last one goes up to the sources, the answer down."""
+    kept: list[Noted] = []
+
+    def make() -> Noted:
+        kept.append(Noted())
+        return kept[-1]
+
+    plan = plan_of(
+        2,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(totals_node("total", edges=(1,))),
+            vertex(totals_node("last")),
+        ],
+        [edge(0, "read", "total", "k"), edge(1, "total", "last", "k")],
+    )
+    sources = OneIdle(Watermark(5), IDLE, ACTIVE, (1, 7), IDLE)
+    rig = Rig(plan, operators={"last": make, "total": Noted}, restored=sources)
+    rig.settle()
+    for one in kept:
+        assert one.notes[-2:] == [Watermark(5), IDLE]
+    sources.made[0].script += [ACTIVE, Watermark(8)]
+    rig.settle()
+    for one in kept:
+        assert one.notes[-1] == Watermark(8)
