@@ -5,7 +5,7 @@ Access is by batch, and from the loop's thread only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -74,6 +74,9 @@ class KeyedState(StoredState[File], Protocol[File]):
 
     def delete_many(self, keys: Collection[Key]) -> None:
         """Forget these keys; those that are not there are passed over."""
+
+    def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+        """Forget keys that scans have given, by their key groups, each group in order: nothing is looked up again."""
 
     def get(self, key: Key) -> Value | None:
         """As `get_many`, for what is rare."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic
 
 from tidegate.ids import CheckpointId
@@ -54,6 +54,10 @@ class IncrementalState(ABC, Generic[File]):
         """As `delete_many`, without taking note; those that were there."""
 
     @abstractmethod
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+        """As `delete_scanned`, without taking note."""
+
+    @abstractmethod
     def _scan(
         self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
     ) -> Iterator[tuple[Key, Value]]:
@@ -75,6 +79,12 @@ class IncrementalState(ABC, Generic[File]):
     def delete_many(self, keys: Collection[Key]) -> None:
         """See KeyedState."""
         self._increments.touch(self._delete(keys))
+
+    def delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+        """See KeyedState."""
+        self._delete_scanned(keys)
+        for part in keys.values():
+            self._increments.touch(part)
 
     def get(self, key: Key) -> Value | None:
         """See KeyedState."""

@@ -106,9 +106,9 @@ class Increments(Generic[File]):
         changed, self._changed = self._changed, {}
         below: tuple[_Layer[File], ...] = ()
         keys: Keys | None = None
-        if len(self._flights) < self._retained:
-            since = _joined([*(flight.changed for flight in self._flights.values()), changed])
-            below, keys = _decide_layers(self._base, since, held)
+        parts = [*(flight.changed for flight in self._flights.values()), changed]
+        if self._base and len(self._flights) < self._retained and not _as_large(parts, held):
+            below, keys = _decide_layers(self._base, _joined(parts), held)
         own: _Layer[File] | None = None
         if keys is None or keys:
             own = _Layer(held if keys is None else len(keys), keys)
@@ -159,6 +159,11 @@ def _decide_layers(
     if len(below) >= LAYERS_MAX or sum(layer.entries for layer in below[1:]) + len(keys) >= held:
         return (), None
     return tuple(below), keys
+
+
+def _as_large(parts: Sequence[Keys | None], held: int) -> bool:
+    """Whether an increment would be as large as a full snapshot: quicker than to join them."""
+    return any(part is None or len(part) >= max(1, held) for part in parts)
 
 
 def _joined(parts: Sequence[Keys | None]) -> Keys | None:

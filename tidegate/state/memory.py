@@ -1,22 +1,26 @@
-"""Keyed state in a dict. Values are immutable tuples, so a shallow copy of the dict is a snapshot (F23)."""
+"""Keyed state in dicts. Values are immutable tuples, so a snapshot only keeps the dicts from being changed (F23)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from tidegate.state.base import GroupsOf, Key, Share
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.incremental import Encode, IncrementalState
 from tidegate.state.increments import File
+from tidegate.state.layers import Layers, Moment
 from tidegate.state.order import Row
 from tidegate.state.snapshot import Entry, Value, encode_snapshot, read_entries
 from tidegate.state.sorted_keys import SortedKeys
 
 _PLACED_AT_ONCE: Final = 10_000
 """New keys wait for their key groups, which are found for many at a time, until a scan or so many of them."""
+_COPIED_AT_ONCE: Final = 10_000
+"""Of more changed keys the values are read when they are written."""
 
 
 class MemoryState(IncrementalState[File]):
@@ -25,7 +29,7 @@ class MemoryState(IncrementalState[File]):
     def __init__(self, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int = 1) -> None:
         """`retained`: see Increments."""
         super().__init__(operator, declaration, groups_of, retained)
-        self._entries: dict[Key, Value] = {}
+        self._entries = Layers()
         self._sorted = SortedKeys(single=self._single) if declaration.shape.prefix else None
         """The keys in order: from the beginning where that is what a state is for, else once somebody has asked."""
         self._unplaced: dict[Key, None] = {}
@@ -37,23 +41,21 @@ class MemoryState(IncrementalState[File]):
 
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
         """See KeyedState."""
-        return list(map(self._entries.get, keys))
+        return self._entries.get_many(keys)
 
     def keys(self) -> Iterator[Key]:
         """See KeyedState."""
-        return iter(list(self._entries))
+        return iter(self._entries.keys())
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
         """See KeyedState."""
         for data in files:
             for part in read_entries(data, share.key_groups, self._operator, self.declaration):
-                self._entries.update(
-                    (key[0] if self._single else key, value) for key, value in part if value is not None
-                )
-                for key in self._keys(key for key, value in part if value is None):
-                    self._entries.pop(key, None)
+                there = {key: value for key, value in part if value is not None}
+                self._entries.put(self._keys(there), there.values())
+                self._entries.delete(self._keys(key for key, value in part if value is None))
         if self._sorted is not None:
-            self._unplaced = dict.fromkeys(self._entries)
+            self._unplaced = dict.fromkeys(self._entries.keys())
             self._in_order()
 
     def close(self) -> None:
@@ -64,14 +66,14 @@ class MemoryState(IncrementalState[File]):
 
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         if self._sorted is not None:
-            self._unplaced.update((key, None) for key in keys if key not in self._entries)
-        self._entries.update(zip(keys, values, strict=True))
+            known = zip(keys, self._entries.get_many(keys), strict=True)
+            self._unplaced.update((key, None) for key, old in known if old is None)
+        self._entries.put(keys, values)
         if len(self._unplaced) >= _PLACED_AT_ONCE:
             self._in_order()
 
     def _delete(self, keys: Collection[Key]) -> Collection[Key]:
-        entries = self._entries
-        gone = [key for key in dict.fromkeys(keys) if entries.pop(key, None) is not None]
+        gone = self._entries.delete(keys)
         if self._sorted is not None:
             placed = [key for key in gone if key not in self._unplaced]
             for key in gone:
@@ -79,32 +81,53 @@ class MemoryState(IncrementalState[File]):
             self._sorted.remove(self.groups_of(placed), placed)
         return gone
 
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+        in_order = self._in_order()
+        for group, part in keys.items():
+            self._entries.delete(part)
+            in_order.remove_of(group, part)
+
     def _scan(
         self, group: int, prefix: Row, start: Row, limit: int | None, *, backwards: bool
     ) -> Iterator[tuple[Key, Value]]:
         keys = self._in_order().between(group, prefix, start=start, limit=limit, backwards=backwards)
-        return iter([(key, self._entries[key]) for key in keys])
+        found = zip(keys, self._entries.get_many(keys), strict=True)
+        return iter([(key, value) for key, value in found if value is not None])
 
     def _in_order(self) -> SortedKeys:
         """All keys, each in its group."""
         if self._sorted is None:
             self._sorted = SortedKeys(single=self._single)
-            self._unplaced = dict.fromkeys(self._entries)
+            self._unplaced = dict.fromkeys(self._entries.keys())
         if self._unplaced:
             self._sorted.add(self.groups_of(self._unplaced), self._unplaced)
             self._unplaced = {}
         return self._sorted
 
     def _freeze_all(self) -> Encode:
-        return partial(self._encode, self._entries.copy())
+        return partial(_encode_all, self._entries.freeze(), self._encode)
 
     def _freeze(self, keys: Collection[Key]) -> Encode:
-        value_of = self._entries.get
-        return partial(self._encode, {key: value_of(key) for key in keys})
+        if len(keys) > _COPIED_AT_ONCE:
+            return partial(_encode_some, self._entries.freeze(), keys, self._encode)
+        return partial(self._encode, list(zip(keys, self._entries.get_many(keys), strict=True)))
 
-    def _encode(self, frozen: Mapping[Key, Value | None]) -> list[bytes]:
-        rows = self._rows(frozen)
+    def _encode(self, frozen: Iterable[tuple[Key, Value | None]]) -> list[bytes]:
         groups: defaultdict[int, list[Entry]] = defaultdict(list)
-        for group, entry in zip(self._groups(rows), zip(rows, frozen.values(), strict=True), strict=True):
-            groups[group].append(entry)
+        rest = iter(frozen)
+        while part := list(islice(rest, _PLACED_AT_ONCE)):
+            rows = self._rows(key for key, _ in part)
+            for group, row, (_, value) in zip(self._groups(rows), rows, part, strict=True):
+                groups[group].append((row, value))
         return [encode_snapshot(self._operator, self.declaration, groups)]
+
+
+_EncodeFrozen = Callable[[Iterable[tuple[Key, Value | None]]], list[bytes]]
+
+
+def _encode_all(moment: Moment, encode: _EncodeFrozen) -> list[bytes]:
+    return encode(moment.items())
+
+
+def _encode_some(moment: Moment, keys: Collection[Key], encode: _EncodeFrozen) -> list[bytes]:
+    return encode(zip(keys, moment.get_many(keys), strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -131,6 +131,16 @@ class RocksState(IncrementalState[File]):
             self._count -= len(gone)
         self._seen = {}
         return gone
+
+    def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for group, part in keys.items():
+            first = _GROUP.pack(group)
+            for place in self._order.encode(self._rows(part)):
+                batch.delete(first + place)
+            self._count -= len(part)
+        self._write(batch)
+        self._seen = {}
 
     def _write(self, batch: WriteBatch) -> None:
         try:

@@ -1,24 +1,24 @@
 """The keys of a state in memory in their order, group by group: what a scan reads.
 
-Keys that are new wait unsorted until somebody asks for their group, and keys that a scan has given are taken away as a
-slice: neither moves memory key by key. Keys compare as they are, which is the order of `order.py`; once a column of
-one has been NULL, they compare with a mark before every column.
+The keys of a group are in chunks, which are in order among each other; inside, a chunk is only sorted when somebody
+reads it. So no call sorts more than it reads, however many keys there are, and nothing moves more than a chunk. Keys
+that are new wait until there are some, or somebody asks for their group. Keys compare as they are, which is the order
+of `order.py`; once a column of one has been NULL, they compare with a mark before every column.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tidegate.state.order import Row
 
-_FEW: Final = 50
-"""So many new keys are put in their places one by one, in a group that is much larger; more of them are sorted in."""
-_MUCH: Final = 20
-_WAITING_MAX: Final = 512
-"""So many new keys of a group are sorted in although nobody has asked, once they are an eighth of it."""
+CHUNK_MAX: Final = 512
+"""A chunk with more keys is cut into halves of so many."""
+WAITING_MAX: Final = 128
+"""So many new keys of a group are put into chunks although nobody has asked."""
 
 _Place = Callable[[Any], Any]
 
@@ -29,7 +29,7 @@ class SortedKeys:
     def __init__(self, *, single: bool) -> None:
         """`single`: keys have one column."""
         self._single = single
-        self._sorted: dict[int, list[Any]] = {}
+        self._chunks: dict[int, _Chunks] = {}
         self._new: defaultdict[int, list[Any]] = defaultdict(list)
         self._place: _Place | None = None
         """What keys compare by; None: by themselves, as no column has been NULL."""
@@ -41,9 +41,8 @@ class SortedKeys:
             new[group].append(key)
             if key is None if self._single else None in key:
                 self._expect_nulls()
-        for group in [group for group, waiting in new.items() if len(waiting) >= _WAITING_MAX]:
-            if len(new[group]) * 8 >= len(self._sorted.get(group, ())):
-                self._settled(group)
+        for group in [group for group, waiting in new.items() if len(waiting) >= WAITING_MAX]:
+            self._of(group)
 
     def remove(self, groups: Iterable[int], keys: Iterable[Any]) -> None:
         """Keys that are there."""
@@ -51,7 +50,19 @@ class SortedKeys:
         for group, key in zip(groups, keys, strict=True):
             gone[group].append(key)
         for group, part in gone.items():
-            self._remove(group, part)
+            self.remove_of(group, part)
+
+    def remove_of(self, group: int, keys: Sequence[Any]) -> None:
+        """Keys of one group that are there; quicker when they are in their order, and all that there are between."""
+        chunks = self._of(group)
+        if chunks is None:
+            return
+        places = keys if self._place is None else list(map(self._place, keys))
+        done = 0
+        while done < len(keys):
+            done += chunks.remove(keys, places, done, self._place)
+        if not chunks:
+            del self._chunks[group]
 
     def between(
         self, group: int, prefix: Row = (), *, start: Row = (), limit: int | None = None, backwards: bool = False
@@ -59,51 +70,30 @@ class SortedKeys:
         """The keys of a group that begin with `prefix`, or are not before `start`; at most `limit`, from the end when
         `backwards`.
         """
-        keys = self._settled(group)
-        low, high = 0, len(keys)
-        if prefix:
-            low, high = self._range_of(keys, prefix)
-        elif start:
-            low = bisect_left(keys, self._place_of(start), key=self._place)
-        count = high - low if limit is None else min(limit, high - low)
-        return keys[high - count : high][::-1] if backwards else keys[low : low + count]
+        chunks = self._of(group)
+        if chunks is None:
+            return []
+        first = self._place_of(prefix or start) if prefix or start else None
+        place = self._place
+        end = None if not prefix else _Prefix(first, len(prefix), place)
+        found = chunks.backwards(first, end, place) if backwards else chunks.forwards(first, end, place)
+        taken: list[Any] = []
+        for part in found:
+            taken += part
+            if limit is not None and len(taken) >= limit:
+                return taken[:limit]
+        return taken
 
-    def _range_of(self, keys: list[Any], prefix: Row) -> tuple[int, int]:
-        columns = len(prefix)
-        wanted, place = self._place_of(prefix), self._place or _itself
-        low = bisect_left(keys, wanted, key=self._place)
-        return low, bisect_right(keys, wanted, low, key=lambda key: place(key[:columns]))
-
-    def _remove(self, group: int, gone: list[Any]) -> None:
-        keys = self._settled(group)
-        low = bisect_left(keys, self._place_of(self._row(gone[0])), key=self._place)
-        if keys[low : low + len(gone)] == gone:
-            del keys[low : low + len(gone)]
-        elif len(gone) * _MUCH > len(keys):
-            missing = set(gone)
-            keys[:] = [key for key in keys if key not in missing]
-        else:
-            for key in gone:
-                del keys[bisect_left(keys, self._place_of(self._row(key)), key=self._place)]
-        if not keys:
-            del self._sorted[group]
-
-    def _settled(self, group: int) -> list[Any]:
-        """The keys of a group, all in order."""
+    def _of(self, group: int) -> _Chunks | None:
+        """The keys of a group, those that are new among them."""
         new = self._new.pop(group, None)
+        chunks = self._chunks.get(group)
         if new is None:
-            return self._sorted.get(group, [])
-        keys = self._sorted.setdefault(group, [])
-        if len(new) <= _FEW and len(new) * _MUCH < len(keys):
-            for key in new:
-                insort(keys, key, key=self._place)
-        else:
-            keys += new
-            keys.sort(key=self._place)
-        return keys
-
-    def _row(self, key: Any) -> Row:
-        return (key,) if self._single else key
+            return chunks
+        if chunks is None:
+            chunks = self._chunks[group] = _Chunks()
+        chunks.add(new, self._place)
+        return chunks
 
     def _place_of(self, columns: Row) -> Any:
         """Where keys that begin with these columns are."""
@@ -113,7 +103,128 @@ class SortedKeys:
         return key if self._place is None else self._place(key)
 
     def _expect_nulls(self) -> None:
-        self._place = _marked if self._single else _all_marked
+        if self._place is None:
+            self._place = _marked if self._single else _all_marked
+            for chunks in self._chunks.values():
+                chunks.place_again(self._place)
+
+
+class _Prefix:
+    """Where the keys that begin with some columns end."""
+
+    def __init__(self, wanted: Any, columns: int, place: _Place | None) -> None:
+        self._wanted = wanted
+        self._columns = columns
+        self._place = place or _itself
+
+    def end(self, keys: Sequence[Any], low: int = 0) -> int:
+        """In keys that are in order."""
+        return bisect_right(keys, self._wanted, low, key=lambda key: self._place(key[: self._columns]))
+
+    def end_of_places(self, places: Sequence[Any]) -> int:
+        """As `end`, for what keys compare by."""
+        return bisect_right(places, self._wanted, key=lambda place: place[: self._columns])
+
+
+class _Chunks:
+    """The keys of a group. What they compare by is given to every call, since it may change once."""
+
+    def __init__(self) -> None:
+        self._keys: list[list[Any]] = []
+        """None is empty; every key of one is before those of the next."""
+        self._lows: list[Any] = []
+        """The place of each chunk: no key of it is before, and those of the chunk before it are."""
+        self._sorted: list[bool] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def add(self, new: list[Any], place: _Place | None) -> None:
+        """Keys that are not there."""
+        if not self._keys:
+            self._keys, self._lows, self._sorted = [[]], [None], [False]
+        if len(self._keys) == 1:
+            self._keys[0] += new
+            self._sorted[0] = False
+            self._cut(0, place)
+            return
+        lows, chunks = self._lows, self._keys
+        touched: set[int] = set()
+        for key in new:
+            index = bisect_right(lows, key if place is None else place(key), 1) - 1
+            chunks[index].append(key)
+            touched.add(index)
+        for index in sorted(touched, reverse=True):
+            self._sorted[index] = False
+            self._cut(index, place)
+
+    def _cut(self, index: int, place: _Place | None) -> None:
+        """A chunk that is too large, into several."""
+        keys = self._keys[index]
+        if len(keys) <= CHUNK_MAX:
+            return
+        keys.sort(key=place)
+        parts = [keys[at : at + CHUNK_MAX // 2] for at in range(0, len(keys), CHUNK_MAX // 2)]
+        lows = [part[0] if place is None else place(part[0]) for part in parts[1:]]
+        self._keys[index : index + 1] = parts
+        self._lows[index : index + 1] = [self._lows[index], *lows]
+        self._sorted[index : index + 1] = [True] * len(parts)
+
+    def remove(self, keys: Sequence[Any], places: Sequence[Any], done: int, place: _Place | None) -> int:
+        """Some of these keys, from the one at `done` on; returns how many."""
+        index = self._index_of(places[done])
+        chunk = self._in_order(index, place)
+        low = bisect_left(chunk, places[done], key=place)
+        count = min(len(chunk) - low, len(keys) - done)
+        if chunk[low : low + count] != keys[done : done + count]:
+            count = 1
+        del chunk[low : low + count]
+        if not chunk:
+            self._drop(index)
+        return count
+
+    def forwards(self, first: Any, end: _Prefix | None, place: _Place | None) -> Iterator[list[Any]]:
+        """The keys from a place on, chunk by chunk, up to the end of a prefix."""
+        index = 0 if first is None else self._index_of(first)
+        low = 0 if first is None else bisect_left(self._in_order(index, place), first, key=place)
+        while index < len(self._keys):
+            chunk = self._in_order(index, place)
+            high = len(chunk) if end is None else end.end(chunk, low)
+            yield chunk[low:high]
+            if high < len(chunk):
+                return
+            index, low = index + 1, 0
+
+    def backwards(self, first: Any, end: _Prefix | None, place: _Place | None) -> Iterator[list[Any]]:
+        """The same from the other end."""
+        index = len(self._keys) if end is None else max(1, 1 + end.end_of_places(self._lows[1:]))
+        while index > 0:
+            index -= 1
+            chunk = self._in_order(index, place)
+            high = len(chunk) if end is None else end.end(chunk)
+            low = 0 if first is None else bisect_left(chunk, first, key=place)
+            yield chunk[low:high][::-1]
+            if low > 0:
+                return
+
+    def place_again(self, place: _Place) -> None:
+        """The places are others from now on; the order is the same."""
+        self._lows[1:] = list(map(place, self._lows[1:]))
+
+    def _index_of(self, wanted: Any) -> int:
+        """The chunk that has this place."""
+        return bisect_right(self._lows, wanted, 1) - 1
+
+    def _in_order(self, index: int, place: _Place | None) -> list[Any]:
+        chunk = self._keys[index]
+        if not self._sorted[index]:
+            chunk.sort(key=place)
+            self._sorted[index] = True
+        return chunk
+
+    def _drop(self, index: int) -> None:
+        for one in (self._keys, self._lows, self._sorted):
+            del one[index]
 
 
 def _itself(key: Any) -> Any:

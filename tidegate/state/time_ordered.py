@@ -106,7 +106,7 @@ class TimeOrdered:
         size = min(_READ_MOST, max(_READ_LEAST, 2 * limit // max(1, len(self._known()))))
         while len(taken) < limit and (part := self._take_next(cursors, size, until_ms, limit - len(taken))):
             taken += part
-        self._state.delete_many([key for key, _ in taken])
+        self._state.delete_scanned({group: cursor.passed for group, cursor in cursors.items() if cursor.passed})
         return taken
 
     def _take_next(self, cursors: dict[int, _Cursor], size: int, until: int, limit: int) -> list[Timed]:
@@ -119,8 +119,11 @@ class TimeOrdered:
         opened: list[_Cursor] = []
         while (earliest := self._earliest(first)) is not None and earliest <= horizon:
             time, group = earliest
-            cursor = cursors[group] if group in cursors else _Cursor(self._state, group, time, size)
-            cursors[group] = cursor
+            cursor = cursors.get(group)
+            if cursor is None:
+                cursor = cursors[group] = _Cursor(self._state, group, time, min(size, limit))
+            else:
+                cursor.read_on(limit)
             opened.append(cursor)
             horizon = min(horizon, cursor.horizon)
             del first[group]
@@ -159,6 +162,8 @@ class _Cursor:
     def __init__(self, state: KeyedState[Any], group: int, time: int, size: int) -> None:
         """`size`: entries that are read at first, then twice as many each time."""
         self.group = group
+        self.passed: list[Row] = []
+        """The keys that are taken."""
         self._state = state
         self._size = size
         self._at = 0
@@ -167,8 +172,10 @@ class _Cursor:
 
     @property
     def time(self) -> int | None:
-        """Of the next entry; None at the end."""
-        return _time_of(self._read[self._at]) if self._at < len(self._read) else None
+        """Of the next entry, or an earlier time if that is not read; None at the end."""
+        if self._at < len(self._read):
+            return _time_of(self._read[self._at])
+        return _time_of(self._read[-1]) if self._more else None
 
     @property
     def horizon(self) -> tuple[int, int]:
@@ -181,13 +188,19 @@ class _Cursor:
 
     def count(self, until: int) -> int:
         """How many they are."""
+        if self._at < len(self._read) and _time_of(self._read[-1]) <= until:
+            return len(self._read) - self._at
         return bisect_right(self._read, until, self._at, key=_time_of) - self._at
 
     def pass_over(self, count: int) -> None:
         """So many of them are taken."""
+        self.passed += [key for key, _ in self._read[self._at : self._at + count]]
         self._at += count
+
+    def read_on(self, limit: int) -> None:
+        """Read more if all that has been read is taken; not many more than `limit`."""
         if self._more and self._at == len(self._read):
-            self._size = min(2 * self._size, _READ_MOST)
+            self._size = min(2 * self._size, _READ_MOST, max(limit, _READ_LEAST))
             last = self._read[-1][0]
             self._read = list(self._state.scan(self.group, start=last, limit=self._size + 1))[1:]
             self._more = len(self._read) == self._size
@@ -197,6 +210,11 @@ class _Cursor:
 def _merge(cursors: list[_Cursor], horizon: tuple[int, int], limit: int) -> list[Timed]:
     """Take what is there up to the horizon, in the order of time, group, key, from cursors in the order of groups."""
     time, group = horizon
+    if len(cursors) == 1:
+        (only,) = cursors
+        part = only.peek(time)[:limit]
+        only.pass_over(len(part))
+        return part
     ends = [time if cursor.group <= group else time - 1 for cursor in cursors]
     merged = [entry for cursor, end in zip(cursors, ends, strict=True) for entry in cursor.peek(end)]
     merged.sort(key=_time_of)  # stable, so groups and keys stay in order

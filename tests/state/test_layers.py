@@ -1,0 +1,92 @@
+"""Frozen moments of entries: each stays as it was, whatever is set and deleted afterwards, however many there are."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.state.layers import FOLDED_AT_ONCE, LAYERS_MAX, Layers, Moment
+
+KEYS = st.integers(0, 9)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.lists(KEYS, max_size=6)),
+        st.tuples(st.just("delete"), st.lists(KEYS, max_size=6)),
+        st.tuples(st.just("freeze"), st.just([])),
+        st.tuples(st.just("drop"), st.lists(KEYS, min_size=1, max_size=1)),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_F23_entries_are_those_of_a_dict_and_moments_stay_as_they_were(steps: list[tuple[str, list[int]]]) -> None:
+    held, model = Layers(), dict[int, tuple[Any, ...]]()
+    moments: list[tuple[Moment, dict[int, tuple[Any, ...]]]] = []
+    for number, (what, keys) in enumerate(steps):
+        if what == "put":
+            values = [(number, place) for place in range(len(keys))]
+            held.put(keys, values)
+            model |= dict(zip(keys, values, strict=True))
+        elif what == "delete":
+            assert sorted(held.delete(keys)) == sorted(key for key in set(keys) if key in model)
+            model = {key: value for key, value in model.items() if key not in keys}
+        elif what == "freeze":
+            moments.append((held.freeze(), dict(model)))
+        elif moments:
+            del moments[keys[0] % len(moments)]
+        assert len(held) == len(model)
+        assert sorted(held.keys()) == sorted(model)
+        assert held.get_many(range(10)) == [model.get(key) for key in range(10)]
+        for moment, then in moments:
+            assert dict(moment.items()) == then
+            assert moment.get_many(range(10)) == [then.get(key) for key in range(10)]
+
+
+def test_what_changed_meanwhile_is_folded_in_parts_once_the_moment_is_dropped() -> None:
+    held, many = Layers(), range(3 * FOLDED_AT_ONCE)
+    held.put(many, [(0,)] * len(many))
+    moment = held.freeze()
+    held.put(many, [(1,)] * len(many))
+    held.delete(many[:10])
+    assert depth(held) == 2
+    assert moment.get_many(many) == [(0,)] * len(many)
+    del moment
+    depths = []
+    for number in range(4):
+        held.put([-1], [(number,)])
+        depths.append(depth(held))
+    assert depths == [2, 2, 2, 1]
+    assert held.get_many([*many, -1]) == [*[None] * 10, *[(1,)] * (len(many) - 10), (3,)]
+
+
+def test_there_are_never_many_layers() -> None:
+    held, moments = Layers(), []
+    for number in range(3 * LAYERS_MAX):
+        held.put([number], [(number,)])
+        moments.append(held.freeze())
+        assert depth(held) <= LAYERS_MAX + 1
+    for number, moment in enumerate(moments):
+        assert dict(moment.items()) == {key: (key,) for key in range(number + 1)}
+
+
+def test_F23_a_moment_is_read_on_another_thread_while_entries_change() -> None:
+    held, many = Layers(), range(50_000)
+    held.put(many, [(key,) for key in many])
+    read: list[dict[int, tuple[Any, ...]]] = []
+    reader = threading.Thread(target=lambda moment: read.append(dict(moment.items())), args=[held.freeze()])
+    reader.start()
+    number = 0
+    while not read:
+        held.put([number, -number], [(-1,)] * 2)
+        held.delete([number + 1])
+        number += 3
+    reader.join()
+    assert read == [{key: (key,) for key in many}]
+
+
+def depth(held: Layers) -> int:
+    return len(held._layers)  # nothing else shows it
