@@ -22,6 +22,8 @@ from tidegate.formats.letters.frames import RawRecord
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SKIP, SourceOperator
+from tidegate.sources.caught_up import Due
+from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
 from tidegate.sources.held import HeldRecords
 from tidegate.sources.messages import KafkaMessages
@@ -89,6 +91,8 @@ class KafkaSource:
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self._single = len(operator.topics) == 1
+        self._spreads = operator.options.row_kinds
+        """Updates are two rows each."""
         self._writes_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
@@ -161,7 +165,7 @@ class KafkaSource:
             batch = self._take_held(self._reader, self._positions, rows_max)
             if batch is not None:
                 return batch
-        pending = self._reader.take(rows_max, self.batch_bytes_max)
+        pending = self._reader.take(self._records_of(rows_max), self.batch_bytes_max)
         if pending is not None and self._held:
             pending = self._held.without_held(pending, self._partitions, self._key_of)
         if not pending:
@@ -172,10 +176,14 @@ class KafkaSource:
         self._held.hold(pending, self._partitions, self._key_of)
         return self._take_held(self._reader, self._positions, rows_max)
 
+    def _records_of(self, rows_max: int) -> int:
+        """So many records make at most this many rows; one in any case."""
+        return max(1, rows_max // 2) if self._spreads else rows_max
+
     def _take_held(self, reader: Reader, positions: Positions, rows_max: int) -> SourceBatch | None:
         """Records that have waited, of one partition."""
         for held in self._held.due():
-            first, rest = held.pending.split(rows_max, self.batch_bytes_max)
+            first, rest = held.pending.split(self._records_of(rows_max), self.batch_bytes_max)
             batch = self._advance(reader, positions, first)
             if isinstance(batch, WaitingForSchema):
                 self._held.wait(held, batch, reader)
@@ -223,6 +231,7 @@ class KafkaSource:
                 UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one, bytes_of)
                 for one, bytes_of in zip(found, raw, strict=True)
             ]
+            frame = spread_updates(frame) if self._spreads else frame
             batch = SourceBatch(frame, records, size_bytes, failures, records - len(messages))
         positions.move(behind)
         positions.move(pending.ends)
@@ -264,6 +273,13 @@ class KafkaSource:
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
 
+    def _ask_idle(self, watermarks: SourceWatermarks) -> None:
+        """Nothing passes a partition that is idle before the broker was asked whether it still is."""
+        questions = watermarks.take_questions()
+        if questions and self._reader is not None and self._positions is not None:
+            nexts = self._positions.next_offsets
+            self._reader.ask({part: Due(nexts[part], question) for part, question in questions})
+
     def _note_ended(self, reader: Reader, positions: Positions) -> None:
         reached = positions.ended - self._paused if positions.bounded else None
         if reached:
@@ -276,10 +292,17 @@ class KafkaSource:
         """Records that came after an answer, or after an end was seen, have moved the position past it."""
         if self.watermarks is None or not self.watermarks.watches:
             return
-        for part, offset in pending.caught_up.items():
-            if positions.next_offsets[part] == offset:
-                self.watermarks.on_caught_up(part)
-        reader.watch({part: at for part, at in pending.ends.items() if positions.next_offsets[part] == at})
+        for part, asked in pending.caught_up.items():
+            if positions.next_offsets[part] == asked.offset:
+                self.watermarks.on_caught_up(part, asked.question)
+        for part, at in pending.ends.items():
+            if positions.next_offsets[part] != at:
+                continue
+            question = self.watermarks.question_of(part)
+            if question:
+                reader.ask({part: Due(at, question)})
+            else:
+                reader.watch({part: at})
 
 
 def _watermarks_by(column: str, restored: SourcePositions) -> dict[TopicPartition, int]:

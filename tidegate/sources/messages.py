@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final
 
 import confluent_kafka as ck
@@ -20,8 +21,10 @@ _HEADERS: Callable[[ck.Message], Headers | None] = ck.Message.headers  # type: i
 
 _NO_TIMESTAMP: Final = -1
 """What a message without timestamp has; one that has it may have it, too."""
-_UNREADABLE: Final[Any] = [("", None)]
-"""In place of headers that cannot be read; compared by identity."""
+_UNREADABLE: Final[Any] = []
+"""In place of headers that cannot be read; compared by identity. False like no headers, so that one look at a batch
+finds both."""
+_SECOND: Final = itemgetter(1)
 
 
 class KafkaMessages:
@@ -44,7 +47,7 @@ class KafkaMessages:
         return list(map(ck.Message.key, self._messages))
 
     @property
-    def headers(self) -> list[Headers | None]:
+    def headers(self) -> Sequence[Headers | None]:
         """See Messages.
 
         For a name that is not UTF-8 the client returns a list and raises as well, and gives the list when it is
@@ -55,18 +58,21 @@ class KafkaMessages:
         answers = map(_HEADERS, self._messages)  # after an exception it continues with the next message
         while len(found) < len(self._messages):
             try:
-                for headers in answers:
-                    found.append(None if headers is _UNREADABLE else headers or ())  # noqa: PERF401  # `found` counts them
+                found.extend(answers)  # keeps what it had before an exception
             except (UnicodeDecodeError, SystemError):
                 self._messages[len(found)].set_headers(_UNREADABLE)
-                found.append(None)
-        return found
+                found.append(_UNREADABLE)
+        if all(found):
+            return found
+        if found.count(None) == len(found):
+            return [()] * len(found)
+        return [None if headers is _UNREADABLE else headers or () for headers in found]
 
     @property
     def timestamps_ms(self) -> list[int | None]:
         """See Messages."""
         # Each pair is free before the next one is made: a list of pairs takes half as long again.
-        found: list[int | None] = [at_ms for _, at_ms in map(ck.Message.timestamp, self._messages)]
+        found: list[int | None] = list(map(_SECOND, map(ck.Message.timestamp, self._messages)))
         if _NO_TIMESTAMP in found:
             return [_timestamp_ms(*message.timestamp()) for message in self._messages]
         return found

@@ -9,37 +9,49 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 import polars as pl
 
 from tidegate.formats.columns import TIMESTAMP, polars_type
-from tidegate.formats.contract import Decoded, Decoder, Headers, WaitingForSchema
+from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import ReadKeys, key_reader
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schemas import Schemas
+from tidegate.formats.schemas import IdPlace, Schemas
 from tidegate.operators.kinds.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
+from tidegate.operators.runtime import system_columns
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.reader import MAX_RECORDS
 
-Read = Callable[[KafkaMessages], ReadKeys]
+Read = Callable[[KafkaMessages], ReadKeys | WaitingForSchema]
 """A column of all messages of a batch, and those that are bad because of it."""
 
 _HEADERS: Final = polars_type(HEADERS_TYPE)
+_NAME, _VALUE = itemgetter(0), itemgetter(1)
 
 
 def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsDecoder:
     """What reads the records of a source: the format's own decoder where nothing but values is read."""
     wanted, known = operator.decodes, dict(operator.schema)
     values = tuple(one for one in wanted if one[0] in known)
-    decoder = FORMATS[operator.format].decoder(operator.schema, values, operator.options, schemas)
+    decoder = _open_values(operator, values, schemas)
     tombstones = operator.on_null == TOMBSTONE
     if not (operator.checked or operator.headers or tombstones):
         return decoder
-    return PartsDecoder(operator, decoder)
+    return PartsDecoder(operator, decoder, schemas)
+
+
+def _open_values(operator: SourceOperator, values: Columns, schemas: Schemas) -> Decoder:
+    record_format = FORMATS[operator.format]
+    if operator.options.ids is not IdPlace.HEADER or record_format.schema_kind is None:
+        return record_format.decoder(operator.schema, values, operator.options, schemas)
+    known = HeaderSchemas(schemas)
+    return HeaderIdDecoder(record_format.decoder(operator.schema, values, operator.options, known), known)
 
 
 class PartsDecoder:
@@ -47,9 +59,9 @@ class PartsDecoder:
     them where it carries them.
     """
 
-    def __init__(self, operator: SourceOperator, values: Decoder) -> None:
+    def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:
         self._values = values
-        self._reads = [_reader(one, operator) for one in operator.checked]
+        self._reads = [_reader(one, operator, schemas) for one in operator.checked]
         self._tombstones = operator.on_null == TOMBSTONE
         self._columns = [name for name, _ in operator.decodes]
         if operator.headers:
@@ -59,12 +71,15 @@ class PartsDecoder:
     def decode(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
         """See Decoder."""
         decoded = self._decode_values(messages)
-        if isinstance(decoded, WaitingForSchema):
-            return decoded
-        parts = [read(messages) for read in self._reads]
+        found = [read(messages) for read in self._reads]  # even if the values wait: all schemas are asked for at once
+        waiting = next((one for one in (decoded, *found) if isinstance(one, WaitingForSchema)), None)
+        if waiting is not None:
+            return waiting
+        assert isinstance(decoded, Decoded)
+        parts = [one for one in found if isinstance(one, ReadKeys)]
         if not decoded.failures and not any(part.failures for part in parts):
             frame = decoded.frame.hstack([part.column for part in parts])
-            return Decoded(frame if frame.columns == self._columns else frame.select(self._columns), ())
+            return Decoded(frame if frame.columns == self._columns else self._ordered(frame, decoded.frame), ())
         failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
         failures |= {failure.row: failure for failure in decoded.failures}
         unread = {failure.row for failure in decoded.failures}
@@ -72,7 +87,12 @@ class PartsDecoder:
         decoded_rows = {row: place for place, row in enumerate(r for r in range(len(messages)) if r not in unread)}
         values = [column.gather([decoded_rows[row] for row in good]) for column in decoded.frame.get_columns()]
         frame = pl.DataFrame([*values, *(part.column.gather(good) for part in parts)])
-        return Decoded(frame.select(self._columns), [failures[row] for row in sorted(failures)])
+        return Decoded(self._ordered(frame, decoded.frame), [failures[row] for row in sorted(failures)])
+
+    def _ordered(self, frame: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
+        """The columns in their order, and the engine's that came with the values."""
+        names = [*self._columns, *system_columns(values)]
+        return frame[names] if names else pl.DataFrame(height=frame.height)  # `select` would be a query
 
     def _decode_values(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
         """The columns of the values; rows of tombstones have none but NULLs."""
@@ -100,11 +120,15 @@ class PartsDecoder:
         return Decoded(pl.DataFrame([*(one.gather(spread) for one in decoded.frame.get_columns()), deleted]), failures)
 
 
-def _reader(one: MetadataColumn, operator: SourceOperator) -> Read:
+def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> Read:
     name = one.name
     match one.part:
         case "key":
-            read = key_reader(name, operator.key_format, one.type)
+            if operator.key_options.ids is IdPlace.HEADER:
+                known = HeaderSchemas(schemas)
+                framed = key_reader(name, operator.key_format, one.type, operator.key_options, known)
+                return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
+            read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
             return lambda messages: read(messages.keys)
         case "headers":
             return lambda messages: read_headers(name, messages.headers)
@@ -152,17 +176,21 @@ def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     """Lists of names and values. By one flat column that is cut: a list of lists takes Polars fifty times as long."""
-    if not any(headers):
+    lengths = list(map(len, headers))
+    most = max(lengths, default=0)
+    if not most:
         none, count = _no_headers(), len(headers)
         return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
-    counts = pl.Series("count", list(map(len, headers)), dtype=pl.Int64)
     pairs = list(chain.from_iterable(headers))
     flat = pl.DataFrame(
         [
-            pl.Series("key", [key for key, _ in pairs], dtype=pl.String),
-            pl.Series("value", [value for _, value in pairs], dtype=pl.Binary),
+            pl.Series("key", list(map(_NAME, pairs)), dtype=pl.String),
+            pl.Series("value", list(map(_VALUE, pairs)), dtype=pl.Binary),
         ]
-    ).to_struct("all")
+    ).to_struct(name)
+    if min(lengths) == most:
+        return flat.reshape((len(lengths), most)).arr.to_list()
+    counts = pl.Series(lengths, dtype=pl.Int64)
     ends = counts.cum_sum()
     places = pl.select(pl.int_ranges(pl.lit(ends - counts), pl.lit(ends))).to_series()
     return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places)).alias(name)).to_series()

@@ -52,11 +52,14 @@ sinks:
 ```
 
 Where nothing on the way to a sink reads `_deleted`, deleted rows are written like any others, and `validate` warns.
-An update is one row, the new one; a change of the primary key is a delete and an insert of Debezium's. `where`,
-`select`, `route`, `explode` and lookups in order take changes; `aggregate`, `window`, `keep` and `dedup` after such a
-source, however far, are refused: they need retraction, which is not supported yet. Changes of a row are in order
-within a partition; a `where` that is false of the new row leaves the older one in a compacted topic, unless
-`_deleted` is made of the condition.
+A change of the primary key is a delete and an insert of Debezium's. `where`, `select`, `route`, `explode`, lookups in
+order and running totals take changes; `window`, `keep` and `dedup` after such a source, however far, are refused: they
+need retraction, which is not supported yet. Changes of a row are in order within a partition.
+
+Totals take rows back, and so does a sink with `on_null` after a `where`, `route` or `explode`: an update then needs its
+`before`, with all declared columns, and so does a delete. Without it the record is bad (`INCOMPLETE_CHANGE`). In
+PostgreSQL that is `REPLICA IDENTITY FULL` of the table, in MySQL `binlog_row_image=FULL`, its default. Elsewhere
+`before` of an update is not read. [changes.md](changes.md) says more.
 
 The rules of [json](#format-json) hold for the row's values, all declared ones are checked, and fields that are not
 declared are skipped. Besides:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import polars as pl
@@ -14,17 +14,24 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
 from tidegate.formats.kinds.debezium.envelopes import (
     DELETE,
+    UPDATE,
     Change,
     NoChange,
+    find_lacking,
     find_unavailable,
     place_below,
     read_change,
 )
 from tidegate.formats.kinds.debezium.values import own_types
 from tidegate.formats.kinds.json.reader import JsonDecoder, explain_failure
+from tidegate.formats.row_kinds import BEFORE, INSERT, ROW_KIND, UPDATE_AFTER
+from tidegate.formats.row_kinds import DELETE as DELETED_ROW
 from tidegate.formats.schemas import FormatOptions
 
-_WHOLE_NUMBER: Final = "Expected `datetime | null`, got `int`"
+T = TypeVar("T")
+
+_WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `int`"
+_KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
 class ChangeDecoder:
@@ -35,6 +42,7 @@ class ChangeDecoder:
         self._names = [name for name, _ in rows]
         self._output = [name for name, _ in output]
         self._rows = JsonDecoder(rows, [one for one in output if one[0] not in ADDED], own=own_types(options))
+        self._lacking = find_lacking(self._names) if options.row_kinds else None
 
     def decode(self, messages: Messages) -> Decoded:
         """See Decoder."""
@@ -51,15 +59,36 @@ class ChangeDecoder:
                 failures.append(found)
         frame, bad = self._rows.decode_values([change.row for change in changes])
         failed = {one.row for one in bad}
-        failures += [_placed(one, changes[one.row], places[one.row]) for one in bad]
+        failures += [_placed(one, changes[one.row].place, places[one.row]) for one in bad]
         if failed:
-            changes = [change for index, change in enumerate(changes) if index not in failed]
+            changes, places = _without(changes, failed), _without(places, failed)
+        if self._lacking is not None:
+            frame, changes = self._with_before(frame, changes, places, failures)
         return Decoded(self._with_added(frame, changes), sorted(failures, key=attrgetter("row")))
+
+    def _with_before(
+        self, frame: pl.DataFrame, changes: list[Change], places: list[int], failures: list[RecordFailure]
+    ) -> tuple[pl.DataFrame, list[Change]]:
+        """With the kinds of the rows, and the rows before updates; a change fails with either row."""
+        updates = [index for index, change in enumerate(changes) if change.before]
+        before, bad = self._rows.decode_values([changes[index].before for index in updates])
+        if bad:
+            failures += [_placed(one, changes[updates[one.row]].place_before, places[updates[one.row]]) for one in bad]
+            failed = {updates[one.row] for one in bad}
+            changes = _without(changes, failed)
+            frame = frame[_without(range(frame.height), failed)]
+        found = iter(range(before.height))
+        spread = pl.Series([next(found) if change.before else None for change in changes], dtype=pl.UInt32)
+        kinds = pl.Series(ROW_KIND, [_KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
+        columns = [column.gather(spread).alias(f"{BEFORE}{column.name}") for column in before.get_columns()]
+        return pl.DataFrame([*frame.get_columns(), kinds, *columns]), changes
 
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:
-            change = read_change(value)  # type: ignore[arg-type]  # a tombstone is a TypeError
-            lacking = find_unavailable(change.row, self._names)
+            change = read_change(value, self._lacking)  # type: ignore[arg-type]  # a tombstone is a TypeError
+            place, lacking = change.place, find_unavailable(change.row, self._names)
+            if lacking is None and change.before:
+                place, lacking = change.place_before, find_unavailable(change.before, self._names)
         except NoChange as error:
             return error.at(row)
         except (ValueError, TypeError, RecursionError) as error:
@@ -67,7 +96,7 @@ class ChangeDecoder:
         if lacking is None:
             return change
         message = "the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
-        return RecordFailure(row, FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{change.place}.{lacking}`")
+        return RecordFailure(row, FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}.{lacking}`")
 
     def _with_added(self, frame: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
         if not self._output:
@@ -77,13 +106,18 @@ class ChangeDecoder:
             pl.Series(OP, [change.op for change in changes], dtype=pl.String),
         ]
         wanted = [one for one in added if one.name in self._output]
-        return pl.DataFrame([*frame.get_columns(), *wanted]).select(self._output)
+        own = [name for name in frame.columns if name == ROW_KIND or name.startswith(BEFORE)]
+        return pl.DataFrame([*frame.get_columns(), *wanted]).select(*self._output, *own)
 
 
-def _placed(failure: RecordFailure, change: Change, row: int) -> RecordFailure:
-    """A failure of a change's row, in the terms of its record."""
+def _without(values: Sequence[T], failed: set[int]) -> list[T]:
+    return [value for index, value in enumerate(values) if index not in failed]
+
+
+def _placed(failure: RecordFailure, place: str, row: int) -> RecordFailure:
+    """A failure of a change's row, which is at `place`, in the terms of its record."""
     message = failure.message
     if message.startswith(_WHOLE_NUMBER):
         hint = f"{_WHOLE_NUMBER}: `written_as` says what it counts"
         message = hint + message.removeprefix(_WHOLE_NUMBER)
-    return msgspec.structs.replace(failure, row=row, message=place_below(message, change.place))
+    return msgspec.structs.replace(failure, row=row, message=place_below(message, place))

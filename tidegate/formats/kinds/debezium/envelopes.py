@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,8 @@ _MARKS: Final = tuple(f'"{one}"'.encode() for one in _PLACEHOLDERS)
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """Where the row is, by `op`."""
 DELETE: Final = "d"
+UPDATE: Final = "u"
+_REMEDY: Final = "PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`"
 _NO_ROW: Final = {"t": "truncates the table", "m": "is a logical message"}
 _NULL: Final = b"null"
 
@@ -42,6 +44,9 @@ class Change(msgspec.Struct, gc=False):
     row: bytes
     place: str
     """Of the row, from the top of the record."""
+    before: bytes = b""
+    """The row before an update, where it was asked for."""
+    place_before: str = ""
 
 
 class NoChange(Exception):
@@ -57,8 +62,11 @@ class NoChange(Exception):
         return RecordFailure(row, self.kind, self.message)
 
 
-def read_change(value: bytes) -> Change:
-    """Raises NoChange, and what msgspec raises for anything that is no JSON of this form."""
+def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | None = None) -> Change:
+    """Raises NoChange, and what msgspec raises for anything that is no JSON of this form.
+
+    `lacking`: rows before updates are wanted, and all of their fields; it finds one that they lack (`find_lacking`).
+    """
     event, top = _DECODE(value), "$"
     if wrapped := bytes(event.payload):
         if event.op is not None:
@@ -76,7 +84,53 @@ def read_change(value: bytes) -> Change:
         raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}.{place}")
     if op == DELETE and bytes(event.after) != _NULL:
         raise _incomplete("a delete has a row in `after`", f"{top}.after")
-    return Change(op, row, f"{top}.{place}")
+    change = Change(op, row, f"{top}.{place}")
+    if lacking is not None and op in (UPDATE, DELETE):
+        change.before, change.place_before = bytes(event.before), f"{top}.before"
+        _check_before(change, b"" if op == DELETE else row, lacking)
+    return change
+
+
+def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes], str | None]) -> None:
+    """Half a row cannot be taken back: a sum would keep what the other half had added."""
+    if change.before == _NULL:
+        message = f"the event `{change.op}` has no row in `before`, which has to be taken back ({_REMEDY})"
+        raise _incomplete(message, change.place_before)
+    try:
+        field = lacking(change.before, after)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(place_below(str(error), change.place_before)) from error
+    if field is not None:
+        message = f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})"
+        raise _incomplete(message, f"{change.place_before}.{field}")
+    if change.op == DELETE:
+        change.before = b""  # it is the row already
+
+
+def find_lacking(names: Sequence[str]) -> Callable[[bytes, bytes], str | None]:
+    """Finds a field that a row before a change lacks: of those that the row after it has, or of all after a delete.
+
+    A table's row has all of its columns, NULLs included. Raises what msgspec raises for anything that is no object;
+    what is wrong with the row after it is its decoder's business.
+    """
+    fields = [(f"field_{index}", msgspec.Raw, msgspec.Raw()) for index in range(len(names))]
+    rename = {f"field_{index}": name for index, name in enumerate(names)}
+    row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
+    decode = msgspec.json.Decoder(row).decode
+    own = list(zip(rename, names, strict=True))
+
+    def find(before: bytes, after: bytes) -> str | None:
+        known = decode(before)
+        missing = [(key, name) for key, name in own if not getattr(known, key)]
+        if not missing or not after:
+            return missing[0][1] if missing else None
+        try:
+            now = decode(after)
+        except msgspec.ValidationError:
+            return None
+        return next((name for key, name in missing if getattr(now, key)), None)
+
+    return find
 
 
 def find_unavailable(row: bytes, names: Sequence[str]) -> str | None:

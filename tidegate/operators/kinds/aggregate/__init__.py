@@ -1,6 +1,6 @@
 """`key` and `aggregate`: running totals per key.
 
-`runtime.py` has what runs; `running.py` the functions.
+`runtime.py` has what runs; `running.py` the functions. `changes/` is what runs where rows are taken back.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import BIGINT, BOOLEAN, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identities, sum_bounds
 from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
+from tidegate.operators.kinds.aggregate.changes.kept import declare_values, extreme_parts
+from tidegate.operators.kinds.aggregate.changes.tallies import RETRACTABLE, make_tally
 from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import (
     Branch,
@@ -28,7 +31,7 @@ from tidegate.operators.meaning import (
     digest_expression,
 )
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
-from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
+from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.emit import EACH, LATEST, EmitWord
 from tidegate.settings.fields import Column as ColumnName
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
 
 TOTALS: Final = StateName("totals")
+GROUPS: Final = StateName("groups")
+"""Of totals of changes: how many rows a group has, and what is kept of their values."""
 
 
 class AggregateSettings(Settings):
@@ -58,8 +63,8 @@ class AggregateSettings(Settings):
         EmitWord | None,
         Field(
             description="Of running totals, `each`: a total per input record (the default); `latest`: the last one per "
-            "key and batch. Of windows, `on close`: a result when the window has ended (the default); `{every: 10s}`: "
-            "early results, too, each 10 s of event time in which something has come."
+            "key and batch, and the only one over changes. Of windows, `on close`: a result when the window has ended "
+            "(the default); `{every: 10s}`: early results, too, each 10 s of event time in which something has come."
         ),
     ] = None
     ttl: Annotated[
@@ -150,20 +155,76 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return AggregateRuntime(self, slot)
 
 
+class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
+    """The same over changes, some of which take rows back. What it gives are changes, too, with `_deleted`."""
+
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        """See Operator. The groups first, then the values of extremes by their types."""
+        kinds = dict(self.output)
+        shape = StateShape(
+            keys=tuple(StateField(key, kinds[key]) for key in self.keys),
+            values=(StateField("rows", BIGINT, nullable=False), *self._fields()),
+            key_hash=KEY_HASH,
+            max_parallelism=max_parallelism,
+        )
+        extremes = [call for _, call in self.aggregates if make_tally(call) is None]
+        values = {one.name: one for one in (declare_values(call, shape) for call in extremes)}
+        return (StateDeclaration(GROUPS, shape), *values.values())
+
+    def _fields(self) -> Iterator[StateField]:
+        for name, call in self.aggregates:
+            tally = make_tally(call)
+            parts = extreme_parts(call) if tally is None else tally.parts
+            yield from (StateField(f"{name}.{part}", kind, nullable) for part, kind, nullable in parts)
+
+    def needs_changes(self) -> bool:
+        """See Operator."""
+        return True
+
+    def gives_changes(self) -> bool:
+        """See Operator."""
+        return True
+
+    def unrepeatable(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (DELETED,)
+
+    def arrives(self) -> Bounds:
+        """See Operator."""
+        own = [one for one in self.output if one[0] != DELETED]
+        return derive_identities((*own, *argument_columns(self.aggregates)))
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. Two rows of each group: what it was, and what it is."""
+        outgoing, made = super().makes(columns)
+        return {**outgoing, DELETED: Bound({}, FIXED_BYTES)}, made + made
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {**super().explains(), "changes": True}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        return [*super().describes(), "takes rows back; a group without rows is deleted"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        """See StepOperator."""
+        from tidegate.operators.kinds.aggregate.changes.runtime import ChangesRuntime
+
+        return ChangesRuntime(self, slot)
+
+
 class AggregateKind(StepKind):
     """See StepKind."""
 
     word = "aggregate"
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns to group by"}
     settings = AggregateSettings
+    counts = True
 
     def aggregates(self, step: AggregateSettings) -> Mapping[Path, str]:
         """See StepKind."""
         return {("aggregate", column): text for column, text in (step.aggregate or {}).items()}
-
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
-        """See StepKind."""
-        return NEEDS_RETRACTION
 
     def build(self, step: AggregateSettings, context: StepContext) -> None:
         """See StepKind."""
@@ -171,17 +232,45 @@ class AggregateKind(StepKind):
             remedy = "write each or latest, or add `window`"
             context.problem(("emit",), "this is for windows, not for running totals", remedy)
             return
-        keys, calls = step.key or (), read_aggregates(step, context)
-        if calls is None:
+        keys, calls = step.key or (), read_aggregates(step, context, CHANGED if context.changes else None)
+        if calls is None or (context.changes and not _takes_back(step, calls, context)):
             return
         types = {key: context.columns[key] for key in keys} | {column: call.type for column, call in calls.items()}
+        types |= CHANGED if context.changes else {}
         context.gives(types)
         inputs, plain = derive_inputs(keys, calls, context.columns)
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
-        operator = AggregateOperator(
-            context.name, keys, tuple(plain.items()), step.emit or EACH, tuple(types.items()), context.policy, step.ttl
-        )
+        output, aggregates = tuple(types.items()), tuple(plain.items())
+        if context.changes:
+            operator: StepOperator = ChangesOperator(context.name, keys, aggregates, LATEST, output, context.policy)
+        else:
+            emit = step.emit or EACH
+            operator = AggregateOperator(context.name, keys, aggregates, emit, output, context.policy, step.ttl)
         context.add(operator, keys)
+
+
+CHANGED: Final[Mapping[str, DataType]] = {DELETED: BOOLEAN}
+"""What totals of changes have besides the keys and the totals."""
+
+
+def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], context: StepContext) -> bool:
+    """Whether totals of changes can be calculated so; what cannot is reported."""
+    sound = True
+    if step.emit == EACH:
+        remedy = "remove it: of changes there is one total per key and batch"
+        context.problem(("emit",), "half an update has no total of its own", remedy)
+        sound = False
+    if step.ttl is not None:
+        remedy = "remove it: a group ends when its last row is deleted"
+        context.problem(("ttl",), "a change may take back what has ended long ago", remedy, at_key=True)
+        sound = False
+    for column, call in calls.items():
+        if call.function not in RETRACTABLE:
+            message = f"`{call.function}` cannot take rows back: the rows of a table have no order"
+            remedy = f"use one of {', '.join(sorted(RETRACTABLE))}, or read a topic of rows"
+            context.problem(("aggregate", column), message, remedy)
+            sound = False
+    return sound
 
 
 def read_aggregates(
@@ -204,7 +293,7 @@ def read_aggregates(
     for column, text in texts.items():
         path = ("aggregate", column)
         if column in keys or column in own:
-            what = "a key" if column in keys else "a column of every window"
+            what = "a key" if column in keys else f"a column of {'every window' if windowed else 'totals of changes'}"
             context.problem(path, f"`{column}` is {what} already", "give the total another name", at_key=True)
             continue
         call = context.aggregate(path, text, windowed=windowed)

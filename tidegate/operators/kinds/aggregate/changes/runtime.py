@@ -1,0 +1,226 @@
+"""Totals of changes: rows are added to their groups and taken back from them, and what comes out are changes of totals.
+
+Groups are moved row by row, in order; a row that takes back what its group does not have fails, and moves nothing. Per
+batch and group there is one change: from the total before the batch, which is taken back, to the one after it. A group
+without rows has no entry in the state, so it comes out as a delete, and a total that is too large for its type as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from tidegate.datatypes import BOOLEAN, DataType
+from tidegate.expressions.bounds import BATCH_BYTES_MAX
+from tidegate.formats.bisection import first_line
+from tidegate.formats.columns import make_column, plain_values
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
+from tidegate.ids import StateName
+from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
+from tidegate.operators.kinds.aggregate.changes.extremes import ExtremeTally
+from tidegate.operators.kinds.aggregate.changes.kept import declare_values
+from tidegate.operators.kinds.aggregate.changes.tallies import Retractable, Tally, make_tally, new_tally
+from tidegate.operators.kinds.kafka_source import DELETED
+from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.base import KeyedState
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.order import Row
+from tidegate.state.snapshot import Value
+
+UNKNOWN: Final = "the row that is taken back was never added to its group, or was taken back already"
+INCOMPLETE: Final = "the last row of its group is taken back with other values than it was added with"
+_REMEDY: Final = "changes are missing, came twice or lack columns: begin again with a new snapshot of the table"
+
+
+class _Group:
+    """What a batch makes of one group."""
+
+    __slots__ = ("before", "known", "last", "rows", "tallies")
+
+    def __init__(self, functions: Sequence[Retractable], value: Value | None) -> None:
+        self.known = value is not None
+        self.rows: int = 0 if value is None else value[0]
+        self.tallies: list[Tally] = []
+        self.before: list[Any] | None = None
+        """The total before the batch; None: there was none."""
+        self.last = -1
+        """The last row of the batch that moved it."""
+        place = 1
+        for function in functions:
+            end = place + len(function.parts)
+            self.tallies.append(new_tally(function) if value is None else function.load(value[place:end]))
+            place = end
+
+    def save(self, functions: Sequence[Retractable]) -> Value:
+        """The entry of the state."""
+        parts = (function.save(tally) for function, tally in zip(functions, self.tallies, strict=True))
+        return (self.rows, *(value for part in parts for value in part))
+
+
+class _Change(NamedTuple):
+    """A row that leaves."""
+
+    kind: int
+    total: list[Any]
+    row: int
+
+
+class ChangesRuntime(Runtime):
+    """See the module."""
+
+    def __init__(self, operator: ChangesOperator, slot: Slot) -> None:
+        self._operator = operator
+        self._kinds: Mapping[str, DataType] = dict(operator.output)
+        self._keys = list(operator.keys)
+        key_types = [self._kinds[key] for key in self._keys]
+        count = len(self._keys)
+
+        def groups_of(keys: list[tuple[Any, ...]]) -> Sequence[int]:
+            return key_groups_of_keys([key[:count] for key in keys], key_types, slot.max_parallelism)
+
+        declarations = operator.states(slot.max_parallelism)
+        self._states: dict[StateName, KeyedState[Any]] = {
+            one.name: slot.open_state(operator.name, one, groups_of) for one in declarations
+        }
+        self._groups = self._states[GROUPS]
+        shape = declarations[0].shape
+        self._functions: list[Retractable] = [
+            make_tally(call) or ExtremeTally(name, call, self._states[declare_values(call, shape).name])
+            for name, call in operator.aggregates
+        ]
+        self._names = [name for name, _ in operator.aggregates]
+        self._arguments = [getattr(call.argument, "name", None) for _, call in operator.aggregates]
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return dict(self._states)
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
+        """See OperatorRuntime. Raises BatchTooLarge: a large text of the state may be in the totals of many groups."""
+        numbers, keys, rows = self._numbered(batch)
+        stored = self._groups.get_many(keys)
+        groups = [_Group(self._functions, value) for value in stored]
+        totals_failed: list[RecordFailure] = []
+        for group in groups:
+            if group.known:
+                group.before, _ = self._total(group)
+        if batch.height > 1 and 2 * sum(map(_text_size, groups)) > BATCH_BYTES_MAX:
+            raise BatchTooLarge(f"totals of {len(groups)} groups have more than {BATCH_BYTES_MAX} bytes")
+        failures = self._move(batch, numbers, groups, rows)
+        for index, function in enumerate(self._functions):
+            function.finish([group.tallies[index] for group in groups], rows)
+        changes: list[_Change] = []
+        for group in sorted((one for one in groups if one.last >= 0), key=lambda one: one.last):
+            after, error = self._total(group) if group.rows else (None, None)
+            if error is not None:
+                failure = RecordFailure(group.last, FailureKind.ARITHMETIC_OVERFLOW, first_line(error))
+                totals_failed.append(failure)
+            changes += _changes_of(group, after)
+        self._write(keys, groups)
+        failures = sorted([*failures, *totals_failed], key=lambda one: one.row)
+        if failures:
+            out.fail(batch, failures)
+        if changes:
+            out.emit(self._frame(batch, changes))
+
+    def _numbered(self, batch: pl.DataFrame) -> tuple[list[int], list[Any], list[Row]]:
+        """The number of each row's key; the keys as the state has them, and as tuples."""
+        columns = [plain_values(batch[key]) for key in self._keys]
+        found = list(zip(*columns, strict=True))
+        index: dict[Row, int] = {}
+        numbers = [index.setdefault(key, len(index)) for key in found]
+        rows = list(index)
+        return numbers, [key for (key,) in rows] if len(columns) == 1 else rows, rows
+
+    def _move(
+        self, batch: pl.DataFrame, numbers: Sequence[int], groups: Sequence[_Group], keys: Sequence[Row]
+    ) -> list[RecordFailure]:
+        """Add and take back, in order; what fails has moved nothing."""
+        kinds = batch[ROW_KIND].to_list() if ROW_KIND in batch.columns else [INSERT] * batch.height
+        values = [
+            function.begin([None] * batch.height if argument is None else plain_values(batch[argument]), numbers, keys)
+            for function, argument in zip(self._functions, self._arguments, strict=True)
+        ]
+        columns = list(zip(*values, strict=True))
+        failures: list[RecordFailure] = []
+        for row, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
+            group = groups[number]
+            reason = ""
+            if kind in TAKEN_BACK:
+                reason = self._take(group, columns[row])
+            else:
+                self._add(group, columns[row])
+            if reason:
+                failures.append(RecordFailure(row, FailureKind.INCONSISTENT_CHANGE, f"{reason}: {_REMEDY}"))
+            else:
+                group.last = row
+        return failures
+
+    def _add(self, group: _Group, values: Sequence[Any]) -> None:
+        group.rows += 1
+        for function, tally, value in zip(self._functions, group.tallies, values, strict=True):
+            function.add(tally, value)
+
+    def _take(self, group: _Group, values: Sequence[Any]) -> str:
+        """Why it cannot be; empty when it is done."""
+        if not group.rows:
+            return UNKNOWN
+        taken = 0
+        for function, tally, value in zip(self._functions, group.tallies, values, strict=True):
+            if not function.take(tally, value):
+                break
+            taken += 1
+        whole = taken == len(self._functions)
+        if whole and (group.rows > 1 or self._is_empty(group)):
+            group.rows -= 1
+            return ""
+        for function, tally, value in zip(self._functions[:taken], group.tallies, values, strict=False):
+            function.add(tally, value)
+        return INCOMPLETE if whole else UNKNOWN
+
+    def _is_empty(self, group: _Group) -> bool:
+        return all(function.is_empty(tally) for function, tally in zip(self._functions, group.tallies, strict=True))
+
+    def _total(self, group: _Group) -> tuple[list[Any] | None, OverflowError | None]:
+        """The results of a group; None where one is too large for its type, and why."""
+        try:
+            return [one.result(tally) for one, tally in zip(self._functions, group.tallies, strict=True)], None
+        except OverflowError as error:
+            return None, error
+
+    def _write(self, keys: Sequence[Any], groups: Sequence[_Group]) -> None:
+        left = [(key, group.save(self._functions)) for key, group in zip(keys, groups, strict=True) if group.rows]
+        self._groups.put_many([key for key, _ in left], [value for _, value in left])
+        over = [key for key, group in zip(keys, groups, strict=True) if group.known and not group.rows]
+        self._groups.delete_many(over)
+
+    def _frame(self, batch: pl.DataFrame, changes: Sequence[_Change]) -> pl.DataFrame:
+        rows = [change.row for change in changes]
+        own = [*self._keys, *(name for name in system_columns(batch) if name != ROW_KIND)]
+        made = {column.name: column for column in batch[own][rows].get_columns()}
+        totals = zip(self._names, zip(*(change.total for change in changes), strict=True), strict=True)
+        made |= {name: make_column(name, self._kinds[name], values) for name, values in totals}
+        made[DELETED] = make_column(DELETED, BOOLEAN, [change.kind == DELETE for change in changes])
+        made[ROW_KIND] = pl.Series(ROW_KIND, [change.kind for change in changes], dtype=pl.Int8)
+        names = [name for name, _ in self._operator.output]
+        return pl.DataFrame([made[name] for name in (*names, *(one for one in made if one not in names))])
+
+
+def _text_size(group: _Group) -> int:
+    """Of the texts in the total before a batch."""
+    return sum(len(value) for value in group.before or () if isinstance(value, str | bytes))
+
+
+def _changes_of(group: _Group, after: list[Any] | None) -> list[_Change]:
+    """From one total of a group to another; nothing where both are the same."""
+    before, row = group.before, group.last
+    if before is None:
+        return [] if after is None else [_Change(INSERT, after, row)]
+    if after is None:
+        return [_Change(DELETE, before, row)]
+    return [] if before == after else [_Change(UPDATE_BEFORE, before, row), _Change(UPDATE_AFTER, after, row)]

@@ -1,0 +1,69 @@
+"""What a sink writes of changes: the plan puts it before each sink that gets rows with kinds. No step of a file is one.
+
+A row that an update takes back is no record of its own where the row that it adds goes to the same key. Where that row
+went elsewhere (a filter, another key or topic), it is a tombstone in a topic of upserts, and nothing in any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+
+class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
+    """See the module. It drops rows and sets `deleted`; no row fails in it."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    output: Columns
+    place: tuple[str, ...]
+    """The columns that say which records replace each other: of the key, and of topic and partition where rows name
+    theirs."""
+    deleted: str | None
+    """The column that says which records are tombstones; None: there are none, and what is taken back is dropped."""
+    bad_records: BadRecordPolicy = BadRecordPolicy.FAIL
+
+    def produces(self) -> Columns:
+        """See Operator."""
+        return self.output
+
+    def reads(self) -> set[str]:
+        """See Operator."""
+        return {name for name, _ in self.output}
+
+    def narrowed(self, needed: set[str]) -> UpsertOperator:
+        """See Operator. The sink reads what this looks at."""
+        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return True
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator."""
+        kept = {name: columns[name] for name, _ in self.output}
+        return kept, sum_bounds(kept.values())
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"place": list(self.place), "tombstones": self.deleted}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        if self.deleted is None:
+            return ["drops what an update takes back"]
+        return [f"what an update takes back by {', '.join(self.place)} and adds nowhere is a tombstone"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
+        """See StepOperator."""
+        from tidegate.operators.kinds.upsert.runtime import UpsertRuntime
+
+        return UpsertRuntime(self)

@@ -1,0 +1,154 @@
+"""Rows that are taken back: which sources have to give rows their kinds, and what steps downstream make of that. Pure.
+
+ADR 51 has the reasons. `formats/row_kinds.py` says what the kinds are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import msgspec
+
+from tidegate.formats.registry import FORMATS
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.upsert import UpsertOperator
+from tidegate.operators.meaning import Branches, Meaning
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+
+Salt = tuple[OperatorName, str]
+"""A column of what an operator gives."""
+
+
+def derive_changing(graph: LogicalGraph) -> LogicalGraph:
+    """The same graph with kinds of rows on every way to an operator that takes rows back, and nowhere else; before each
+    sink that they reach is what makes records of them.
+
+    A sink of tombstones needs them where a step on the way chooses rows, or a row its topic or partition: one that was
+    there before an update and is not after it has to be deleted.
+    """
+    changing = _downstream(graph, (name for name, node in graph.items() if _is_changelog(node)))
+    choosing = _downstream(graph, (name for name in changing if graph[name].operator.CHOOSES))
+    needing = {
+        name
+        for name in changing
+        if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
+    }
+    for name in reversed(graph):
+        if name in needing:
+            needing.update(one.upstream for one in graph[name].inputs)
+    carrying = _downstream(
+        graph,
+        (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes()),
+    )
+    found: LogicalGraph = {}
+    for name, node in graph.items():
+        if name not in carrying:
+            found[name] = node
+        elif isinstance(node.operator, SinkOperator):
+            found |= _with_upserts(graph, node.operator, node)
+        else:
+            found[name] = LogicalNode(node.operator.with_changes(carried=_is_changelog(node)), node.inputs)
+    return found
+
+
+def _is_changelog(node: LogicalNode) -> bool:
+    return isinstance(node.operator, SourceOperator) and FORMATS[node.operator.format].is_changelog
+
+
+def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
+    """Of rows that an update may take somewhere else. `chosen`: on the way."""
+    sink = node.operator
+    return isinstance(sink, SinkOperator) and sink.deleted is not None and (chosen or any(_named(sink)))
+
+
+def _downstream(graph: LogicalGraph, first: Iterable[OperatorName]) -> set[OperatorName]:
+    """These and everything after them."""
+    found = set(first)
+    for name, node in graph.items():
+        if any(one.upstream in found for one in node.inputs):
+            found.add(name)
+    return found
+
+
+def _named(sink: SinkOperator) -> tuple[str | None, ...]:
+    """The columns by which rows choose the topic and the partition of their records."""
+    return None if isinstance(sink.topic, str) else sink.topic.column, sink.partition
+
+
+def _with_upserts(graph: LogicalGraph, sink: SinkOperator, node: LogicalNode) -> LogicalGraph:
+    (reads,) = node.inputs
+    columns = graph[reads.upstream].operator.produces_at(reads.output)
+    place = tuple(dict.fromkeys(name for name in (sink.key, *_named(sink)) if name is not None))
+    before = UpsertOperator(OperatorName(f"{sink.name}.upserts"), columns, place, sink.deleted)
+    return {before.name: LogicalNode(before, node.inputs), sink.name: LogicalNode(sink, (Input(before.name),))}
+
+
+def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, OperatorName]]:
+    """Sinks of tombstones, and what gives the changes that reach them on several ways, which have no order: what an
+    update takes back on one could delete what it adds on another. Totals of them have no order to lose.
+    """
+    ways: dict[OperatorName, Counter[OperatorName]] = {}
+    for name, node in graph.items():
+        arriving = sum((ways[one.upstream] for one in node.inputs), Counter[OperatorName]())
+        ways[name] = Counter([name]) if _is_changelog(node) or node.operator.gives_changes() else arriving
+        if isinstance(node.operator, SinkOperator) and node.operator.deleted is not None:
+            yield from ((name, of) for of, count in arriving.items() if count > 1)
+
+
+def leads_to_tombstones(graph: LogicalGraph, name: OperatorName) -> bool:
+    """Whether a sink of upserts gets what comes out of an operator."""
+    reached = (graph[one].operator for one in _downstream(graph, (name,)))
+    return any(isinstance(one, SinkOperator) and one.deleted is not None for one in reached)
+
+
+def find_unrepeatable(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str, Salt]]:
+    """Steps that take rows back, a part of what they make, and the nearest column that it goes by although the column
+    may differ when a row is taken back.
+
+    By the meaning of each state, with a column that means something else: what differs then goes by the column.
+    """
+    plain = _follow(graph, None)
+    if not plain:
+        return
+    nearest = [(name, column) for name in reversed(graph) for column in graph[name].operator.unrepeatable()]
+    known: set[tuple[OperatorName, str]] = set()
+    for salt in nearest:
+        for name, meaning in _follow(graph, salt).items():
+            for part in _changed(plain[name], meaning):
+                if (name, part) not in known:
+                    known.add((name, part))
+                    yield name, part, salt
+
+
+def _changed(one: Meaning, other: Meaning) -> list[str]:
+    return [part for origin, parts in one.items() for part, digest in parts.items() if other[origin][part] != digest]
+
+
+def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, Meaning]:
+    """The meanings of all steps that take rows back."""
+    passed: dict[tuple[OperatorName, str], Branches] = {}
+    found: dict[OperatorName, Meaning] = {}
+    for name, node in graph.items():
+        operator = node.operator
+        arriving = tuple(chain.from_iterable(passed[one.upstream, one.output] for one in node.inputs))
+        meaning = operator.means(arriving) if operator.needs_changes() else None
+        if meaning is not None:
+            found[name] = meaning
+        for output in ("", *operator.side_outputs()):
+            branches = operator.passes_at(output, arriving) if output else operator.passes(arriving)
+            passed[name, output] = _salted(branches, salt[1]) if salt is not None and salt[0] == name else branches
+    return found
+
+
+def _salted(branches: Branches, column: str) -> Branches:
+    return tuple(
+        msgspec.structs.replace(
+            branch,
+            columns={name: f"{digest}?" if name == column else digest for name, digest in branch.columns.items()},
+        )
+        for branch in branches
+    )
