@@ -57,6 +57,18 @@ def test_a_schema_is_read_by_its_id_once(fake: FakeRegistry, ask: Callable[..., 
     assert fake.asked == [("GET", f"/schemas/ids/{number}")]
 
 
+def test_of_protobuf_the_descriptor_is_asked_for(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    fake.serialized = {"A text": "QQ==", "B text": "Qg=="}
+    fake.add("address", "A text", "PROTOBUF")
+    number = fake.add("orders", "B text", "PROTOBUF", [{"name": "a", "subject": "address", "version": 1}])
+    address = SchemaText(SchemaKind.PROTOBUF, "QQ==", subject="address", version=1)
+    whole = SchemaText(SchemaKind.PROTOBUF, "Qg==", (("a", address),), id=number)
+    assert ask(lambda one: one.read(number)) == whole
+    assert fake.asked[:2] == [("GET", "/schemas/ids/2"), ("GET", "/schemas/ids/2?format=serialized")]
+    assert ask(lambda one: one.read(fake.add("others", "Qw==", "PROTOBUF"))).text == "Qw=="
+    assert fake.asked[-1] == ("GET", "/schemas/ids/3")
+
+
 def test_references_come_with_a_schema(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     fake.add("deep", "D", "JSON")
     fake.add("address", "A", "JSON", [{"name": "d", "subject": "deep", "version": 1}])
@@ -185,5 +197,5 @@ def test_copies_are_of_one_registry_and_damaged_ones_are_none(
 def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     copies = SchemaCopies(tmp_path / "taken", fake.url)
-    copies.keep(SchemaText(SchemaKind.AVRO, ORDER, id=1))
+    copies.keep(1, SchemaText(SchemaKind.AVRO, ORDER, id=1))
     assert copies.of_id(1) is None

@@ -29,7 +29,7 @@ class SchemaCopies:
     def __init__(self, directory: Path, address: str) -> None:
         self._directory = directory / _digest(address)
 
-    def of_id(self, schema_id: int) -> SchemaText | None:
+    def of_id(self, schema_id: int | str) -> SchemaText | None:
         """As the registry has answered once."""
         return self._read(f"id-{schema_id}")
 
@@ -37,9 +37,9 @@ class SchemaCopies:
         """As of_id; of `latest` the one that was the latest then."""
         return self._read(_version_name(subject, version))
 
-    def keep(self, schema: SchemaText) -> None:
-        """By its id."""
-        self._write(f"id-{schema.id}", schema)
+    def keep(self, schema_id: int | str, schema: SchemaText) -> None:
+        """By its id, or its GUID."""
+        self._write(f"id-{schema_id}", schema)
 
     def keep_version(self, subject: str, version: str | int, schema: SchemaText) -> None:
         """By its subject and version, which may be `latest`."""

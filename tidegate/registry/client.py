@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tidegate.formats.schemas import SchemaKind, SchemaText
+from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.errors import RegistryRefused, SchemaIncompatible, SchemaMissing
 
@@ -25,6 +25,8 @@ SCHEMA_BYTES_MAX: Final = 1 << 20
 REFERENCES_MAX: Final = 200
 """Of a schema, those of its references included."""
 KNOWN_MAX: Final = 10_000
+
+_PROTOBUF: Final = "PROTOBUF"
 
 T = TypeVar("T")
 
@@ -60,7 +62,7 @@ class Registry:
     def __init__(self, transport: Transport, copies: SchemaCopies) -> None:
         self._transport = transport
         self._copies = copies
-        self._known: OrderedDict[int, SchemaText] = OrderedDict()
+        self._known: OrderedDict[int | str, SchemaText] = OrderedDict()
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -75,18 +77,21 @@ class Registry:
         """Returns when it answers."""
         await self._ask("GET", "/schemas/types", list[str])
 
-    async def read(self, schema_id: int) -> SchemaText:
-        """The schema of an id. Raises SchemaMissing."""
+    async def read(self, schema_id: int | str) -> SchemaText:
+        """The schema of an id, or of a GUID, which not every registry knows. Raises SchemaMissing."""
         if schema_id not in self._known:
-            found = await self._ask("GET", f"/schemas/ids/{schema_id}", _Schema)
-            schema = msgspec.structs.replace(await self._whole(found, []), id=schema_id)
-            self._copies.keep(schema)
-            self._remember(schema)
+            of_guid = isinstance(schema_id, str)
+            found = await self._read(f"/schemas/{'guids' if of_guid else 'ids'}/{schema_id}")
+            schema = await self._whole(found, [])
+            if isinstance(schema_id, int):
+                schema = msgspec.structs.replace(schema, id=schema_id)
+            self._copies.keep(schema_id, schema)
+            self._remember(schema_id, schema)
         return self._known[schema_id]
 
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
-        found = await self._ask("GET", f"{_subject(subject)}/versions/{version}", _Schema)
+        found = await self._read(f"{_subject(subject)}/versions/{version}")
         schema = await self._whole(found, [])
         schema = msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
         self._copies.keep_version(subject, version, schema)
@@ -114,7 +119,7 @@ class Registry:
             words = "; ".join(found.messages or ()) or "it gives no reason"
             raise SchemaIncompatible(f"the schema is not compatible with those of `{subject}`: {words}")
 
-    def copy(self, schema_id: int) -> SchemaText | None:
+    def copy(self, schema_id: int | str) -> SchemaText | None:
         """As it was once read by its id, from the disk."""
         return self._copies.of_id(schema_id)
 
@@ -130,8 +135,15 @@ class Registry:
         """The same schema with the id that it has had in a subject."""
         return self._copies.of_version(subject, _text_name(schema))
 
-    def _remember(self, schema: SchemaText) -> None:
-        self._known[schema.id] = schema
+    async def _read(self, path: str) -> _Schema:
+        """A schema; of Protobuf the descriptor, where the registry has one or makes one of the text."""
+        found = await self._ask("GET", path, _Schema)
+        if found.schemaType != _PROTOBUF or is_serialized(found.schema):
+            return found
+        return await self._ask("GET", f"{path}?format=serialized", _Schema)
+
+    def _remember(self, schema_id: int | str, schema: SchemaText) -> None:
+        self._known[schema_id] = schema
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
 
@@ -150,7 +162,7 @@ class Registry:
                 raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
             if len(read) > REFERENCES_MAX:
                 raise RegistryRefused(f"a schema has more than {REFERENCES_MAX} references")
-            below = await self._ask("GET", f"{_subject(one.subject)}/versions/{one.version}", _Schema)
+            below = await self._read(f"{_subject(one.subject)}/versions/{one.version}")
             whole = await self._whole(below, read, (*above, one))
             references.append((one.name, msgspec.structs.replace(whole, subject=one.subject, version=one.version)))
         return SchemaText(kind, found.schema, tuple(references))
@@ -176,6 +188,10 @@ def _subject(name: str) -> str:
 
 
 def _request(schema: SchemaText) -> dict[str, Any]:
+    for name, one in schema.references:
+        if not one.subject:
+            remedy = "register it after what it imports, and name its subject with `register: existing`"
+            raise RegistryRefused(f"the schema imports `{name}`, of which no subject is known", remedy=remedy)
     references = [{"name": name, "subject": one.subject, "version": one.version} for name, one in schema.references]
     body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.kind.upper()}
     return {**body, "references": references} if references else body

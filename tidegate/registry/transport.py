@@ -31,6 +31,8 @@ MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 MISSING: Final = frozenset({40401, 40402, 40403})
 """The registry's codes for subject, version and schema; a 404 without one is of something else than a registry."""
 _AGAIN: Final = frozenset({408, 425, 429})
+_BROKEN_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""Of TLS, but no refusal: the connection has ended."""
 
 
 class _Words(msgspec.Struct):
@@ -100,13 +102,13 @@ class Transport:
                 return _judge(
                     where, path, response.status, response.headers.get("Location"), await _read(where, response)
                 )
-        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise RegistryRefused(
-                f"{where}: {error}", remedy="check `ca`, `certificate` and the host's name"
-            ) from error
         except TimeoutError as error:
             raise RegistryAway(f"{where} has not answered within {self._timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
+            refusal = _tls_refusal(error)
+            if refusal is not None:
+                remedy = "check `ca`, `certificate` and the host's name"
+                raise RegistryRefused(f"{where}: {refusal}", remedy=remedy) from error
             raise RegistryAway(f"{where} cannot be reached: {_network_reason(error)}") from error
 
 
@@ -178,6 +180,16 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
             remedy = "both must be PEM, and belong together; the key without a password"
             raise RegistryRefused(message, remedy=remedy, setting="certificate") from error
     return context
+
+
+def _tls_refusal(error: BaseException) -> BaseException | None:
+    """Why one of the two does not trust the other. With TLS 1.3 a client hears of it when it reads the answer."""
+    if isinstance(error, aiohttp.ClientSSLError):
+        return error
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, ssl.SSLError):
+        found = found.__cause__
+    return None if isinstance(found, _BROKEN_OFF) else found
 
 
 def _network_reason(error: aiohttp.ClientError | OSError) -> object:

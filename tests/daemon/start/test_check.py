@@ -23,8 +23,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.waiting import wait_until
 from tidegate.cli.connect import find_problems
 from tidegate.cli.run import run_pipeline
 from tidegate.config.load import read_pipeline
@@ -36,6 +38,8 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.looking import read_facts
 from tidegate.daemon.start.expression_check import check_file, plan_file
 from tidegate.daemon.stores import Stores
+from tidegate.dev.broker import BrokerFailed
+from tidegate.dev.broker.server import create_topics
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.kinds.aggregate import AggregateOperator
@@ -222,21 +226,47 @@ def test_a_number_that_becomes_wider_fits_the_checkpoint_and_one_that_becomes_na
 
 @pytest.mark.parametrize("kind", ["another topic", "another cluster", "a recreated topic"])
 def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, topics: TopicMaker, kind: str) -> None:
-    orders = shop.document["sources"]["orders"]["topic"]
+    orders, before = shop.document["sources"]["orders"]["topic"], ""
     if kind == "another topic":
         shop.checkpoint()
         shop.document["sources"]["orders"]["topic"] = topics("other", 2)
+    elif kind == "another cluster":
+        shop.checkpoint(cluster_id="other")
     else:
-        before = {"cluster_id": "other"} if kind == "another cluster" else {"topic_ids": {orders: "id-of-before"}}
-        shop.checkpoint(**before)
+        shop.checkpoint()
+        before = topic_id(shop, orders)
+        create_again(shop.bootstrap, orders)
+        assert topic_id(shop, orders) != before
     words = {
         "another topic": f"no longer reads topic {orders}",
         "another cluster": "was taken on Kafka cluster other",
-        "a recreated topic": f"topic {orders} was deleted and created again",
+        "a recreated topic": f"topic {orders} was deleted and created again since the checkpoint (id {before}, now "
+        f"{topic_id(shop, orders)})",
     }
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (4, 4)
     assert words[kind] in problem
+
+
+def topic_id(shop: Shop, topic: str) -> str:
+    with closing(TransactionClient({"bootstrap.servers": shop.bootstrap})) as client:
+        return client.topics([topic])[topic].topic_id
+
+
+def create_again(bootstrap: str, topic: str) -> None:
+    """The broker may still be busy with the deletion for a moment."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+
+    def created() -> bool:
+        try:
+            create_topics(bootstrap, {topic: 2})
+        except BrokerFailed as refusal:
+            assert "already exists" in str(refusal)
+            return False
+        return True
+
+    wait_until(created, f"{topic} can be created again")
 
 
 @pytest.mark.parametrize(

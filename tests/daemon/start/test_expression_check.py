@@ -10,9 +10,16 @@ import pytest
 from tidegate.cli.main import run_command
 from tidegate.config.errors import ConfigErrors
 from tidegate.daemon.start import expression_check
-from tidegate.daemon.start.expression_check import check_file, plan_file
+from tidegate.daemon.start.expression_check import ExpressionCheck, check_file, plan_file
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests try in their own process."""
+    monkeypatch.setattr(expression_check, "ExpressionCheck", ExpressionCheck)
+
 
 FILE = """\
 version: 1

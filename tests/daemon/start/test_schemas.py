@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
+from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tests.support.registry import FakeRegistry, answer_with
+from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.daemon.schema_desk import SchemaDesk
+from tidegate.daemon.start import patience
 from tidegate.daemon.start import schemas as start_schemas
 from tidegate.daemon.start.registrations import check_registrations, register_schemas
 from tidegate.daemon.start.registry_access import open_registry
@@ -35,7 +39,7 @@ Load = Callable[..., LoadedPipeline]
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
     monkeypatch.setattr(transport, "PAUSES_S", (0.0,))
     monkeypatch.setattr(start_schemas, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(start_schemas, "AGAIN_S", 0.0)
+    monkeypatch.setattr(patience, "AGAIN_S", 0.0)
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     with FakeRegistry() as running:
         yield running
@@ -104,6 +108,64 @@ def test_a_file_beside_the_pipeline_file_gives_the_columns(load: Load, tmp_path:
     missing = load(Ask.COPY, schema={"file": "other.avsc"})
     assert "sources.orders.schema.file: " in messages(missing)[0]
     assert "other.avsc cannot be read: No such file or directory" in messages(missing)[0]
+
+
+def test_a_descriptor_set_gives_the_columns_of_one_of_its_messages(load: Load, tmp_path: Path) -> None:
+    file = file_of({"Order": [("id", "int64")], "Payment": [("sum", "double")]}, package="shop")
+    (tmp_path / "shop.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    (tmp_path / "shop.proto").write_text('syntax = "proto3";\nmessage Order { int64 id = 1; }\n', "utf-8")
+    for message, column in ((None, "id"), ("shop.Order", "id"), ("shop.Payment", "sum")):
+        named = {"file": "shop.desc"} | ({} if message is None else {"message": message})
+        loaded = load(Ask.COPY, sink={"format": "json"}, format="protobuf", schema=named)
+        assert (messages(loaded), [name for name, _ in build_plan(loaded).operators(SourceOperator)[0].schema]) == (
+            [], [column]
+        )  # fmt: skip
+    assert "it has shop.Order, shop.Payment" in messages(
+        load(Ask.COPY, format="protobuf", schema={"file": "shop.desc", "message": "Order"})
+    )[0]  # fmt: skip
+    (said,) = messages(load(Ask.COPY, format="protobuf", schema={"file": "shop.proto"}))
+    assert said.startswith("sources.orders.schema.file: ")
+    assert "shop.proto cannot be used: the file is text, which takes a compiler; compile it: `protoc" in said
+    (said,) = messages(load(Ask.COPY, schema={"file": "order.avsc", "message": "a.B"}, format="json-schema"))
+    assert "cannot be read" in said
+
+
+def test_a_message_is_named_of_a_schema_that_has_several(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(ORDER, "utf-8")
+    (said,) = messages(load(Ask.COPY, schema={"file": "order.avsc", "message": "shop.Order"}))
+    assert "a schema in avro has no messages to choose among; remove `message`" in said
+
+
+def test_a_protobuf_sink_writes_with_a_schema_of_its_own(fake: FakeRegistry, load: Load, tmp_path: Path) -> None:
+    file = file_of({"Other": [("x", "int32")], "Order": [("id", "int64"), ("more", "string")]}, package="shop")
+    (tmp_path / "shop.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    named = {"schema": {"file": "shop.desc", "message": "shop.Order"}, "format": "protobuf"}
+    loaded = load(Ask.EITHER, sink=named)
+    assert (refusals(loaded), register(loaded)) == ([], 1)
+    assert written(loaded).subject == "out-value"
+    assert fake.schemas[1]["schemaType"] == "PROTOBUF"
+    with pytest.raises(ConfigErrors, match="messages have field numbers, and columns have none"):
+        build_plan(load(Ask.EITHER, sink={"format": "protobuf"}))
+
+
+def test_a_protobuf_schema_that_imports_others_is_not_registered(load: Load, tmp_path: Path) -> None:
+    other = file_of({"Customer": [("name", "string")]}, name="customer.proto", package="shop")
+    file = file_of({"Order": [("id", "int64"), ("who", "shop.Customer")]}, imports=["customer.proto"])
+    (tmp_path / "shop.desc").write_bytes(FileDescriptorSet(file=[other, file]).SerializeToString())
+    loaded = load(Ask.EITHER, sink={"format": "protobuf", "schema": {"file": "shop.desc"}})
+    (said,) = refusals(loaded)
+    assert said == "2 sinks.out.schema: the schema imports `customer.proto`, of which no subject is known"
+
+
+def test_the_registrys_descriptor_gives_the_columns_and_its_text_does_not(fake: FakeRegistry, load: Load) -> None:
+    text, named = 'syntax = "proto3";', {"schema": {"registry": "orders-value"}, "format": "protobuf"}
+    fake.add("orders-value", text, "PROTOBUF")
+    (said,) = messages(load(Ask.EITHER, **named))
+    assert "`orders-value` cannot be used: the schema is text of a `.proto` file, which takes a compiler" in said
+    fake.serialized[text] = text_of(file_of({"Order": [("id", "int64")]})).text
+    schema = options_of(load(Ask.EITHER, sink={"format": "json"}, **named)).schema
+    assert schema is not None
+    assert (schema.text, schema.message, schema.id) == (fake.serialized[text], "t.Order", 1)
 
 
 def test_a_subject_is_asked_for_at_a_start_and_looked_up_in_its_copy_otherwise(fake: FakeRegistry, load: Load) -> None:
@@ -238,3 +300,36 @@ def test_avro_without_a_registry_is_refused_where_records_have_ids(load: Load) -
     assert {one.path for one in found if "needs the schema registry" in one.message} == {
         "sources.orders.format", "sinks.out.format"
     }  # fmt: skip
+
+
+def test_keys_have_schemas_and_subjects_of_their_own(fake: FakeRegistry, load: Load) -> None:
+    fake.add("orders-key", '"long"')
+    source: dict[str, Any] = {"metadata": {"key": "k"}, "key_format": "avro", "key_schema": {"registry": "orders-key"}}
+    loaded = load(Ask.REGISTRY, sink={"key": "id", "key_format": "avro"}, **source)
+    assert messages(loaded) == []
+    plan = build_plan(loaded)
+    (one,) = plan.operators(SourceOperator)
+    assert (dict(one.columns)["k"].kind, one.key_options.schema and one.key_options.schema.id) == ("bigint", 1)
+    (sink,) = plan.operators(SinkOperator)
+    assert sink.key_options.schema is not None
+    assert (sink.key_options.schema.text, sink.key_options.schema.subject) == ('"long"', "out-key")
+    assert loaded.settings.registry is not None
+    registry = open_registry(loaded.settings.registry)
+
+    async def start() -> SinkOperator:
+        desk = SchemaDesk(registry)
+        async with registry:
+            desk.write_with(await register_schemas(registry, plan))
+        (found,) = desk.complete(plan).operators(SinkOperator)
+        return found
+
+    found = asyncio.run(start())
+    assert found.key_options.schema is not None
+    assert found.options.schema is not None
+    assert 0 < found.key_options.schema.id != found.options.schema.id > 0
+    existing = {"key": "id", "key_format": "avro", "key_schema": {"registry": "others-key", "register": "existing"}}
+    (said,) = messages(load(Ask.REGISTRY, sink=existing))
+    assert said.startswith("sinks.out.key_schema.registry: ")
+    other = {"key": "id", "key_format": "avro", "key_schema": {"register": "existing"}}
+    (said,) = refusals(load(Ask.REGISTRY, sink=other | {"topic": "new"}))
+    assert said.startswith("2 sinks.out.key_schema: the subject `new-key` does not have the schema of this sink")

@@ -52,7 +52,7 @@ def _groups(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> Iterable[_G
     settings = loaded.settings
     sinks, sources = plan.operators(SinkOperator), plan.operators(SourceOperator)
     if sinks:
-        outputs = {sink.topic: cluster.topics[sink.topic] for sink in sinks}
+        outputs = {topic: cluster.topics[topic] for sink in sinks for topic in sink.topics}
         yield _Group(("sinks", sinks[0].name, "topic"), outputs, "output that was committed can be lost")
     if sources:
         inputs = {topic: cluster.topics[topic] for source in sources for topic in source.topics}

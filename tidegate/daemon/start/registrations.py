@@ -5,17 +5,18 @@ What `validate --connect` reports is what `run` is refused for: both ask `check_
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.schema_desk import KEY, VALUE, WrittenSchemas
+from tidegate.daemon.start.patience import patiently
 from tidegate.daemon.start.registry_access import open_registry
-from tidegate.daemon.start.schemas import AGAIN_S
 from tidegate.daemon.start.start_problems import StartProblem
+from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Registration, SchemaText
 from tidegate.ids import OperatorName
@@ -29,11 +30,25 @@ from tidegate.settings.base import Path
 logger = logging.getLogger(__name__)
 
 
-def registering(plan: Plan) -> Iterator[tuple[SinkOperator, SchemaText]]:
-    """Sinks whose schema has to have an id, and does not have one yet."""
+class Registering(NamedTuple):
+    """A schema that has to have an id, and does not have one yet."""
+
+    sink: OperatorName
+    word: str
+    """`schema`, or `key_schema`: in the file, below the sink."""
+    schema: SchemaText
+    how: Registration
+
+
+def registering(plan: Plan) -> Iterator[Registering]:
+    """Those of all sinks, for their values and their keys."""
     for sink in plan.operators(SinkOperator):
-        if sink.register is not None and sink.options.schema is not None:
-            yield sink, sink.options.schema
+        for word, options, how in (
+            (VALUE, sink.options, sink.register),
+            (KEY, sink.key_options, sink.key_register),
+        ):
+            if how is not None and options.schema is not None:
+                yield Registering(sink.name, word, options.schema, how)
 
 
 async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
@@ -46,14 +61,14 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
     try:
         async with open_registry(loaded.settings.registry) as registry:
             away = await _wait(registry, patience_s)
-            for sink, schema in registering(plan):
-                if away is not None and registry.copy_of_text(schema.subject, schema) is None:
+            for one in registering(plan):
+                if away is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
                     raise away
                 try:
                     if away is None:
-                        await _check(registry, sink, schema)
+                        await _check(registry, one)
                 except RegistryRefused as error:
-                    problems.append(_refused(loaded, sink, error))
+                    problems.append(_refused(loaded, one, error))
             if away is not None:
                 problems.append(_away(loaded, away))
     except (RegistryAway, RegistryRefused) as error:
@@ -66,24 +81,20 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
 def _names_schemas(plan: Plan) -> bool:
     """Whether records have ids of schemas."""
     ends: list[SourceOperator | SinkOperator] = [*plan.operators(SourceOperator), *plan.operators(SinkOperator)]
-    return any(FORMATS[one.format].schema_kind is not None and one.options.ids is not IdPlace.NONE for one in ends)
+    return any(
+        (FORMATS[one.format].schema_kind is not None and one.options.ids is not IdPlace.NONE)
+        or (one.key_format == keys.AVRO and one.key_options.ids is not IdPlace.NONE)
+        for one in ends
+    )
 
 
 async def _wait(registry: Registry, patience_s: float) -> RegistryAway | None:
     """Until it answers. Raises RegistryRefused."""
-    deadline, told = time.monotonic() + patience_s, False
-    while True:
-        try:
-            await registry.ping()
-        except RegistryAway as away:
-            if time.monotonic() > deadline:
-                return away
-            if not told:
-                logger.warning("waiting for the registry, %g s at most: %s", patience_s, away.message)
-            told = True
-            await asyncio.sleep(AGAIN_S)
-        else:
-            return None
+    try:
+        await patiently(registry.ping, patience_s)
+    except RegistryAway as away:
+        return away
+    return None
 
 
 def _away(loaded: LoadedPipeline, away: RegistryAway) -> StartProblem:
@@ -92,46 +103,47 @@ def _away(loaded: LoadedPipeline, away: RegistryAway) -> StartProblem:
     return StartProblem(msgspec.structs.replace(problem, severity="warning"))
 
 
-async def register_schemas(registry: Registry, plan: Plan) -> dict[OperatorName, SchemaText]:
+async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
     """Does what the check has found to be possible. Raises RegistryAway, RegistryRefused."""
     found = {}
-    for sink, schema in registering(plan):
-        found[sink.name] = await _register(registry, sink, schema)
-        logger.info("sink %s writes with schema %d of %s", sink.name, found[sink.name].id, schema.subject)
+    for one in registering(plan):
+        schema = found[one.sink, one.word] = await _register(registry, one)
+        what = "keys" if one.word == KEY else "values"
+        logger.info("sink %s writes %s with schema %d of %s", one.sink, what, schema.id, one.schema.subject)
     return found
 
 
-async def _check(registry: Registry, sink: SinkOperator, schema: SchemaText) -> None:
+async def _check(registry: Registry, one: Registering) -> None:
     try:
-        await registry.look_up(schema.subject, schema)
+        await registry.look_up(one.schema.subject, one.schema)
     except SchemaMissing:
-        if sink.register is Registration.EXISTING:
+        if one.how is Registration.EXISTING:
             raise
-        await registry.check(schema.subject, schema)
+        await registry.check(one.schema.subject, one.schema)
 
 
-async def _register(registry: Registry, sink: SinkOperator, schema: SchemaText) -> SchemaText:
+async def _register(registry: Registry, one: Registering) -> SchemaText:
+    schema = one.schema
     try:
         found = await registry.look_up(schema.subject, schema)
     except SchemaMissing:
-        if sink.register is Registration.EXISTING:
+        if one.how is Registration.EXISTING:
             raise
         found = await registry.register(schema.subject, schema)
     except RegistryAway as away:
         copy = registry.copy_of_text(schema.subject, schema)
         if copy is None:
             raise
-        logger.warning("sink %s writes with schema %d, as at its last start: %s", sink.name, copy.id, away.message)
+        logger.warning("sink %s writes with schema %d, as at its last start: %s", one.sink, copy.id, away.message)
         return copy
     registry.keep_text(schema.subject, schema, found)
     return found
 
 
-def _refused(loaded: LoadedPipeline, sink: SinkOperator, error: RegistryRefused) -> StartProblem:
-    subject = "" if sink.options.schema is None else sink.options.schema.subject
-    path: Path = ("sinks", sink.name, "schema")
+def _refused(loaded: LoadedPipeline, one: Registering, error: RegistryRefused) -> StartProblem:
+    path: Path = ("sinks", one.sink, one.word)
     if isinstance(error, SchemaMissing):
-        message = f"the subject `{subject}` does not have the schema of this sink: {error.message}"
+        message = f"the subject `{one.schema.subject}` does not have the schema of this sink: {error.message}"
         problem = loaded.problem(path, message, "register it there, or write `register: auto`")
     else:
         problem = loaded.problem(path, error.message, error.remedy or "change the columns, or write another subject")

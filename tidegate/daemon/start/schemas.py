@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from typing import Final
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.schemas import SchemaReference, derive_references
+from tidegate.daemon.start.patience import PATIENCE_S, patiently
 from tidegate.daemon.start.registry_access import copies_of, open_registry
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import SchemaText
 from tidegate.registry.client import SCHEMA_BYTES_MAX, Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused
 from tidegate.settings.schemas import RegistrySettings
 
 logger = logging.getLogger(__name__)
-
-PATIENCE_S: Final = 30.0
-"""For a registry of which there is no copy: it may be starting, too."""
-AGAIN_S: Final = 1.0
 
 
 class Ask(Enum):
@@ -82,9 +79,9 @@ def _read_file(directory: Path, one: SchemaReference) -> Found:
     if len(data) > SCHEMA_BYTES_MAX:
         return SchemaUnavailable(f"{path} is larger than {SCHEMA_BYTES_MAX >> 10} KiB", "name a file with a schema")
     try:
-        return SchemaText(one.kind, data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        return SchemaUnavailable(f"{path} is not UTF-8 text", "save the file as UTF-8")
+        return FORMATS[one.format].select_message(FORMATS[one.format].read_schema(data), one.message)
+    except FormatRefusal as refusal:
+        return SchemaUnavailable(f"{path} cannot be used: {refusal.message}", refusal.remedy)
 
 
 def _read_copy(registry: RegistrySettings, one: SchemaReference) -> Found:
@@ -106,29 +103,30 @@ async def _read_all(
 
 
 async def _read_one(registry: Registry, one: SchemaReference, *, may_copy: bool) -> Found:
-    started, told = time.monotonic(), False
-    while True:
+    """The copy where the registry is away; it is waited for where there is none."""
+
+    async def ask() -> SchemaText:
         try:
-            return _checked(one, await registry.read_version(one.subject, one.version))
-        except RegistryRefused as error:
-            return SchemaUnavailable(error.message, error.remedy or "check the subject and the version")
+            return await registry.read_version(one.subject, one.version)
         except RegistryAway as away:
-            if not may_copy:
+            copy = registry.copy_of_version(one.subject, one.version) if may_copy else None
+            if copy is None:
                 raise
-            copy = registry.copy_of_version(one.subject, one.version)
-            if copy is not None:
-                logger.warning("%s: `%s` is taken from its copy here", away.message, one.subject)
-                return _checked(one, copy)
-            if time.monotonic() - started > PATIENCE_S:
-                raise
-            if not told:
-                logger.warning("waiting for the registry, %g s at most: %s", PATIENCE_S, away.message)
-            told = True
-            await asyncio.sleep(AGAIN_S)
+            logger.warning("%s: `%s` is taken from its copy here", away.message, one.subject)
+            return copy
+
+    try:
+        return _checked(one, await patiently(ask, PATIENCE_S if may_copy else 0.0))
+    except RegistryRefused as error:
+        return SchemaUnavailable(error.message, error.remedy or "check the subject and the version")
 
 
 def _checked(one: SchemaReference, schema: SchemaText) -> Found:
-    if schema.kind is not one.kind:
-        message = f"`{one.subject}` is a schema in {schema.kind}, and the format's are in {one.kind}"
+    wanted = FORMATS[one.format].schema_kind
+    if schema.kind is not wanted:
+        message = f"`{one.subject}` is a schema in {schema.kind}, and the format's are in {wanted}"
         return SchemaUnavailable(message, "name another subject, or change `format`")
-    return schema
+    try:
+        return FORMATS[one.format].select_message(schema, one.message)
+    except FormatRefusal as refusal:
+        return SchemaUnavailable(f"`{one.subject}` cannot be used: {refusal.message}", refusal.remedy)

@@ -220,4 +220,4 @@ def _read_offsets(
 
 def _topics(plan: Plan) -> set[str]:
     sources = {topic for source in plan.operators(SourceOperator) for topic in source.topics}
-    return sources | {sink.topic for sink in plan.operators(SinkOperator)}
+    return sources | {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -40,14 +40,14 @@ def derive_problems(
         if source.name not in placed:
             problems += _start_problems(loaded, source, cluster)
     for sink in plan.operators(SinkOperator):
-        letters = isinstance(sink, DeadLetterOperator)
-        path = (DEAD_LETTERS, "topic") if letters else ("sinks", sink.name, "topic")
         needed = ("WRITE", "READ") if plan.exactly_once else ("WRITE",)
-        found += _topic_problems(loaded, path, sink.topic, cluster.topics[sink.topic], needed)
-        seen = cluster.topics[sink.topic]
-        unfit = find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes) if letters else None
-        if unfit is not None:
-            problems.append(loaded.problem(path, f"the topic `{sink.topic}` {unfit[0]}", unfit[1]))
+        for path, topic in _written(sink):
+            seen = cluster.topics[topic]
+            found += _topic_problems(loaded, path, topic, seen, needed)
+            letters = isinstance(sink, DeadLetterOperator)
+            unfit = find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes) if letters else None
+            if unfit is not None:
+                problems.append(loaded.problem(path, f"the topic `{topic}` {unfit[0]}", unfit[1]))
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
     if plan.exactly_once and limit is not None and wanted > limit:
         message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
@@ -57,6 +57,13 @@ def derive_problems(
     problems += _idle_slots(loaded, plan, cluster)
     problems += derive_durability_problems(loaded, plan, cluster)
     return [*found, *map(StartProblem, problems)]
+
+
+def _written(sink: SinkOperator) -> Iterator[tuple[Path, str]]:
+    """All topics of a sink, by where the file names them."""
+    path: Path = (DEAD_LETTERS, "topic") if isinstance(sink, DeadLetterOperator) else ("sinks", sink.name, "topic")
+    for index, topic in enumerate(sink.topics):
+        yield path if isinstance(sink.topic, str) else (*path, "allow", index), topic
 
 
 def _name_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:

@@ -1,0 +1,166 @@
+"""Schema texts: descriptor sets, imports, messages by name, and what cannot be read as columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from tests.formats.protobuf.any_protobuf import file_of, text_of
+from tidegate.datatypes import BIGINT, INT, STRING, DataType
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.kinds.protobuf import FORMAT
+from tidegate.formats.kinds.protobuf.schema import describe
+from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
+
+TIMESTAMP = "google/protobuf/timestamp.proto"
+CUSTOMER = file_of({"Customer": [("name", "string")]}, name="shop/customer.proto", package="shop")
+ORDER = file_of(
+    {
+        "Order": [("id", "int64"), ("who", "shop.Customer")],
+        "Note": [("text", "string")],
+        "Note.Part": [("no", "int32")],
+    },
+    name="order.proto",
+    imports=["shop/customer.proto", TIMESTAMP],
+)
+
+
+def set_of(*files: object) -> bytes:
+    return bytes(descriptor_pb2.FileDescriptorSet(file=files).SerializeToString())
+
+
+def test_the_last_file_of_a_set_is_the_schema_and_its_first_message_the_one() -> None:
+    other = file_of({"Other": [("x", "int32")]}, name="other.proto", package="o")
+    schema = FORMAT.select_message(FORMAT.read_schema(set_of(other, CUSTOMER, ORDER)), "")
+    assert (schema.message, [name for name, _ in schema.references]) == ("t.Order", ["shop/customer.proto"])
+    who = DataType("struct", fields=(("name", STRING),))
+    assert FORMAT.schema_columns(schema) == {"id": BIGINT, "who": who}
+    assert FORMAT.schema_name(schema) == "t.Order"
+
+
+@pytest.mark.parametrize(
+    ("message", "columns"),
+    [("t.Note", {"text": STRING}), ("t.Note.Part", {"no": INT}), ("shop.Customer", {"name": STRING})],
+)
+def test_a_message_may_be_any_of_a_set(message: str, columns: dict[str, DataType]) -> None:
+    schema = FORMAT.select_message(FORMAT.read_schema(set_of(CUSTOMER, ORDER)), message)
+    assert (schema.message, FORMAT.schema_columns(schema)) == (message, columns)
+
+
+def test_a_message_of_the_registry_is_in_the_schema_itself() -> None:
+    schema = text_of(ORDER, imports=[CUSTOMER])
+    assert FORMAT.select_message(schema, "t.Note").message == "t.Note"
+    with pytest.raises(FormatRefusal, match=r"no message `shop\.Customer`") as caught:
+        FORMAT.select_message(schema, "shop.Customer")
+    assert caught.value.remedy == "it has t.Order, t.Note, t.Note.Part; names are with their package"
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b'syntax = "proto3"; message A { int32 x = 1; }', "the file is text, which takes a compiler"),
+        (b"\xff\xff", "the file is no descriptor set with messages"),
+        (b"", "the file is no descriptor set with messages"),
+        (set_of(file_of({})), "the file is no descriptor set with messages"),
+    ],
+)
+def test_what_is_no_descriptor_set_is_refused_with_the_command_that_makes_one(data: bytes, said: str) -> None:
+    with pytest.raises(FormatRefusal, match=said) as caught:
+        FORMAT.read_schema(data)
+    assert "protoc --include_imports --descriptor_set_out=" in caught.value.remedy
+
+
+def test_what_only_people_read_is_left_out() -> None:
+    commented = descriptor_pb2.FileDescriptorProto()
+    commented.CopyFrom(CUSTOMER)
+    commented.source_code_info.location.add(leading_comments="long " * 100)
+    assert FORMAT.read_schema(set_of(commented)) == FORMAT.read_schema(set_of(CUSTOMER))
+
+
+def test_references_of_references_are_found_by_what_the_files_call_them() -> None:
+    top = file_of({"Top": [("order", "t.Order")]}, name="any name", imports=["a/order.proto"], package="top")
+    order = text_of(ORDER, 0, imports=[CUSTOMER])
+    schema = SchemaText(SchemaKind.PROTOBUF, text_of(top).text, (("a/order.proto", order),))
+    assert list(FORMAT.schema_columns(schema)) == ["order"]
+
+
+def test_an_import_that_has_nothing_but_options_is_not_needed() -> None:
+    file = file_of({"R": [("id", "int32")]}, imports=["confluent/meta.proto", TIMESTAMP])
+    file.public_dependency.append(1)
+    assert FORMAT.schema_columns(text_of(file)) == {"id": INT}
+
+
+def damaged_map() -> Any:
+    """The library takes it."""
+    file = file_of({"R": [("a", ("string", "string"))]})
+    file.message_type[0].nested_type[0].field[1].name = "velue"
+    return file
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (text_of(ORDER), "`shop/customer.proto` is imported, and is not there"),
+        (text_of(file_of({"R": [("a", "t.Gone")]})), "refused by the protobuf library"),
+        (text_of(damaged_map()), "the fields of the map's entry `AEntry` are no key and value"),
+        (SchemaText(SchemaKind.PROTOBUF, 'syntax = "proto3";'), "the schema is text of a `.proto` file"),
+        (SchemaText(SchemaKind.PROTOBUF, "AAAA"), "the schema is no descriptor of a file"),
+        (text_of(file_of({})), "the schema has no message"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused(schema: SchemaText, said: str) -> None:
+    with pytest.raises(FormatRefusal, match=said):
+        FORMAT.schema_columns(FORMAT.select_message(schema, ""))
+
+
+def test_files_that_import_each_other_are_refused() -> None:
+    one = file_of({"A": [("x", "int32")]}, name="a.proto", imports=["b.proto"])
+    two = file_of({"B": [("x", "int32")]}, name="b.proto", imports=["a.proto"], package="u")
+    with pytest.raises(FormatRefusal, match="imports itself"):
+        FORMAT.read_schema(set_of(one, two))
+    again = SchemaText(SchemaKind.PROTOBUF, text_of(two).text, (("b.proto", text_of(two)), ("a.proto", text_of(one))))
+    with pytest.raises(FormatRefusal, match="imports itself"):
+        describe(again)
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ({"R": [("a", "t.R")]}, "at `a`: t.R contains itself"),
+        ({"R": [("a", "t.X")], "X": [("b", "t.Y", "repeated")], "Y": [("c", "t.X")]}, r"at `a\.b\.c`: t.X contains"),
+        ({"R": [("a", "google.protobuf.Struct")]}, "google.protobuf.Value contains itself|contains itself"),
+        ({"R": [("a", "t.X")], "X": []}, "at `a`: t.X has no fields"),
+        ({"R": []}, "t.R has no fields"),
+        ({"R": [("__a", "int32")]}, "begin with `__` belong to Tidegate"),
+        (
+            {f"M{place}": [(f"f{i}", f"t.M{place + 1}") for i in range(8)] for place in range(8)}
+            | {"M8": [("x", "int32")]},
+            "more than 10000 fields",
+        ),
+    ],
+)
+def test_what_is_no_column_is_refused_with_its_place(messages: dict[str, list[tuple[str, str]]], said: str) -> None:
+    file = file_of(messages, imports=["google/protobuf/struct.proto"])
+    with pytest.raises(FormatRefusal, match=said) as caught:
+        FORMAT.schema_columns(text_of(file))
+    assert "list the columns" in caught.value.remedy
+
+
+def test_a_message_of_ones_own_that_is_called_as_googles_is_a_message() -> None:
+    fields = [("seconds", "int64"), ("nanos", "int32")]
+    file = file_of({"R": [("at", "google.protobuf.Timestamp")], "Timestamp": fields}, package="google.protobuf")
+    assert FORMAT.schema_columns(text_of(file))["at"].kind == "struct"
+
+
+def test_values_of_tests_are_the_json_of_the_columns() -> None:
+    options = FormatOptions(text_of(ORDER, imports=[CUSTOMER]))
+    row = {"id": 5, "who": {"name": "ann"}}
+    data = FORMAT.from_plain(row, options)
+    assert data.startswith(b"\0\0\0\0\x07\0")
+    assert FORMAT.to_plain(data, options) == row
+    with pytest.raises(FormatRefusal, match="does not fit the schema"):
+        FORMAT.from_plain({"id": "x"}, options)
+    with pytest.raises(ValueError, match="MALFORMED_PROTOBUF"):
+        FORMAT.to_plain(data + b"\x0c", options)

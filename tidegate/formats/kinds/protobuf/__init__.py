@@ -1,0 +1,138 @@
+"""The Protobuf format: messages of a registry's schemas, or of one descriptor set from a file (ADR 50).
+
+`schema.py`, `columns.py` and `fit.py` are about message types, `wire.py` is about what is in front of a message;
+`decoder.py` and `encoder.py` are what runs in the slots. The protobuf library is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from tidegate.datatypes import Schema
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
+
+
+class ProtobufFormat(Format):
+    """See the module."""
+
+    name = "protobuf"
+    writes = "a message of all columns"
+    needs_schema = True
+    finds_unknown_fields = True
+    schema_kind: ClassVar[SchemaKind | None] = SchemaKind.PROTOBUF
+    page = """\
+A source reads messages of Confluent's wire format: a zero byte, the id of a schema in four bytes, the indexes of the
+message type in its file, and the message. With `schema_id: none` values are bare messages of the one type that the file
+names. `schema` is
+
+- columns: `{id: bigint, at: timestamp}`. They are looked for by name in the message type of each record; what it does
+  not have is NULL. A record whose field is of another type is bad (`INCOMPATIBLE_SCHEMA`).
+- `{file: order.desc}` or `{registry: orders-value}`, and `message: shop.Order` where it is not the first of the file:
+  the reader's message, whose fields are the columns. Fields are found by their numbers. A record of a message of
+  another name, or with a type that the reader's would read as something else, is bad (`INCOMPATIBLE_SCHEMA`).
+
+A `.proto` file has to be compiled, `protoc --include_imports --descriptor_set_out=order.desc order.proto`: the file is
+then the descriptor set, of which the last file is taken, or the one that has `message`. The registry is asked for
+serialized schemas (`format=serialized`), which those of Confluent give. A registry that has only the text that somebody
+registered, as Apicurio, cannot be used with it: records of such ids are bad. What was registered serialized can.
+
+| Protobuf | column |
+| --- | --- |
+| `bool`, `float`, `double`, `string`, `bytes` | `boolean`, `float`, `double`, `string`, `binary` |
+| `int32`, `sint32`, `sfixed32` | `int` |
+| `int64`, `sint64`, `sfixed64`, `uint32`, `fixed32` | `bigint` |
+| `uint64`, `fixed64` | `decimal(20,0)` |
+| an enum | `string`: the name of the value; the number of one that an open enum does not know |
+| `repeated`, `map`, a message | `array`, `map` in the order of its keys, `struct` |
+| `google.protobuf.Timestamp` | `timestamp`; nanoseconds are cut off to microseconds |
+| `google.protobuf.Duration` | `bigint`: microseconds |
+| `google.protobuf.StringValue` and the other wrappers | the type in it |
+
+A field without presence (proto3 without `optional`) that is not in the record has its default: 0, false, empty. One
+with presence is NULL then: `optional`, messages, members of a `oneof`, fields of proto2; unless proto2 gives it a
+default of its own. Required fields have to be there. Types that contain themselves (`google.protobuf.Struct`) and
+messages without fields are no columns: list the others. What the protobuf library refuses is bad
+(`MALFORMED_PROTOBUF`). Fields that the message does not know are left out; `unknown_fields: fail` makes records with
+them bad, and those with a field that is no column.
+
+A sink needs a `schema`: columns have no field numbers. Every column has to be a field of a fitting type, and every
+required field a column. A NULL in a field that cannot be missing makes the record bad, and so do two columns of one
+`oneof`. Keys of maps are written in order, so the same row is the same bytes.
+"""
+
+    def read_schema(self, data: bytes) -> SchemaText:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.schema import read_descriptor_set
+
+        return read_descriptor_set(data)
+
+    def select_message(self, schema: SchemaText, message: str) -> SchemaText:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.schema import select_message
+
+        return select_message(schema, message)
+
+    def schema_columns(self, schema: SchemaText) -> Schema:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.columns import message_columns
+        from tidegate.formats.kinds.protobuf.schema import find_message
+
+        return message_columns(find_message(schema).descriptor)
+
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:  # noqa: ARG002 - there is none for any
+        """See Format."""
+        raise FormatRefusal(
+            "messages have field numbers, and columns have none",
+            "name a schema: `schema: {file: order.desc}`, or `{registry: orders-value, register: existing}`",
+        )
+
+    def check_schema(self, schema: SchemaText, columns: Schema) -> None:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.schema import find_message
+        from tidegate.formats.kinds.protobuf.written import check_fields
+
+        check_fields(find_message(schema).descriptor, tuple(columns.items()))
+
+    def schema_name(self, schema: SchemaText) -> str:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.schema import find_message
+
+        return str(find_message(schema).descriptor.full_name)
+
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """See Format. As JSON has it; without a schema that is all that is looked at."""
+        text = super().from_plain(value)
+        if options.schema is None:
+            return text
+        from tidegate.formats.kinds.json.plain import record_of_json
+        from tidegate.formats.kinds.protobuf.encoder import ProtobufEncoder
+
+        columns = tuple(self.schema_columns(options.schema).items())
+        return record_of_json(text, columns, ProtobufEncoder(columns, options))
+
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+        """See Format."""
+        if options.schema is None:
+            raise ValueError("Protobuf cannot be read without its schema")
+        from tidegate.formats.kinds.json.plain import json_of_record
+        from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
+
+        columns = tuple(self.schema_columns(options.schema).items())
+        decoder = ProtobufDecoder(columns, columns, options, known_schemas(options))
+        return super().to_plain(json_of_record(data, columns, decoder))
+
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
+
+        return ProtobufDecoder(declared, output, options, schemas)
+
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
+        """See Format."""
+        from tidegate.formats.kinds.protobuf.encoder import ProtobufEncoder
+
+        return ProtobufEncoder(columns, options)
+
+
+FORMAT: Final = ProtobufFormat()

@@ -1,0 +1,123 @@
+"""Message types and columns: which column a field becomes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DOUBLE,
+    FLOAT,
+    INT,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    Schema,
+    decimal_of,
+    map_of,
+)
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.kinds.protobuf.schema import OWN, Descriptor
+
+DEPTH_MAX: Final = 20
+FIELDS_MAX: Final = 10_000
+"""Of a message, those of messages in it counted each time."""
+UNSIGNED_64: Final = decimal_of(20, 0)
+REMEDY: Final = "list the columns that you need: `schema: {id: bigint}`"
+
+_SIMPLE: Final = {
+    1: DOUBLE,
+    2: FLOAT,
+    3: BIGINT,
+    4: UNSIGNED_64,
+    5: INT,
+    6: UNSIGNED_64,
+    7: BIGINT,
+    8: BOOLEAN,
+    9: STRING,
+    12: BINARY,
+    13: BIGINT,
+    14: STRING,
+    15: INT,
+    16: BIGINT,
+    17: INT,
+    18: BIGINT,
+}
+"""By the number of a type in descriptors: 4 and 6 are unsigned 64 bit, 7 and 13 unsigned 32 bit, 14 enums."""
+STRING_TYPE: Final = 9
+ENUM_TYPE: Final = 14
+WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+TIMESTAMP_NAME: Final = "google.protobuf.Timestamp"
+DURATION_NAME: Final = "google.protobuf.Duration"
+_MEANT: Final = {TIMESTAMP_NAME: TIMESTAMP, DURATION_NAME: BIGINT}
+
+
+def own_name(descriptor: Descriptor) -> str:
+    """The name of a message that means more than its fields; empty for any other."""
+    name = str(descriptor.full_name)
+    return name if descriptor.file.name in OWN and (name in _MEANT or name in WRAPPERS) else ""
+
+
+def is_map(field: Any) -> bool:
+    """Whether a field is a map, which is a list of entries to descriptors."""
+    return field.message_type is not None and field.message_type.GetOptions().map_entry
+
+
+def message_columns(descriptor: Descriptor) -> Schema:
+    """The columns of a message's fields. Raises FormatRefusal with the place of what is none."""
+    for field in descriptor.fields:
+        if field.name.startswith("__"):
+            raise _refusal(field.name, "names of columns that begin with `__` belong to Tidegate")
+    return dict(_Reader().fields(descriptor, "", (descriptor.full_name,)))
+
+
+def field_column(field: Any) -> DataType:
+    """The column of one. Raises FormatRefusal."""
+    return _Reader().field(field, field.name, (field.containing_type.full_name,))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._left = FIELDS_MAX
+
+    def fields(self, descriptor: Descriptor, place: str, above: tuple[str, ...]) -> tuple[tuple[str, DataType], ...]:
+        """`above`: the messages that lead here."""
+        if not descriptor.fields:
+            raise _refusal(place, f"{descriptor.full_name} has no fields, and there is no such struct")
+        return tuple(
+            (field.name, self.field(field, f"{place}.{field.name}".lstrip("."), above)) for field in descriptor.fields
+        )
+
+    def field(self, field: Any, place: str, above: tuple[str, ...]) -> DataType:
+        """Every column may be NULL, whether the field can be missing or not."""
+        self._left -= 1
+        if self._left < 0:
+            raise _refusal(place, f"there are more than {FIELDS_MAX} fields")
+        if is_map(field):
+            key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+            return map_of(_SIMPLE[key.type], self._one(value, f"{place}{{}}", above))
+        one = self._one(field, place, above)
+        return DataType("array", element=one) if field.is_repeated else one
+
+    def _one(self, field: Any, place: str, above: tuple[str, ...]) -> DataType:
+        below = field.message_type
+        if below is None:
+            return _SIMPLE[field.type]
+        own = own_name(below)
+        if own:
+            return _MEANT.get(own) or _SIMPLE[below.fields_by_name["value"].type]
+        if below.full_name in above:
+            raise _refusal(place, f"{below.full_name} contains itself; columns have a fixed depth")
+        if len(above) > DEPTH_MAX:
+            raise _refusal(place, f"it is nested more than {DEPTH_MAX} deep")
+        return DataType("struct", fields=self.fields(below, place, (*above, below.full_name)))
+
+
+def _refusal(place: str, what: str) -> FormatRefusal:
+    where = f" at `{place}`" if place else ""
+    return FormatRefusal(f"the schema cannot be read as columns{where}: {what}", REMEDY)

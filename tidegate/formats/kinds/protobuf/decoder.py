@@ -1,0 +1,194 @@
+"""Messages to rows: the schema and message type of each record, and the library, which reads them one by one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from operator import attrgetter, methodcaller
+from typing import Any, Final
+
+import polars as pl
+from google.protobuf.message import DecodeError
+
+from tidegate.formats.bisection import first_line
+from tidegate.formats.columns import Part, merge_parts
+from tidegate.formats.contract import Columns, Decoded, FormatRefusal, Messages, WaitingForSchema
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.protobuf.fit import Unfit, check_columns, check_compatible
+from tidegate.formats.kinds.protobuf.schema import MessageType, describe, find_message
+from tidegate.formats.kinds.protobuf.strict import Strict, has_required
+from tidegate.formats.kinds.protobuf.values import NotUtf8, OutOfRange, make_readers
+from tidegate.formats.kinds.protobuf.wire import split_place
+from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
+from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, Schemas, SchemaText, UnknownFields
+
+logger = logging.getLogger(__name__)
+
+WRITERS_MAX: Final = 1000
+"""Ids and message types whose readers are kept; they are made again where there are more."""
+
+
+class MessageReader:
+    """Reads messages of one type, whatever is in front of them."""
+
+    def __init__(self, one: MessageType, declared: Columns, output: Columns, *, strict: bool) -> None:
+        wanted = {name for name, _ in output}
+        self._parse = one.made.FromString
+        self._columns = make_readers(one, output)
+        self._checked = [
+            each for each in make_readers(one, declared) if each.may_fail and each.name not in wanted
+        ]  # of which nobody makes a column
+        self._strict = Strict(one, declared) if strict else None
+        self._missing = (one.made.IsInitialized, one.made.FindInitializationErrors) if has_required(one) else None
+
+    def read(self, bodies: Sequence[bytes]) -> tuple[Part, list[RecordFailure]]:
+        """The rows of the good ones, and the others."""
+        rows, messages, failures = self._parsed(bodies)
+        if self._missing is None and self._strict is None:
+            try:
+                return (rows, self._frame(messages)), failures
+            except (NotUtf8, OutOfRange) as error:
+                logger.debug("a batch has values that no column holds; looking for their rows", exc_info=error)
+        found = [(row, message, self._judge(message)) for row, message in zip(rows, messages, strict=True)]
+        failures += [RecordFailure(row, *wrong) for row, _, wrong in found if wrong is not None]
+        good = [(row, message) for row, message, wrong in found if wrong is None]
+        frame = self._frame([message for _, message in good])
+        return ([row for row, _ in good], frame), failures
+
+    def _parsed(self, bodies: Sequence[bytes]) -> tuple[Sequence[int], list[Any], list[RecordFailure]]:
+        """Rows and messages of those that the library takes, and the others."""
+        messages: list[Any] = []
+        failures: list[RecordFailure] = []
+        parsed = map(self._parse, bodies)
+        while True:
+            # `extend` keeps what it had before an exception, `map` continues after it: good messages need no loop here
+            try:
+                messages.extend(parsed)
+                break
+            except DecodeError as error:
+                row = len(messages) + len(failures)
+                failures.append(RecordFailure(row, FailureKind.MALFORMED_PROTOBUF, first_line(error)))
+        bad = {one.row for one in failures}
+        return [row for row in range(len(bodies)) if row not in bad] if bad else range(len(bodies)), messages, failures
+
+    def _frame(self, messages: Sequence[Any]) -> pl.DataFrame:
+        for each in self._checked:
+            each.values(messages)
+        if not self._columns:
+            return pl.DataFrame(height=len(messages))
+        return pl.DataFrame([each.series(messages) for each in self._columns])
+
+    def _judge(self, message: Any) -> tuple[FailureKind, str] | None:
+        """What is wrong with a message that the library takes."""
+        if self._missing is not None and not self._missing[0](message):
+            lacking = ", ".join(self._missing[1](message))[:200]
+            return FailureKind.MALFORMED_PROTOBUF, f"required fields are missing: {lacking}"
+        try:
+            for each in (*self._checked, *self._columns):
+                each.values((message,))
+        except NotUtf8 as error:
+            return FailureKind.NOT_UTF8, str(error)
+        except OutOfRange as error:
+            return FailureKind.OUT_OF_RANGE, str(error)
+        strange = None if self._strict is None else self._strict.find(message)
+        return None if strange is None else (FailureKind.UNKNOWN_FIELD, strange)
+
+
+class ProtobufDecoder:
+    """Decodes values into frames with the columns of `output`."""
+
+    def __init__(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> None:
+        """Without a schema in `options` the columns that are declared are looked for in the writer's, by name."""
+        self._declared = declared
+        self._output = output
+        self._options = options
+        self._schemas = schemas
+        self._strict = options.unknown_fields is UnknownFields.FAIL
+        self._own: MessageReader | None = None
+        """Of the reader's own message type."""
+        if options.schema is not None:
+            self._type = find_message(options.schema)
+            self._own = self._reader(self._type)
+        self._bare = options.ids is IdPlace.NONE
+        self._known: dict[bytes, MessageReader | RecordFailure] = {}
+        """By what records begin with."""
+
+    def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
+        """See Decoder."""
+        return self.decode_values(messages.values)
+
+    def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
+        """Rows of the good values in order, and the bad ones."""
+        groups = [(self._find(key), key, rows) for key, rows in self._grouped(values)]  # asks for all schemas at once
+        waiting = next((found for found, _, _ in groups if isinstance(found, WaitingForSchema)), None)
+        if waiting is not None:
+            return waiting
+        parts: list[Part] = []
+        failures: list[RecordFailure] = []
+        for found, key, rows in groups:
+            if isinstance(found, RecordFailure):
+                failures += [RecordFailure(row, found.kind, found.message) for row in rows]
+                continue
+            assert isinstance(found, MessageReader)
+            skipped = len(key or b"")
+            bodies: Any = values if len(rows) == len(values) else [values[row] for row in rows]
+            (places, frame), bad = found.read([body[skipped:] for body in bodies] if skipped else bodies)
+            parts.append(([rows[place] for place in places], frame))
+            failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
+        return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
+
+    def _grouped(self, values: Sequence[bytes | None]) -> list[tuple[bytes | None, Sequence[int]]]:
+        """Rows by what is in front of their messages, all of it or as much as shows that it is wrong."""
+        if not values:
+            return []
+        first = self._key(values[0])
+        if first and len(first) > PREFIX_BYTES and all(values) and all(map(methodcaller("startswith", first), values)):
+            return [(first, range(len(values)))]
+        groups: dict[bytes | None, list[int]] = {}
+        for row, value in enumerate(values):
+            groups.setdefault(self._key(value), []).append(row)
+        return list(groups.items())
+
+    def _key(self, value: bytes | None) -> bytes | None:
+        if value is None or self._bare:
+            return None if value is None else b""
+        place = split_place(value)
+        return value[:PREFIX_BYTES] if place is None else value[: place[0]]
+
+    def _find(self, key: bytes | None) -> MessageReader | WaitingForSchema | RecordFailure:
+        """What reads records of a group, or why nothing does."""
+        if key is not None and self._bare and self._own is not None:
+            return self._own
+        prefix = None if key is None else key[:PREFIX_BYTES]
+        if key is not None and key in self._known:
+            return self._known[key]
+        found = find_schema(prefix, self._schemas, FailureKind.MALFORMED_PROTOBUF)
+        if not isinstance(found, SchemaText):
+            return found  # not kept: it may be registered by the time of the next record
+        assert key is not None
+        place = split_place(key)
+        if place is None:
+            return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, "after the id there are no indexes of a message")
+        if len(self._known) >= WRITERS_MAX:
+            self._known.clear()
+        self._known[key] = self._made(found, place[1], schema_id_of(key))
+        return self._known[key]
+
+    def _made(self, schema: SchemaText, place: tuple[int, ...], schema_id: int) -> MessageReader | RecordFailure:
+        try:
+            if schema.kind is not SchemaKind.PROTOBUF:
+                return refuse_schema(self._schemas, schema_id, self._options, f"it is in {schema.kind}")
+            writer = describe(schema).at(place)
+            if writer is None:
+                what = f"schema {schema_id} has no message with the indexes {', '.join(map(str, place))}"
+                return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, what)
+            if self._own is None:
+                check_columns(writer.descriptor, self._declared)
+                return self._reader(writer)
+            check_compatible(writer.descriptor, self._type.descriptor)
+        except (Unfit, FormatRefusal) as refusal:
+            return refuse_schema(self._schemas, schema_id, self._options, str(refusal))
+        return self._own
+
+    def _reader(self, one: MessageType) -> MessageReader:
+        return MessageReader(one, self._declared, self._output, strict=self._strict)

@@ -1,0 +1,244 @@
+"""Rows to messages: columns become what the library's constructor takes, and it writes them one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from tidegate.datatypes import DataType
+from tidegate.formats.columns import plain_values
+from tidegate.formats.contract import Columns, Encoded
+from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, ENUM_TYPE, TIMESTAMP_NAME, is_map, own_name
+from tidegate.formats.kinds.protobuf.schema import Descriptor, find_message
+from tidegate.formats.kinds.protobuf.values import DURATION_S_MAX
+from tidegate.formats.kinds.protobuf.wire import prefix_with_place
+from tidegate.formats.kinds.protobuf.written import check_fields
+from tidegate.formats.schemas import FormatOptions
+
+Write = Callable[[Any], Any]
+"""A value of a column to what the constructor takes for a field."""
+
+_SECOND: Final = 1_000_000
+_NUMBER: Final = re.compile("-?[0-9]{1,10}")
+"""Of an enum's value that has no name."""
+
+
+_Choice = tuple[str, Sequence[str]]
+"""The name of a oneof, and columns that are its members."""
+
+
+class Unwritable(Exception):
+    """A value that its field does not hold."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class _Field(NamedTuple):
+    name: str
+    write: Write | None
+    """None: values go as they are."""
+    nulls: str
+    """Why there may be no NULL; empty: there may."""
+
+
+class ProtobufEncoder:
+    """See Encoder."""
+
+    def __init__(self, columns: Columns, options: FormatOptions) -> None:
+        """The columns fit the schema of `options`, or FormatRefusal is raised."""
+        assert options.schema is not None
+        one = find_message(options.schema)
+        check_fields(one.descriptor, columns)
+        self._made = one.made
+        self._serialize = one.made.SerializeToString  # of the class: a field may be called so
+        self._prefix = prefix_with_place(options, one.place)
+        self._names = [name for name, _ in columns]
+        self._fields, self._choices = _fields_of(one.descriptor, columns, "")
+        self._sorted = _has_map(one.descriptor, columns)
+
+    def encode(self, frame: pl.DataFrame) -> Encoded:
+        """See Encoder."""
+        columns = [plain_values(frame[name]) for name in self._names]
+        try:
+            values: list[bytes | None] = list(self._write_all(columns))
+            return Encoded(pl.DataFrame([pl.Series("value", values, dtype=pl.Binary)]))
+        except (Unwritable, ValueError, TypeError):
+            return self._one_by_one(columns)
+
+    def _write_all(self, columns: Sequence[Sequence[Any]]) -> Iterator[bytes]:
+        """Column by column, which takes half the time. Raises Unwritable, ValueError and TypeError for any row."""
+        converted = [_convert(field, values) for field, values in zip(self._fields, columns, strict=True)]
+        made, serialize, prefix, names = self._made, self._serialize, self._prefix, self._names
+        for row in zip(*converted, strict=True):
+            fields = dict(zip(names, row, strict=True))  # the constructor passes over None
+            for choice, some in self._choices:
+                _check_choice(choice, some, fields)
+            yield prefix + serialize(made(**fields), deterministic=self._sorted)
+
+    def _one_by_one(self, columns: Sequence[Sequence[Any]]) -> Encoded:
+        values: list[bytes | None] = []
+        failures: list[RecordFailure] = []
+        for row in zip(*columns, strict=True):
+            try:
+                values += self._write_all([[value] for value in row])
+                continue
+            except Unwritable as error:
+                failures.append(RecordFailure(len(values), error.kind, str(error)))
+            except (ValueError, TypeError) as error:  # the library's: a number beyond the field's range
+                failures.append(RecordFailure(len(values), FailureKind.OUT_OF_RANGE, f"{self._place(row)}{error}"))
+            values.append(None)
+        return Encoded(pl.DataFrame([pl.Series("value", values, dtype=pl.Binary)]), failures)
+
+    def _place(self, row: Sequence[Any]) -> str:
+        """The field that the library does not take, which it does not name; empty: each of them alone it does."""
+        for field, value in zip(self._fields, row, strict=True):
+            try:
+                self._made(**{field.name: _convert(field, [value])[0]})
+            except (ValueError, TypeError):
+                return f"`{field.name}`: "
+        return ""
+
+
+def _convert(field: _Field, values: Sequence[Any]) -> Sequence[Any]:
+    """Raises Unwritable."""
+    if field.nulls and None in values:
+        raise Unwritable(FailureKind.NULL_VALUE, field.nulls)
+    write = field.write
+    return values if write is None else [None if value is None else write(value) for value in values]
+
+
+def _fields_of(descriptor: Descriptor, columns: Columns, place: str) -> tuple[list[_Field], list[_Choice]]:
+    """And the oneofs of which more than one column is a member."""
+    known = dict(columns)
+    choices = [(one.name, [each.name for each in one.fields if each.name in known]) for one in descriptor.oneofs]
+    fields = [_field(descriptor.fields_by_name[name], kind, f"{place}{name}") for name, kind in columns]
+    return fields, [(name, some) for name, some in choices if len(some) > 1]
+
+
+def _has_map(descriptor: Descriptor, columns: Columns) -> bool:
+    """Whether there is anything to sort."""
+    fields = [(descriptor.fields_by_name[name], kind) for name, kind in columns]
+    return any(
+        kind.kind == "map" or (field.message_type is not None and _has_map(field.message_type, _inner(kind).fields))
+        for field, kind in fields
+    )
+
+
+def _inner(kind: DataType) -> DataType:
+    return kind.element if kind.kind == "array" and kind.element is not None else kind
+
+
+def _message_writer(descriptor: Descriptor, columns: Columns, place: str) -> Write:
+    """Of the values of some of its fields to all that is set."""
+    fields, choices = _fields_of(descriptor, columns, place)
+
+    def convert(values: Sequence[Any]) -> dict[str, Any]:
+        made = {}
+        for (name, write, nulls), value in zip(fields, values, strict=True):
+            if value is not None:
+                made[name] = value if write is None else write(value)
+            elif nulls:
+                raise Unwritable(FailureKind.NULL_VALUE, nulls)
+        for choice, names in choices:
+            _check_choice(choice, names, made)
+        return made
+
+    return convert
+
+
+def _check_choice(choice: str, names: Sequence[str], made: dict[str, Any]) -> None:
+    there = [name for name in names if made.get(name) is not None]
+    if len(there) > 1:
+        shown = " and ".join(f"`{name}`" for name in there[:2])
+        raise Unwritable(FailureKind.OUT_OF_RANGE, f"{shown} are of the oneof {choice}, and only one may be set")
+
+
+def _field(field: Any, kind: DataType, place: str) -> _Field:
+    if is_map(field):
+        return _Field(field.name, _map_writer(field, kind, place), f"`{place}` is NULL, and a map is never missing")
+    if field.is_repeated:
+        write = _writer(field, kind.element or kind, f"{place}[]")
+        nulls = f"`{place}` is NULL, and a repeated field is never missing"
+        return _Field(field.name, _list_writer(write, place), nulls)
+    nulls = (
+        "" if field.has_presence and not field.is_required else f"`{place}` is NULL, and the field cannot be missing"
+    )
+    return _Field(field.name, _writer(field, kind, place), nulls)
+
+
+def _list_writer(write: Write | None, place: str) -> Write:
+    def convert(values: Any) -> list[Any]:
+        if None in values:
+            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL, and elements are never missing")
+        return list(values) if write is None else list(map(write, values))
+
+    return convert
+
+
+def _map_writer(field: Any, kind: DataType, place: str) -> Write:
+    assert kind.key is not None
+    assert kind.element is not None
+    key = _writer(field.message_type.fields_by_name["key"], kind.key, f"{place}{{}}") or _same
+    value = _writer(field.message_type.fields_by_name["value"], kind.element, f"{place}{{}}") or _same
+
+    def convert(pairs: Any) -> dict[Any, Any]:
+        if any(each is None for _, each in pairs):
+            raise Unwritable(FailureKind.NULL_VALUE, f"`{place}` has a NULL, and values of a map are never missing")
+        return {key(name): value(each) for name, each in pairs}
+
+    return convert
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _writer(field: Any, kind: DataType, place: str) -> Write | None:
+    """Of one value of a field, whether it is repeated or not."""
+    if field.type == ENUM_TYPE:
+        return _enum_writer(field.enum_type, place)
+    below = field.message_type
+    if below is None:
+        return int if kind.kind == "decimal" else None
+    own = own_name(below)
+    if own == TIMESTAMP_NAME:
+        return _moment
+    if own == DURATION_NAME:
+        return lambda value: _duration(value, place)
+    if own:
+        return (lambda value: {"value": int(value)}) if kind.kind == "decimal" else (lambda value: {"value": value})
+    return _message_writer(below, kind.fields, f"{place}.")
+
+
+def _enum_writer(kind: Any, place: str) -> Write:
+    numbers = {name: one.number for name, one in kind.values_by_name.items()}
+    closed = kind.is_closed
+
+    def convert(value: Any) -> int:
+        found: int | None = numbers.get(value)
+        if found is None and not closed and _NUMBER.fullmatch(value) and -(2**31) <= int(value) < 2**31:
+            return int(value)  # as it was read where the schema does not know it
+        if found is None:
+            raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is no value of {kind.full_name}")
+        return found
+
+    return convert
+
+
+def _moment(value: int) -> dict[str, int]:
+    seconds, micros = divmod(value, _SECOND)
+    return {"seconds": seconds, "nanos": micros * 1000}
+
+
+def _duration(value: int, place: str) -> dict[str, int]:
+    seconds, micros = divmod(abs(value), _SECOND)
+    if seconds > DURATION_S_MAX:
+        raise Unwritable(FailureKind.OUT_OF_RANGE, f"`{place}` is longer than a duration may be")
+    sign = -1 if value < 0 else 1
+    return {"seconds": sign * seconds, "nanos": sign * micros * 1000}

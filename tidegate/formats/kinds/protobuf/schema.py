@@ -1,0 +1,239 @@
+"""Schema texts and message types: from descriptor sets and the registry's serialized form to google's descriptors.
+
+A text is the base64 of a `FileDescriptorProto`: text of `.proto` files takes a compiler, which no library of Python is.
+References are the files that it imports, by the names that it imports them by; those of google's own come with the
+library. The library judges a descriptor; its pools are private to a schema.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
+
+MAIN: Final = "(schema)"
+"""The name in its pool of the file that a schema is; no file is called so."""
+_NAMES: Final = (
+    *("any", "api", "descriptor", "duration", "empty", "field_mask"),
+    *("source_context", "struct", "timestamp", "type", "wrappers"),
+)
+OWN: Final = tuple(f"google/protobuf/{name}.proto" for name in _NAMES)
+"""Files that come with the library."""
+OPTIONS_ONLY: Final = "confluent/meta.proto"
+"""Has nothing but options, which are not looked at; Confluent's registry gives it to nobody."""
+COMPILE: Final = "compile it: `protoc --include_imports --descriptor_set_out=order.desc order.proto`"
+DEPTH_MAX: Final = 100
+"""Of messages described in messages."""
+
+Descriptor = Any
+"""google.protobuf.descriptor.Descriptor; the library has no types."""
+
+
+class MessageType(msgspec.Struct, frozen=True):
+    """A message type, where it is in its file, and the class of its messages."""
+
+    descriptor: Descriptor
+    place: tuple[int, ...]
+    """The index of the outermost message, of the one in it ..."""
+    made: Any
+
+
+class Described(msgspec.Struct, frozen=True):
+    """All message types of a file by their places, in order."""
+
+    pool: Any
+    names: Mapping[tuple[int, ...], str]
+
+    def at(self, place: tuple[int, ...]) -> MessageType | None:
+        """None: there is none."""
+        name = self.names.get(place)
+        if name is None:
+            return None
+        from google.protobuf import message_factory
+
+        descriptor = self.pool.FindMessageTypeByName(name)
+        return MessageType(descriptor, place, message_factory.GetMessageClass(descriptor))
+
+
+def read_descriptor_set(data: bytes) -> SchemaText:
+    """The last file of a set, which is the one that was compiled, with what it imports. Raises FormatRefusal."""
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    try:
+        files = list(descriptor_pb2.FileDescriptorSet.FromString(data).file)
+    except DecodeError:
+        files = []
+    if not any(one.message_type for one in files):
+        what = "text, which takes a compiler" if _is_text(data) else "no descriptor set with messages"
+        raise FormatRefusal(f"the file is {what}", COMPILE)
+    return _schema_of(files[-1], {one.name: one for one in files})
+
+
+def select_message(schema: SchemaText, name: str) -> SchemaText:
+    """The same schema with the message that values are of: the one of this full name, or the first.
+
+    In a descriptor set it may be in any of the files. Raises FormatRefusal.
+    """
+    described = describe(schema)
+    known = list(described.names.values())
+    if not known:
+        raise FormatRefusal("the schema has no message", "name one that has")
+    if not name or name in known:
+        return msgspec.structs.replace(schema, message=name or known[0])
+    files = {MAIN: _file(schema, "the schema"), **_imported(schema)}
+    if not schema.subject and not schema.id:
+        for each, file in files.items():
+            found = _schema_of(file, files)
+            if each != MAIN and name in describe(found).names.values():
+                return msgspec.structs.replace(found, message=name)
+    shown = ", ".join(known[:10])
+    raise FormatRefusal(f"the schema has no message `{name}`", f"it has {shown}; names are with their package")
+
+
+def find_message(schema: SchemaText) -> MessageType:
+    """The message that was selected. Raises FormatRefusal."""
+    described = describe(schema)
+    for place, name in described.names.items():
+        if schema.message in ("", name):
+            found = described.at(place)
+            assert found is not None
+            return found
+    raise FormatRefusal(f"the schema has no message `{schema.message}`", "name another")
+
+
+@lru_cache(maxsize=32)
+def describe(schema: SchemaText) -> Described:
+    """Everything in a schema's file. Raises FormatRefusal."""
+    from google.protobuf import descriptor_pool
+
+    main = _file(schema, "the schema")
+    main.name = MAIN
+    files = {MAIN: main, **_imported(schema)}
+    pool = descriptor_pool.DescriptorPool()
+    added: set[str] = set()
+    for name in _in_order(MAIN, files):
+        _add(pool, name, files, added)
+    names = dict(_places(main.message_type, main.package, ()))
+    return Described(pool, names)
+
+
+def _is_text(data: bytes) -> bool:
+    head = data[:4096].decode("utf-8", "replace")
+    return any(word in head for word in ("syntax", "message ", "edition"))
+
+
+def _schema_of(main: Any, files: Mapping[str, Any]) -> SchemaText:
+    """A file with what it needs of others. What only people read is left out."""
+    references = [
+        (name, SchemaText(SchemaKind.PROTOBUF, _text(files[name])))
+        for name in _in_order(main.name, {**files, main.name: main})
+        if name != main.name and name in files
+    ]
+    return SchemaText(SchemaKind.PROTOBUF, _text(main), tuple(references))
+
+
+def _text(file: Any) -> str:
+    file.ClearField("source_code_info")
+    return base64.b64encode(file.SerializeToString(deterministic=True)).decode()
+
+
+def _file(schema: SchemaText, what: str) -> Any:
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    if not is_serialized(schema.text):
+        raise FormatRefusal(f"{what} is text of a `.proto` file, which takes a compiler", COMPILE)
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.text))
+    except DecodeError as error:
+        raise FormatRefusal(f"{what} is no descriptor of a file: {error}", COMPILE) from error
+
+
+def _imported(schema: SchemaText) -> dict[str, Any]:
+    """Files by the names that they are imported by."""
+    found: dict[str, Any] = {}
+    waiting = list(schema.references)
+    while waiting:
+        name, one = waiting.pop()
+        if name not in found and name not in OWN:
+            found[name] = _file(one, f"its import `{name}`")
+            found[name].name = name
+            waiting += one.references
+    return found
+
+
+def _in_order(main: str, files: Mapping[str, Any]) -> list[str]:
+    """Those that it needs, what each imports before it. Raises FormatRefusal."""
+    order: dict[str, None] = {}
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in order:
+            return
+        if name in above or len(above) > DEPTH_MAX:
+            raise FormatRefusal(f"`{name}` imports itself", "name another schema")
+        if name not in OWN and name in files:
+            for one in files[name].dependency:
+                if one != OPTIONS_ONLY or one in files:
+                    visit(one, (*above, name))
+        order[name] = None
+
+    visit(main, ())
+    return list(order)
+
+
+def _add(pool: Any, name: str, files: Mapping[str, Any], added: set[str]) -> None:
+    if name in added:
+        return
+    added.add(name)
+    if name in OWN:
+        own = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2").DESCRIPTOR
+        for one in own.dependencies:
+            _add(pool, one.name, files, added)
+        pool.AddSerializedFile(own.serialized_pb)
+        return
+    if name not in files:
+        remedy = "compile with --include_imports, or register it with its references"
+        raise FormatRefusal(f"`{name}` is imported, and is not there", remedy)
+    file = files[name]
+    if OPTIONS_ONLY in file.dependency and OPTIONS_ONLY not in files:
+        _without(file, OPTIONS_ONLY)
+    for one in file.message_type:
+        _check_maps(one)
+    try:
+        pool.AddSerializedFile(file.SerializeToString())
+    except TypeError as error:
+        raise FormatRefusal(f"the schema is refused by the protobuf library: {error}", "name another") from error
+
+
+def _check_maps(message: Any) -> None:
+    """What the library does not ask of entries of maps, and relies on. Raises FormatRefusal."""
+    if message.options.map_entry and {(one.name, one.number) for one in message.field} != {("key", 1), ("value", 2)}:
+        raise FormatRefusal(f"the fields of the map's entry `{message.name}` are no key and value", COMPILE)
+    for one in message.nested_type:
+        _check_maps(one)
+
+
+def _without(file: Any, name: str) -> None:
+    """Leaves out an import; those that are public or weak are named by their indexes."""
+    index = list(file.dependency).index(name)
+    del file.dependency[index]
+    for each in (file.public_dependency, file.weak_dependency):
+        kept = [one - (one > index) for one in each if one != index]
+        del each[:]
+        each.extend(kept)
+
+
+def _places(messages: Sequence[Any], scope: str, above: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Entries of maps do not count: to Confluent's serializer for Java they are no messages, but fields."""
+    for index, one in enumerate(each for each in messages if not each.options.map_entry):
+        name = f"{scope}.{one.name}" if scope else str(one.name)
+        yield (*above, index), name
+        yield from _places(one.nested_type, name, (*above, index))

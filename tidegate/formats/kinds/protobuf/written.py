@@ -1,0 +1,75 @@
+"""Whether columns can be written as a message: every value of theirs, or all but those that a row fails for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidegate.datatypes import DataType
+from tidegate.formats.contract import Columns, FormatRefusal
+from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, TIMESTAMP_NAME, is_map, own_name
+from tidegate.formats.kinds.protobuf.fit import WORDS
+from tidegate.formats.kinds.protobuf.schema import Descriptor
+
+REMEDY: Final = "select the columns that the schema has, or another schema"
+_SMALL: Final = {"tinyint", "smallint"}
+_INTS: Final = {*_SMALL, "int", "bigint"}
+_TAKES: Final = {
+    "bool": {"boolean"},
+    "float": {*_SMALL, "float"},
+    "double": {*_SMALL, "int", "float", "double"},
+    "string": {"string"},
+    "enum": {"string"},
+    "bytes": {"binary"},
+    **{word: {*_SMALL, "int"} for word in ("int32", "sint32", "sfixed32")},
+    **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), _INTS),
+    **{word: {*_INTS, "decimal"} for word in ("uint64", "fixed64")},
+    TIMESTAMP_NAME: {"timestamp"},
+    DURATION_NAME: _INTS,
+}
+
+
+def check_fields(descriptor: Descriptor, columns: Columns, place: str = "") -> None:
+    """Raises FormatRefusal for the first column without a field that takes it, or required field without a column."""
+    fields = descriptor.fields_by_name
+    for name, kind in columns:
+        where = f"{place}.{name}".lstrip(".")
+        if name not in fields:
+            raise _refusal(where, f"{descriptor.full_name} has no field for this column")
+        _check(fields[name], kind, where)
+    names = {name for name, _ in columns}
+    for field in descriptor.fields:
+        if field.is_required and field.name not in names:
+            raise _refusal(f"{place}.{field.name}".lstrip("."), "there is no column for this field, which is required")
+
+
+def _check(field: Any, kind: DataType, place: str) -> None:
+    if is_map(field):
+        if kind.kind != "map" or kind.key is None or kind.element is None:
+            raise _refusal(place, f"the schema has a map, and the column is {kind}")
+        _check_one(field.message_type.fields_by_name["key"], kind.key, f"{place}{{}}")
+        _check_one(field.message_type.fields_by_name["value"], kind.element, f"{place}{{}}")
+    elif not field.is_repeated:
+        _check_one(field, kind, place)
+    elif kind.kind != "array" or kind.element is None:
+        raise _refusal(place, f"the field is repeated, and the column is {kind}")
+    else:
+        _check_one(field, kind.element, f"{place}[]")
+
+
+def _check_one(field: Any, kind: DataType, place: str) -> None:
+    below = field.message_type
+    own = "" if below is None else own_name(below)
+    if below is not None and not own:
+        if kind.kind != "struct":
+            raise _refusal(place, f"the schema has the message {below.full_name}, and the column is {kind}")
+        check_fields(below, kind.fields, place)
+        return
+    wrapped = own not in _TAKES and bool(own)
+    word = WORDS[below.fields_by_name["value"].type if wrapped else field.type] if own not in _TAKES else own
+    takes = kind.kind in _TAKES[word] and (kind.kind != "decimal" or kind.scale == 0)
+    if not takes:
+        raise _refusal(place, f"the schema has {own or word}, and the column is {kind}")
+
+
+def _refusal(place: str, what: str) -> FormatRefusal:
+    return FormatRefusal(f"the schema does not fit at `{place}`: {what}", REMEDY)
