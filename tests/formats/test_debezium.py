@@ -256,7 +256,7 @@ def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, 
 UTC = dt.UTC
 OUTSIDE = "OUT_OF_RANGE: Number out of range"
 EARLY = "a timestamp in UTC is before the year 1 or after 9999"
-WHOLE = "Expected `datetime | null`, got `int`: `written_as` says what it counts"
+WHOLE = "Expected `timestamp | null`, got `int`: `written_as` says what it counts"
 
 
 @pytest.mark.parametrize(
@@ -285,9 +285,9 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
         ("timestamp", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
         ("timestamp", 10**15, MS, f"{OUTSIDE}: {10**15} is no timestamp from the year 1 to 9999"),
         ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is no timestamp from the year 1 to 9999"),
-        ("timestamp", True, MS, "WRONG_TYPE: Expected `datetime`, got `bool`"),
-        ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `datetime`, got `decimal`"),
-        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "WRONG_TYPE: Expected `datetime` with no timezone component"),
+        ("timestamp", True, MS, "WRONG_TYPE: Expected `timestamp`, got `bool`"),
+        ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `timestamp`, got `decimal`"),
+        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "WRONG_TYPE: Expected `timestamp` with no timezone component"),
         ("timestamp", "0001-01-01T00:00:00+01:00", MS, f"OUT_OF_RANGE: {EARLY}"),
         ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are no date from 1 to 9999"),
         ("date", "2024-10-04T00:00:00", NO_OPTIONS, "WRONG_TYPE: Invalid RFC3339 encoded date"),

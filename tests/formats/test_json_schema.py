@@ -175,9 +175,12 @@ def test_a_schema_that_is_not_there_yet_is_waited_for_and_all_are_asked_for() ->
     asked = []
 
     class NothingYet:
-        def get(self, schema_id: int, /) -> SchemaText | None:
+        def get(self, schema_id: int | str, /) -> SchemaText | None:
             asked.append(schema_id)
             return None
+
+        def refuse(self, schema_id: int | str, why: str, /) -> None:
+            raise AssertionError(schema_id, why)
 
     found = FORMAT.decoder(COLUMNS, COLUMNS, NO_OPTIONS, NothingYet()).decode(
         messages_of([b"\0\0\0\0\1{}", b"\0\0\0\0\2{}"])

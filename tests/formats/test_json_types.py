@@ -95,7 +95,7 @@ def test_a_decimal_is_exactly_what_the_record_says(name: str, text: str, value: 
         ("decimal(5,2)", '""', "WRONG_TYPE"),
         ("array<decimal(3,1)>", "[1.5,1.55]", "1.55 does not fit into decimal(3,1) - at `$.v[1]`"),
         ("map<string, struct<d: decimal(3,1)>>", '{"k":{"d":1.55}}', "OUT_OF_RANGE"),
-        ("timestamp_ntz", '"2026-01-01T00:00:00Z"', "WRONG_TYPE: Expected `datetime` with no timezone component"),
+        ("timestamp_ntz", '"2026-01-01T00:00:00Z"', "WRONG_TYPE: Expected `timestamp` with no timezone component"),
         ("timestamp_ntz", '"2026-01-01"', "WRONG_TYPE"),
         ("timestamp_ntz", '"9999-12-31T23:59:59.9999999"', "WRONG_TYPE"),
         ("map<string, int>", "[]", "got `array`"),

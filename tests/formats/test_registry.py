@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 from tests.formats.batches import messages_of
-from tidegate.datatypes import STRING
+from tests.formats.protobuf.any_protobuf import file_of, text_of
+from tidegate.datatypes import STRING, Schema
 from tidegate.formats import kinds
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, Format, FormatRefusal
 from tidegate.formats.registry import FORMATS, discover_formats
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, SchemaKind, SchemaText
 
 every_format = pytest.mark.parametrize("one", FORMATS.values(), ids=FORMATS)
 WRITTEN = [one for one in FORMATS.values() if one.writes]
@@ -58,11 +59,18 @@ def test_no_message_becomes_a_frame_without_rows_and_with_the_columns_that_are_r
 def test_a_row_becomes_a_value(one: Format) -> None:
     frame = pl.DataFrame({"value": ["a", "b"], "k": [1, None]})
     columns = one.written_columns({"value": STRING})
-    options = NO_OPTIONS if one.schema_kind is None else FormatOptions(one.derive_schema(columns, "topic"))
+    options = NO_OPTIONS if one.schema_kind is None else FormatOptions(written_schema(one, columns))
     encoded = one.encoder(tuple(columns.items()), options).encode(frame)
     assert dict(encoded.columns.schema) == {"value": pl.Binary()}
     assert encoded.columns["value"].null_count() == 0
     assert list(encoded.failures) == []
+
+
+def written_schema(one: Format, columns: Schema) -> SchemaText:
+    """Of the columns, or of a message with one."""
+    if one.schema_kind is SchemaKind.PROTOBUF:
+        return text_of(file_of({"R": [("value", "string")]}))
+    return one.derive_schema(columns, "topic")
 
 
 @every_format

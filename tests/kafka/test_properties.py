@@ -70,7 +70,8 @@ def test_a_time_limit_of_the_user_does_not_outlive_the_transaction_either() -> N
 @pytest.mark.parametrize(("limit", "size"), [(None, "5000"), (20_000, "5000"), (1000, "1000"), (0, "1")])
 def test_a_batch_is_never_larger_than_the_topic_takes(limit: int | None, size: str) -> None:
     properties = derive_producer_properties({**SERVERS, "batch.size": "5000"}, IDENTITY, 60_000)
-    assert fit_batches(properties, limit)["batch.size"] == size
+    assert fit_batches(properties, [limit])["batch.size"] == size
+    assert fit_batches(properties, [30_000, limit, None])["batch.size"] == size
 
 
 def test_without_transactions_one_request_is_in_flight() -> None:

@@ -21,7 +21,7 @@ from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.task.ports import Prepared
@@ -43,7 +43,7 @@ def permit(committables: Sequence[Committable], checkpoint: int = 1) -> CommitPe
 
 
 def sink_operator(
-    bootstrap: str, topic: str, kafka: Mapping[str, str] | None = None, key: str | None = None
+    bootstrap: str, topic: str | TopicChoice, kafka: Mapping[str, str] | None = None, key: str | None = None
 ) -> SinkOperator:
     properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
     return SinkOperator(OperatorName("out"), topic, "json", (), key, None, BadRecordPolicy.FAIL, properties)
@@ -131,7 +131,7 @@ class Cluster:
 
     def sink(
         self,
-        topic: str,
+        topic: str | TopicChoice,
         attempt: int = 1,
         subtask: int = 0,
         timeout_ms: int = 60_000,

@@ -16,6 +16,7 @@ from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
+from tidegate.operators.kinds.kafka_sink import TopicChoice
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow
@@ -236,13 +237,10 @@ def test_headers_partitions_and_topics_of_single_records_are_written_and_committ
     cluster_tv2: Cluster,
 ) -> None:
     own, other = cluster_tv2.topic(3), cluster_tv2.topic(1)
-    driven = cluster_tv2.sink(own)
-    headers = [[("h", b"1"), ("h", None)], None, None]
-    driven.write(
-        OutputRecords(
-            [b"a", b"b", None], [b"k"] * 3, None, headers, partitions=[2, 1, None], topics=[None, None, other]
-        )
-    )
+    driven = cluster_tv2.sink(TopicChoice("topic", (own, other), "topic"))
+    headers = [[("h", b"1"), ("h", None)], None]
+    driven.write(OutputRecords([b"a", b"b"], [b"k"] * 2, None, headers, partitions=[2, 1], topic=own))
+    driven.write(OutputRecords([None], [b"k"], topic=other))
     prepared = driven.prepared(1)
     places = {part.partition for one in prepared.committables for part in one.written}
     assert places == {TopicPartition(own, 2), TopicPartition(own, 1), TopicPartition(other, 0)}
@@ -317,7 +315,7 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluste
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1.0")
     properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
-    writer = Writer("out", topic, properties, cluster_tv2.client.topic_limits(topic))
+    writer = Writer("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
     writer.open(cluster_tv2.client, lambda: False)
     try:
         large = rows([1], size=100_000)

@@ -79,23 +79,24 @@ def test_limits_of_a_record_are_those_of_the_topic_and_of_the_client_by_now() ->
 
 def test_X11_a_sink_without_key_is_refused_by_a_compacted_topic_before_it_skips_every_record() -> None:
     compacted = TopicLimits(compacted=True)
-    refuse_keyless(sink_operator("", "out"), TopicLimits())
-    refuse_keyless(msgspec.structs.replace(sink_operator("", "out"), key="customer"), compacted)
+    refuse_keyless(sink_operator("", "out"), "out", TopicLimits())
+    refuse_keyless(msgspec.structs.replace(sink_operator("", "out"), key="customer"), "out", compacted)
     with pytest.raises(SinkRefused, match="set `key` of the sink"):
-        refuse_keyless(sink_operator("", "out"), compacted)
+        refuse_keyless(sink_operator("", "out"), "out", compacted)
 
 
 def test_a_topic_that_cannot_take_every_dead_letter_is_refused() -> None:
     letters = make_sink("dead", "p", None, {})
-    refuse_keyless(letters, TopicLimits(batch_bytes=LETTER_BYTES_MIN))
+    refuse_keyless(letters, "dead", TopicLimits(batch_bytes=LETTER_BYTES_MIN))
     for limits in (TopicLimits(compacted=True), TopicLimits(batch_bytes=LETTER_BYTES_MIN - 1)):
         with pytest.raises(SinkRefused, match="dead_letters: topic dead"):
-            refuse_keyless(letters, limits)
+            refuse_keyless(letters, "dead", limits)
 
 
 def limits_of(driven: DrivenSink) -> RecordLimits:
     driven.turn_until(lambda: driven.sink.room > 0, "the topic's limits are known")
-    return driven.sink.record_limits
+    (topic,) = driven.sink._operator.topics
+    return driven.sink.record_limits(topic)
 
 
 def commit(cluster: Cluster, driven: DrivenSink, encoded: OutputRecords, checkpoint: int = 1) -> int:

@@ -95,7 +95,9 @@ def run(cluster: Cluster, text: str) -> list[Record]:
     driven = DrivenSink(sink, cluster.pipeline)
     try:
         driven.turn_until(lambda: driven.sink.room > 0, "room in the sink")
-        encoded = RecordEncoder(sink.format, sink.columns, sink.parts).encode(frame, driven.sink.record_limits)
+        encoded = RecordEncoder(sink.format, sink.columns, sink.parts).encode(
+            frame, driven.sink.record_limits(sink.topics[0])
+        )
         assert encoded.failures == ()
         driven.write(encoded)
         cluster.committer.commit(permit(driven.prepared(1).committables))

@@ -33,7 +33,7 @@ def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cl
     properties = derive_producer_properties(
         {"bootstrap.servers": cluster_tv2.bootstrap}, TransactionalId(f"{cluster_tv2.pipeline}.opening"), 60_000
     )
-    writer = Writer("out", topic, properties, cluster_tv2.client.topic_limits(topic))
+    writer = Writer("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
     started = time.monotonic()
     writer.open(client, lambda: False)
     took_s = time.monotonic() - started

@@ -30,6 +30,9 @@ _POLARS: dict[str, pl.DataType] = {
     "void": pl.Null(),
 }
 
+Part = tuple[Sequence[int], pl.DataFrame]
+"""Rows of a batch, and what they became."""
+
 _NAMES: Final = {kind: name for name, kind in _POLARS.items()}
 _PLAIN_SCALE: Final = 6
 """With more digits after the point the text of a small number has an exponent."""
@@ -155,3 +158,16 @@ def make_decimals(name: str, kind: DataType, values: Sequence[Decimal | None]) -
         return pl.Series(name, found, dtype=pl.String).cast(polars_type(kind))
     except pl.exceptions.InvalidOperationError as error:
         raise OverflowError(f"a value leaves the range of {kind}") from error
+
+
+def merge_parts(parts: Sequence[Part], columns: Sequence[tuple[str, DataType]]) -> pl.DataFrame:
+    """The rows of all parts of a batch, with these columns, in the order of the batch."""
+    if not parts:
+        return pl.DataFrame(schema={name: polars_type(kind) for name, kind in columns})
+    if len(parts) == 1:
+        return parts[0][1]
+    if not columns:
+        return pl.DataFrame(height=sum(len(rows) for rows, _ in parts))
+    rows = [row for some, _ in parts for row in some]
+    merged = pl.concat([frame for _, frame in parts])
+    return merged[sorted(range(len(rows)), key=rows.__getitem__)]

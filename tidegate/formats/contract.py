@@ -101,8 +101,8 @@ class Encoded(msgspec.Struct, frozen=True):
     """The columns of records, each row of the frame a record; failing rows are there, too, with anything in them.
 
     `columns` has `value` (Binary; NULL is written as none), and of the others what the format is to set: `headers`
-    (of the type `record_parts.HEADERS_TYPE`), `partition` (Int32; NULL is chosen by the key) and `topic`
-    (String; NULL is the sink's own). Key and timestamp are the sink's business.
+    (of the type `record_parts.HEADERS_TYPE`) and `partition` (Int32; NULL is chosen by the key). Key, timestamp and
+    topic are the sink's business.
     """
 
     columns: pl.DataFrame
@@ -139,13 +139,16 @@ class Format(ABC):
     """The language of the schemas that records of the format are written with; None: there are none."""
     finds_unknown_fields: ClassVar[bool] = False
     """Its records may have fields that no column names, and a source says what becomes of them."""
+    keeps_unknown_fields: ClassVar[bool] = False
+    """Such fields can be kept as text, by their names."""
     reads_tombstones: ClassVar[bool] = False
     """A message without value is a row like any other. Else it is a bad record, unless the source leaves it out or
     makes a row of it: then the decoder does not get it.
     """
     is_changelog: ClassVar[bool] = False
     """Its records are inserts, updates and deletes of a table's rows. A source leaves tombstones out, since a delete is
-    a record of its own before them; steps that cannot take a row back are refused.
+    a record of its own before them; steps that cannot take a row back are refused. With `row_kinds` of the options the
+    frames of its decoder have two things more: the kind of each row, and the row before each update (`row_kinds.py`).
     """
     fixed_columns: ClassVar[Schema | None] = None
     """What every source has; a `schema` only chooses among them."""
@@ -163,6 +166,20 @@ class Format(ABC):
         """Those of a sink's input that its records hold. Raises FormatRefusal."""
         return columns
 
+    def read_schema(self, data: bytes) -> SchemaText:
+        """What is in a file that a `schema` names. Raises FormatRefusal."""
+        assert self.schema_kind is not None
+        try:
+            return SchemaText(self.schema_kind, data.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise FormatRefusal("it is not UTF-8 text", "save the file as UTF-8") from error
+
+    def select_message(self, schema: SchemaText, message: str) -> SchemaText:
+        """The same schema with the message that the file names; empty: it names none. Raises FormatRefusal."""
+        if message:
+            raise FormatRefusal(f"a schema in {schema.kind} has no messages to choose among", "remove `message`")
+        return schema
+
     def schema_columns(self, schema: SchemaText) -> Schema:
         """The columns of a source whose `schema` is a text of `schema_kind`. Raises FormatRefusal."""
         raise NotImplementedError
@@ -176,6 +193,17 @@ class Format(ABC):
 
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         """Whether every row of these columns can be written with a schema. Raises FormatRefusal."""
+        raise NotImplementedError
+
+    def key_record(self, schema: SchemaText, field: str) -> SchemaText:
+        """The schema of a record with one field, whose bytes are those of the field alone: a key may be of any type."""
+        raise NotImplementedError
+
+    def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
+        """As derive_schema, of keys; a record without a key has none, so nothing in it is null at the top.
+
+        Raises FormatRefusal.
+        """
         raise NotImplementedError
 
     def schema_name(self, schema: SchemaText) -> str:

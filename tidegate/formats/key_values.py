@@ -6,7 +6,7 @@ the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,10 +15,14 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.formats import keys
 from tidegate.formats.columns import type_of
+from tidegate.formats.contract import WaitingForSchema
 from tidegate.formats.expressions import key_bytes
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
+from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas
 
 
 class ReadKeys(NamedTuple):
@@ -28,11 +32,19 @@ class ReadKeys(NamedTuple):
     failures: Sequence[RecordFailure] = ()
 
 
-ReadKey = Callable[[Sequence[bytes | None]], ReadKeys]
+ReadKey = Callable[[Sequence[bytes | None]], ReadKeys | WaitingForSchema]
 
 
-def key_reader(name: str, key_format: str, kind: DataType) -> ReadKey:
-    """Makes the column `name` of the keys of a batch."""
+def key_reader(
+    name: str,
+    key_format: str,
+    kind: DataType,
+    options: FormatOptions = NO_OPTIONS,
+    schemas: Schemas | None = None,
+) -> ReadKey:
+    """Makes the column `name` of the keys of a batch. `options` and `schemas` are for formats with schemas."""
+    if key_format == keys.AVRO:
+        return SchemaKeyReader(name, kind, options, KnownSchemas() if schemas is None else schemas).read
     if key_format == keys.RAW:
         return lambda found: ReadKeys(pl.Series(name, found, dtype=pl.Binary))
     if key_format == keys.TEXT:
@@ -80,8 +92,64 @@ def _json_keys(decoder: JsonDecoder, name: str, found: Sequence[bytes | None]) -
     bad = {failure.row for failure in failures}
     places = iter(range(column.len()))
     spread = pl.Series([None if row in bad else next(places) for row in range(len(found))], dtype=pl.UInt32)
-    named = [RecordFailure(one.row, one.kind, f"the key: {one.message}") for one in failures]
-    return ReadKeys(column.gather(spread), named)
+    return ReadKeys(column.gather(spread), _named(failures, range(len(found))))
+
+
+class _Values:
+    """Keys as the values of messages, which is all of them that a decoder of such a format asks for."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self.values = values
+
+
+class SchemaKeyReader:
+    """Keys in a format with schemas; see `schema_keys.py`."""
+
+    def __init__(self, name: str, kind: DataType, options: FormatOptions, schemas: Schemas) -> None:
+        columns = [(KEY, kind)]
+        self._decoder = FORMATS[keys.AVRO].decoder(columns, columns, record_options(options), KeySchemas(schemas))
+        self._name = name
+
+    def read(self, found: Sequence[bytes | None]) -> ReadKeys | WaitingForSchema:
+        """NULL for a record without key."""
+        rows = [row for row, data in enumerate(found) if data is not None]
+        messages: Any = _Values([data for data in found if data is not None])
+        decoded = self._decoder.decode(messages)
+        if isinstance(decoded, WaitingForSchema):
+            return decoded
+        column = decoded.frame[KEY].alias(self._name)
+        failures = _named(decoded.failures, rows)
+        if column.len() == len(found):
+            return ReadKeys(column)
+        bad = {one.row for one in failures}
+        good = (row for row in rows if row not in bad)
+        return ReadKeys(_spread(column, {row: place for place, row in enumerate(good)}, len(found)), failures)
+
+
+def _spread(column: pl.Series, places: Mapping[int, int], count: int) -> pl.Series:
+    """Values at their rows, NULL at the others."""
+    return column.gather(pl.Series([places.get(row) for row in range(count)], dtype=pl.UInt32))
+
+
+class SchemaKeyWriter:
+    """The inverse, of columns of one type."""
+
+    def __init__(self, kind: pl.DataType, options: FormatOptions) -> None:
+        self._encoder = FORMATS[keys.AVRO].encoder([(KEY, type_of(kind))], record_options(options))
+
+    def write(self, column: pl.Series) -> tuple[pl.Series, list[RecordFailure]]:
+        """The bytes, as `key`: NULL, a record without key, for NULL. Those of rows that fail mean nothing."""
+        encoded = self._encoder.encode(column.drop_nulls().alias(KEY).to_frame())
+        made = encoded.columns["value"].alias("key")
+        if made.len() == column.len():
+            return made, _named(encoded.failures, range(column.len()))
+        rows = column.is_not_null().arg_true().to_list()
+        return _spread(made, {row: at for at, row in enumerate(rows)}, column.len()), _named(encoded.failures, rows)
+
+
+def _named(failures: Sequence[RecordFailure], rows: Sequence[int]) -> list[RecordFailure]:
+    """At their rows of the batch, saying that it is the key."""
+    return [RecordFailure(rows[one.row], one.kind, f"the key: {one.message}") for one in failures]
 
 
 def key_writer(name: str, key_format: str, kind: pl.DataType) -> pl.Expr:

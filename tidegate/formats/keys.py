@@ -9,8 +9,9 @@ from tidegate.datatypes import BINARY, STRING, DataType
 TEXT: Final = "string"
 JSON: Final = "json"
 RAW: Final = "raw"
-KEY_FORMATS: Final = (TEXT, JSON, RAW)
-LATER_KEY_FORMATS: Final = {"avro": "use raw, and pass the bytes on as they are"}
+AVRO: Final = "avro"
+"""As the format of values of that name, by whose code it is read and written (`schema_keys.py`)."""
+KEY_FORMATS: Final = (TEXT, JSON, RAW, AVRO)
 
 
 def derive_key_type(key_format: str, declared: DataType | None) -> DataType | None:

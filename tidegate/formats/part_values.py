@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from tidegate.formats import keys
 from tidegate.formats.contract import Encoded, Encoder, Headers
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.key_values import key_writer
+from tidegate.formats.key_values import SchemaKeyWriter, key_writer
 from tidegate.formats.record_parts import CARRIED_HEADERS, HeaderRules, RecordParts
 
 _PARTITION_MAX: Final = 2**31 - 1
@@ -22,6 +23,7 @@ class PartsEncoder:
     def __init__(self, parts: RecordParts) -> None:
         self._parts = parts
         self._made: dict[pl.DataType | None, list[pl.Expr]] = {}
+        self._keys: tuple[pl.DataType, SchemaKeyWriter] | None = None
 
     def encode(self, frame: pl.DataFrame, values: Encoder) -> Encoded:
         """A record for each row. Tombstones are nothing that the format sees."""
@@ -32,6 +34,10 @@ class PartsEncoder:
         if expressions is None:
             expressions = self._made[kind] = self._expressions(kind)
         columns, failures = self._columns(frame, deleted, values, expressions)
+        if parts.key_format == keys.AVRO and parts.key is not None and kind is not None:
+            key, bad = self._key_writer(kind).write(frame.get_column(parts.key))
+            columns = columns.with_columns(key)
+            failures += bad
         if parts.headers is not None:
             headers = header_lists(frame, parts.headers)
             columns = columns if headers is None else columns.with_columns(headers)
@@ -51,11 +57,16 @@ class PartsEncoder:
         encoded = values.encode(frame) if deleted is None or not some else _spread(frame, deleted, values)
         return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
 
+    def _key_writer(self, kind: pl.DataType) -> SchemaKeyWriter:
+        if self._keys is None or self._keys[0] != kind:
+            self._keys = (kind, SchemaKeyWriter(kind, self._parts.key_options))
+        return self._keys[1]
+
     def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:
         """`kind` is the type of the key column, which is one and the same in practice."""
         parts = self._parts
         found: list[pl.Expr] = []
-        if parts.key is not None and kind is not None:
+        if parts.key is not None and kind is not None and parts.key_format != keys.AVRO:
             found.append(key_writer(parts.key, parts.key_format, kind))
         if parts.timestamp is not None:
             found.append(pl.col(parts.timestamp).dt.epoch("ms").alias("timestamp"))

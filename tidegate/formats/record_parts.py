@@ -8,6 +8,7 @@ import msgspec
 
 from tidegate.datatypes import BINARY, STRING, DataType
 from tidegate.formats import keys
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 
 HEADERS_TYPE: Final = DataType("array", element=DataType("struct", fields=(("key", STRING), ("value", BINARY))))
 """Of every column of headers, from the source to the sink."""
@@ -63,6 +64,8 @@ class RecordParts(msgspec.Struct, frozen=True):
     deleted: str | None = None
     """Where it is true the record is a tombstone."""
     headers: HeaderRules | None = None
+    key_options: FormatOptions = NO_OPTIONS
+    """Of a key in a format with schemas."""
 
     @property
     def columns(self) -> set[str]:

@@ -30,14 +30,14 @@ class OutputRecords(msgspec.Struct, frozen=True):
     headers: Sequence[Headers | None] | None = None
     partitions: Sequence[int | None] | None = None
     """None: the client chooses by the key."""
-    topics: Sequence[str | None] | None = None
-    """None: the sink's topic, by whose limits records are judged whatever topic they go to."""
     size_bytes: int = 0
     """Of all keys, values and headers."""
     failures: tuple[RecordFailure, ...] = ()
     """Rows that are not among the records, because they have none or Kafka would refuse it."""
     at_edge: bool = False
     """A timestamp is so near at the topic's limits that the broker may refuse it all the same."""
+    topic: str | None = None
+    """Of all of them; None: the sink has only one."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -45,7 +45,7 @@ class OutputRecords(msgspec.Struct, frozen=True):
     @property
     def keyed_values(self) -> bool:
         """Nothing is set but keys and values."""
-        return self.timestamps_ms is None and self.headers is None and self.partitions is None and self.topics is None
+        return self.timestamps_ms is None and self.headers is None and self.partitions is None
 
 
 class RecordEncoder:
@@ -76,7 +76,6 @@ class RecordEncoder:
             parts.get("timestamp"),
             None if headers is None else header_pairs(headers),
             parts.get("partition"),
-            parts.get("topic"),
             _size_bytes(values)
             + (0 if keys is None else _size_bytes(keys))
             + (0 if headers is None else header_size(headers)),

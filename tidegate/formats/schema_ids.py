@@ -12,8 +12,11 @@ PREFIX_BYTES: Final = 5
 
 
 def prefix_of(options: FormatOptions) -> bytes:
-    """What is in front of a value that is written; nothing for records without ids."""
-    if options.ids is not IdPlace.PREFIX:
+    """What is in front of a value that is written; nothing for records without ids.
+
+    Also where ids may be in headers, since a record without such a header has it in front.
+    """
+    if options.ids is IdPlace.NONE:
         return b""
     return b"\0" + (0 if options.schema is None else options.schema.id).to_bytes(4, "big")
 
@@ -21,6 +24,15 @@ def prefix_of(options: FormatOptions) -> bytes:
 def schema_id_of(prefix: bytes) -> int:
     """The id in a whole prefix."""
     return int.from_bytes(prefix[1:PREFIX_BYTES], "big")
+
+
+def refuse_schema(schemas: Schemas, schema_id: int, options: FormatOptions, why: str) -> RecordFailure:
+    """Of every record of a schema that the reader's cannot be used with; `row` means nothing. Reports it, once."""
+    reader = options.schema
+    which = f" with version {reader.version} of `{reader.subject}`" if reader is not None and reader.version else ""
+    message = f"schema {schema_id} cannot be read{which}: {why}"
+    schemas.refuse(schema_id, message)
+    return RecordFailure(0, FailureKind.INCOMPATIBLE_SCHEMA, message)
 
 
 def find_schema(

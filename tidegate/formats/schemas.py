@@ -6,6 +6,7 @@ records carry. The daemon alone talks to the registry; in a slot `Schemas` says 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -33,6 +34,16 @@ class SchemaText(msgspec.Struct, frozen=True):
     subject: str = ""
     """In the registry. Of a schema that was found by its id: empty."""
     version: int = 0
+    message: str = ""
+    """The full name of the message, where a schema has several: the one that a source reads, or a sink writes."""
+
+
+def is_serialized(text: str) -> bool:
+    """Whether the text of a Protobuf schema is the base64 of a descriptor; the other form is that of `.proto` files."""
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
 
 
 class IdPlace(StrEnum):
@@ -40,6 +51,8 @@ class IdPlace(StrEnum):
 
     PREFIX = "prefix"
     """In front of the value: a zero byte, then the id in four bytes (Confluent's wire format)."""
+    HEADER = "header"
+    """In a header of the record (`header_ids.py`); in front of the value where there is none."""
     NONE = "none"
     """Nowhere: all records have the schema that the pipeline file names."""
 
@@ -78,6 +91,9 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """The unit of whole numbers that stand for timestamps, in a changelog; empty: they are refused."""
     decimals: str = ""  # "text" | "base64"
     """What texts that stand for decimals are, in a changelog; empty: what only one of them can be."""
+    row_kinds: bool = False
+    """Rows of a changelog have their kind and, of updates, the row before (`row_kinds.py`). A change without it is
+    bad."""
 
     def explains(self) -> dict[str, Any]:
         """The schema for `explain --format json`, and how values were written; nothing where the file says nothing."""
@@ -101,7 +117,10 @@ class FormatOptions(msgspec.Struct, frozen=True):
         known = [f"version {one.version}"] if one.version else []
         known += [f"id {one.id}"] if one.id else []
         known += [f"register: {register}"] if register is not None else []
-        return [", ".join([f"schema of {one.subject or 'the file'}", *known]) + f": {one.text}", *written]
+        return [
+            ", ".join([f"schema of {one.subject or 'the file'}", *known]) + f": {one.message or one.text}",
+            *written,
+        ]
 
 
 NO_OPTIONS: Final = FormatOptions()
@@ -110,19 +129,23 @@ NO_OPTIONS: Final = FormatOptions()
 class UnknownSchema(Exception):
     """The registry has no schema of this id: the record is bad (`UNKNOWN_SCHEMA`)."""
 
-    def __init__(self, schema_id: int) -> None:
-        super().__init__(f"the registry has no schema with the id {schema_id}")
+    def __init__(self, schema_id: int | str) -> None:
+        what = f"the GUID {schema_id}" if isinstance(schema_id, str) else f"the id {schema_id}"
+        super().__init__(f"the registry has no schema with {what}")
         self.schema_id = schema_id
 
 
 class Schemas(Protocol):
-    """Schemas by id, in a slot."""
+    """Schemas by id, or by the GUID that a header has, in a slot."""
 
-    def get(self, schema_id: int, /) -> SchemaText | None:
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
         """At once. None: it was asked for, and is not there yet; the decoder answers WaitingForSchema.
 
         Raises UnknownSchema. A schema never changes, so what a decoder has made of one it may keep.
         """
+
+    def refuse(self, schema_id: int | str, why: str, /) -> None:
+        """The decoder cannot read what was written with a schema, and every such record is bad: people should know."""
 
 
 class KnownSchemas:
@@ -131,12 +154,15 @@ class KnownSchemas:
     def __init__(self, schemas: Mapping[int, SchemaText] | None = None) -> None:
         self._schemas = dict(schemas or {})
 
-    def get(self, schema_id: int, /) -> SchemaText | None:
-        """See Schemas."""
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
+        """See Schemas. Of none a GUID is known."""
         try:
-            return self._schemas[schema_id]
+            return self._schemas[schema_id]  # type: ignore[index]  # a GUID is no key
         except KeyError:
             raise UnknownSchema(schema_id) from None
+
+    def refuse(self, _schema_id: int | str, _why: str, /) -> None:
+        """See Schemas. There is nobody but those who see the bad records."""
 
 
 def known_schemas(options: FormatOptions) -> KnownSchemas:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tidegate.ids import TransactionalId
@@ -38,16 +38,13 @@ def largest_record(properties: Mapping[str, str]) -> int:
     return int(properties.get("message.max.bytes", "1000000"))
 
 
-def fit_batches(properties: Mapping[str, str], topic_bytes_max: int | None) -> dict[str, str]:
-    """With batches that the topic takes: the broker refuses a larger one whole, however small its records are.
+def fit_batches(properties: Mapping[str, str], topics_bytes_max: Iterable[int | None]) -> dict[str, str]:
+    """With batches that every topic takes: a broker refuses a larger one whole, however small its records are.
 
-    :param topic_bytes_max: the topic's `max.message.bytes`, which limits batches; None: unknown.
+    :param topics_bytes_max: `max.message.bytes` of each topic, which limits batches; None: unknown.
     """
-    wanted = int(properties["batch.size"])
-    return {
-        **properties,
-        "batch.size": str(wanted if topic_bytes_max is None else max(1, min(wanted, topic_bytes_max))),
-    }
+    known = [limit for limit in topics_bytes_max if limit is not None]
+    return {**properties, "batch.size": str(max(1, min([int(properties["batch.size"]), *known])))}
 
 
 def derive_producer_properties(

@@ -109,11 +109,11 @@ class KafkaTools(Threads):
             message = f"{obstacle.text}; {obstacle.remedy}"
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:
+    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Writer:
         """For one transaction. Raises SinkRefused."""
         from tidegate.kafka.writer import Writer
 
-        return Writer(sink, topic, properties, limits, self)
+        return Writer(sink, topics, properties, self)
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
         """A client that writes. Raises KafkaException, TypeError, ValueError for settings that it does not take."""

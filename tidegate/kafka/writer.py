@@ -102,11 +102,11 @@ class Writer:
     def __init__(
         self,
         sink: str,
-        topic: str,
+        topics: Mapping[str, TopicLimits],
         properties: Mapping[str, str],
-        limits: TopicLimits,
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
+        """`topics`: all that it may write, and what they take."""
         self.transactional_id = TransactionalId(properties.get("transactional.id", ""))
         self.producer = NO_PRODUCER
         self.produced = 0
@@ -116,10 +116,11 @@ class Writer:
         self.first_error = ""
         self.refused = False
         self._lacks_reason = False
-        self.partitions = 0
+        self.partitions: dict[str, int] = {}
+        """Of each topic, once it is open."""
         self._sink = sink
-        self._topic = topic
-        self._limits = limits
+        self._topics = topics
+        self._topic = next(iter(topics))
         self._at_edge = False
         self._properties = properties
         self._tools = tools
@@ -130,7 +131,8 @@ class Writer:
         """Learn the topic, initialise the transactional id, begin. Raises SinkFailed, SinkRefused.
 
         `list_topics()` without a topic first: otherwise every third initialisation waits for a timer of 500 ms.
-        Afterwards the topic itself, so that records never wait for its metadata (their order would be at risk).
+        Afterwards each topic itself, so that records never wait for its metadata (their order would be at risk): the
+        list of all teaches the client nothing about topics that it has not asked for.
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         self._producer = self._make_producer()
@@ -144,24 +146,28 @@ class Writer:
                     f"sink {self._sink}: {self.transactional_id} is unknown right after its initialisation"
                 )
             self.producer = description.producer
-        topics = self._patiently(
-            lambda: self._producer.list_topics(self._topic, timeout=CALL_TIMEOUT_S), deadline, stopping
-        )
-        topic = topics.topics[self._topic]
-        if topic.error is not None:
-            raise SinkRefused(
-                f"sink {self._sink}: topic {self._topic}: {topic.error.str()}; create it, or grant the permission",
-                sink=self._sink,
-                topic=self._topic,
-            )
-        self.partitions = len(topic.partitions)
+        for topic in self._topics:
+            self.partitions[topic] = self._learn(topic, deadline, stopping)
         if client is not None:
             self._guard(self._producer.begin_transaction)
+
+    def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
+        """How many partitions it has, which the client knows from then on, too."""
+        found = self._patiently(
+            lambda: self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S), deadline, stopping
+        ).topics[topic]
+        if found.error is not None:
+            raise SinkRefused(
+                f"sink {self._sink}: topic {topic}: {found.error.str()}; create it, or grant the permission",
+                sink=self._sink,
+                topic=topic,
+            )
+        return len(found.partitions)
 
     def _make_producer(self) -> Producer:
         # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
-            **fit_batches(self._properties, self._limits.batch_bytes),
+            **fit_batches(self._properties, [one.batch_bytes for one in self._topics.values()]),
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
         }
@@ -171,6 +177,11 @@ class Writer:
             raise SinkRefused(
                 f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
             ) from error
+
+    @property
+    def _names(self) -> str:
+        """For people."""
+        return ", ".join(self._topics)
 
     @property
     def queued(self) -> int:
@@ -260,14 +271,15 @@ class Writer:
             batch = [
                 {"key": key, "value": value} for key, value in zip(keys[start:end], values[start:end], strict=True)
             ]
-        taken = self._guard(lambda: self._producer.produce_batch(self._topic, batch))
+        topic = rows.topic or self._topic
+        taken = self._guard(lambda: self._producer.produce_batch(topic, batch))
         if taken == len(batch):
             return end
         errors = [record.pop("_error", None) for record in batch]
         first = next(index for index, error in enumerate(errors) if error is not None)
         for record, error in zip(batch, errors, strict=True):
             if error is not None and error.code() != KafkaError._QUEUE_FULL:
-                raise self._failure(error, self._size_remedy(error, record.get("key"), record.get("value")))
+                raise self._failure(error, self._size_remedy(error, topic, record.get("key"), record.get("value")))
         if taken != first:
             # Rows after the first refused one were taken: sending it later would change the order.
             raise SinkFailed(f"sink {self._sink}: the client took rows out of order when its queue was full")
@@ -275,11 +287,12 @@ class Writer:
 
     def _write_each(self, rows: OutputRecords, start: int, end: int) -> int:
         """The slow way: `produce_batch` takes nothing but keys and values."""
+        topic = rows.topic or self._topic
         for index in range(start, end):
             key, value = None if rows.keys is None else rows.keys[index], rows.values[index]
             try:
                 self._producer.produce(
-                    self._topic if rows.topics is None else rows.topics[index] or self._topic,
+                    topic,
                     value=value,
                     key=key,
                     partition=_partition(rows, index),
@@ -290,7 +303,7 @@ class Writer:
                 return index
             except (KafkaException, SystemError) as error:
                 reason = error.args[0] if error.args else error
-                raise self._failure(reason, self._size_remedy(reason, key, value)) from error
+                raise self._failure(reason, self._size_remedy(reason, topic, key, value)) from error
         return end
 
     def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
@@ -298,7 +311,8 @@ class Writer:
             return
         if not self.first_error or (self._lacks_reason and error.code() not in _BECAUSE_OF_ANOTHER):
             self._lacks_reason = error.code() in _BECAUSE_OF_ANOTHER
-            remedy = self._size_remedy(error, message.key(), message.value()) or _REMEDIES.get(error.code(), "")
+            remedy = self._size_remedy(error, message.topic(), message.key(), message.value())
+            remedy = remedy or _REMEDIES.get(error.code(), "")
             self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
             self.refused = self._is_refused(error)
         self.delivery_errors += 1
@@ -331,7 +345,7 @@ class Writer:
             if reason.txn_requires_abort() or reason.fatal():
                 self._lacks_reason = False
                 remedy = _REMEDIES.get(reason.code(), "")
-                self.first_error = f"{self._topic}: {reason.str()} ({reason.name()}){remedy}"
+                self.first_error = f"{self._names}: {reason.str()} ({reason.name()}){remedy}"
                 self.refused = self._is_refused(reason)
 
     def _guard(self, call: Callable[[], T]) -> T:
@@ -357,14 +371,15 @@ class Writer:
                     raise self._failure(reason) from error
                 self._clock.sleep(RETRY_PAUSE_S)
 
-    def _size_remedy(self, reason: object, key: bytes | None, value: bytes | None) -> str:
+    def _size_remedy(self, reason: object, topic: str, key: bytes | None, value: bytes | None) -> str:
         """The record's size beside all limits, when it is too large for one of them."""
         if not isinstance(reason, KafkaError) or reason.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return ""
-        topic = "not visible to this user" if self._limits.batch_bytes is None else self._limits.batch_bytes
+        limit = self._topics[topic].batch_bytes
+        seen = "not visible to this user" if limit is None else limit
         return (
             f": key and value have {len(key or b'') + len(value or b'')} bytes; max.message.bytes of topic "
-            f"{self._topic} is {topic}, message.max.bytes of the producer (`kafka` of the sink) is "
+            f"{topic} is {seen}, message.max.bytes of the producer (`kafka` of the sink) is "
             f"{largest_record(self._properties)}; raise both above it, or make the record smaller"
         )
 
@@ -384,4 +399,4 @@ class Writer:
         kind = SinkRefused if isinstance(reason, KafkaError) and self._is_refused(reason) else SinkFailed
         if isinstance(reason, KafkaError):
             remedy = remedy or _REMEDIES.get(reason.code(), "")
-        return kind(f"sink {self._sink}, topic {self._topic}: {text}{remedy}", sink=self._sink, topic=self._topic)
+        return kind(f"sink {self._sink}, topic {self._names}: {text}{remedy}", sink=self._sink, topic=self._names)

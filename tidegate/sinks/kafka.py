@@ -99,10 +99,10 @@ class KafkaSink:
         self._pool = IdPool(ids[:size], spare=ids[size:])
         self._client: TransactionClient | None = None
         self._properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
-        self._limits: TopicLimits | None = None
+        self._limits: dict[str, TopicLimits] = {}  # of all topics, or of none as long as they are not known
         self._names_partitions = operator.partition is not None or isinstance(operator, DeadLetterOperator)
-        self._partitions: int | None = None
-        """Of the topic, as the newest producer knows it; asked for only where rows name theirs."""
+        self._partitions: dict[str, int] = {}
+        """Of each topic, as the newest producer knows it; asked for only where rows name theirs."""
         self._backlog = Backlog(int(self._properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
@@ -134,19 +134,17 @@ class KafkaSink:
 
     @property
     def room(self) -> int:
-        """Rows that may be written now; 0 while the client is nearly full, or the topic's limits are not known."""
-        if self._limits is None or (self._names_partitions and self._partitions is None):
+        """Rows that may be written now; 0 while the client is nearly full, or the topics' limits are not known."""
+        if not self._limits or (self._names_partitions and not self._partitions):
             return 0
         return self._backlog.room(None if self._flushing or self._writer is None else self._writer.room)
 
-    @property
-    def record_limits(self) -> RecordLimits:
-        """What a record may be like that is written now; only when there is room."""
-        assert self._limits is not None
-        limits = derive_record_limits(self._operator.topic, self._properties, self._limits, self._clock.now_ms())
+    def record_limits(self, topic: str) -> RecordLimits:
+        """What a record may be like that is written to one of the topics now; only when there is room."""
+        limits = derive_record_limits(topic, self._properties, self._limits[topic], self._clock.now_ms())
         if not self._names_partitions:
             return limits
-        return msgspec.structs.replace(limits, partitions=self._partitions)
+        return msgspec.structs.replace(limits, partitions=self._partitions[topic])
 
     def write(self, rows: OutputRecords) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
@@ -366,27 +364,26 @@ class KafkaSink:
                     last, unended, derive_blocked(blocked, self._clock.monotonic(), self._client.interruptions)
                 )
                 return
-        if self._limits is None:
+        if not self._limits:
             limits = self._read_limits()
-            refuse_keyless(self._operator, limits)
+            for topic, one in limits.items():
+                refuse_keyless(self._operator, topic, one)
             self._limits = limits
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
-        writer = self._tools.writer(self._operator.name, self._operator.topic, properties, self._limits)
+        writer = self._tools.writer(self._operator.name, self._limits, properties)
         writer.open(self._client, self._stopping)
         self._partitions = writer.partitions
         self._opened.append(writer)
         self._wake()
 
-    def _read_limits(self) -> TopicLimits:
+    def _read_limits(self) -> dict[str, TopicLimits]:
         """Once: a topic that is changed while records flow refuses them itself, and the next attempt reads again."""
-        topic = self._operator.topic
-        if self._client is not None:
-            return self._client.topic_limits(topic, OPEN_TIMEOUT_S)
-        client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+        client = self._client or self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
         try:
-            return client.topic_limits(topic, OPEN_TIMEOUT_S)
+            return {topic: client.topic_limits(topic, OPEN_TIMEOUT_S) for topic in self._operator.topics}
         finally:
-            client.close()
+            if client is not self._client:
+                client.close()
 
     def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
         """After other openings: the last transaction of the id has no marker in some partitions. Raises SinkFailed.

@@ -22,21 +22,21 @@ ARRIVAL_MS: Final = 10_000
 _CODECS: Final = frozenset({"gzip", "snappy", "lz4", "zstd"})
 
 
-def refuse_keyless(operator: SinkOperator, limits: TopicLimits) -> None:
-    """Raises SinkRefused where no record at all could be written: to skip them all would be no answer."""
+def refuse_keyless(operator: SinkOperator, topic: str, limits: TopicLimits) -> None:
+    """Raises SinkRefused where a topic could take no record at all: to skip them all would be no answer."""
     if isinstance(operator, DeadLetterOperator):
-        _refuse_for_letters(operator, limits)
+        _refuse_for_letters(operator, topic, limits)
     elif limits.compacted and operator.key is None:
         raise SinkRefused(
-            f"sink {operator.name} writes records without a key, and topic {operator.topic} is compacted: it takes "
+            f"sink {operator.name} writes records without a key, and topic {topic} is compacted: it takes "
             "none of them; set `key` of the sink, or change the topic's cleanup.policy",
             sink=operator.name,
-            topic=operator.topic,
+            topic=topic,
         )
 
 
-def _refuse_for_letters(operator: DeadLetterOperator, limits: TopicLimits) -> None:
-    topic, unfit = operator.topic, find_unfit(compacted=limits.compacted, batch_bytes=limits.batch_bytes)
+def _refuse_for_letters(operator: DeadLetterOperator, topic: str, limits: TopicLimits) -> None:
+    unfit = find_unfit(compacted=limits.compacted, batch_bytes=limits.batch_bytes)
     if unfit is not None:
         raise SinkRefused(f"dead_letters: topic {topic} {'; '.join(unfit)}", sink=operator.name, topic=topic)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from itertools import starmap
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tidegate.formats.bisection import evaluate_rows, internal_failure
-from tidegate.formats.failures import gather_failures
+from tidegate.formats.failures import RecordFailure, gather_failures
 from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.records import RecordEncoder
 from tidegate.operators.kinds.dead_letters import DeadLetterOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.topics import split_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,12 +40,25 @@ class SinkRuntime(KafkaSink, Runtime):
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime. Rows that Kafka cannot store are left out."""
-        limits = self.record_limits
+        topic = self.operator.topic
+        failures = self._write(batch, topic) if isinstance(topic, str) else self._write_by_topic(batch, topic)
+        if failures:
+            out.fail(batch, failures)
+
+    def _write(self, batch: pl.DataFrame, topic: str, *, chosen: bool = False) -> list[RecordFailure]:
+        limits = self.record_limits(topic)
         parts, raising = evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
         for _, encoded in parts:
             self.records += len(encoded)
             self.bytes += encoded.size_bytes
-            self.write(encoded)
+            self.write(msgspec.structs.replace(encoded, topic=topic) if chosen else encoded)
         found = ((start, encoded.failures) for start, encoded in parts)
-        if failures := gather_failures(starmap(internal_failure, raising), found):
-            out.fail(batch, failures)
+        return gather_failures(starmap(internal_failure, raising), found)
+
+    def _write_by_topic(self, batch: pl.DataFrame, choice: TopicChoice) -> list[RecordFailure]:
+        """Rows of a topic keep their order; each topic has limits of its own."""
+        parts, failures = split_rows(batch, choice)
+        for topic, frame, rows in parts:
+            found = self._write(frame, topic, chosen=True)
+            failures += found if rows is None else [msgspec.structs.replace(one, row=rows[one.row]) for one in found]
+        return sorted(failures, key=attrgetter("row"))

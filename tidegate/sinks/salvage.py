@@ -89,7 +89,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
-    """One group per sink and topic (a sink has two only when its topic was changed in the file)."""
+    """One group per sink and topic: of a sink that chooses topics, or whose topic was changed in the file, several."""
     found: dict[tuple[OperatorName, str], list[LostTransaction]] = defaultdict(list)
     for one in order.lost:
         for topic in sorted({part.partition.topic for part in one.committable.written}):

@@ -99,7 +99,8 @@ class Salvager:
         # A sink that was removed from the file has no settings of its own any more: the connection's do.
         settings = self._sinks.get(group.name.sink, self._kafka)
         properties = derive_producer_properties(settings, group.name.transactional_id, self._order.timeout_ms)
-        writer = self._tools.writer(group.name.sink, group.topic, properties, self._client.topic_limits(group.topic))
+        topics = {group.topic: self._client.topic_limits(group.topic)}
+        writer = self._tools.writer(group.name.sink, topics, properties)
         try:
             writer.open(self._client, _never)
             for partition, ranges in found.items():

@@ -84,12 +84,15 @@ class Fetching:
     """A registry that has not answered yet."""
 
     def __init__(self) -> None:
-        self.known: dict[int, SchemaText] = {}
-        self.asked: list[int] = []
+        self.known: dict[int | str, SchemaText] = {}
+        self.asked: list[int | str] = []
 
-    def get(self, schema_id: int, /) -> SchemaText | None:
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
         self.asked.append(schema_id)
         return self.known.get(schema_id)
+
+    def refuse(self, schema_id: int | str, why: str, /) -> None:
+        raise AssertionError(schema_id, why)
 
 
 def test_a_batch_waits_for_its_schema() -> None:
@@ -229,7 +232,7 @@ def test_a_timestamp_has_the_unit_that_it_was_written_with() -> None:
 def test_a_schema_that_no_value_fits_is_named_with_its_place(writer: Any, reader: Any, message: str) -> None:
     found = decoded(decoder_of(record_of(writer), record_of(reader)), [PREFIX + b"\2", PREFIX + b"\2"])
     assert [one.kind for one in found.failures] == ["INCOMPATIBLE_SCHEMA"] * 2
-    assert f"schema 7 cannot be read {message}" in found.failures[0].message
+    assert f"schema 7 cannot be read: {message}" in found.failures[0].message
 
 
 def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:
@@ -241,7 +244,7 @@ def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:
     assert found.frame.rows() == [(Decimal("12.34"), 5, None, {"y": 2, "z": None})]
     wrong = decoded(decoder_of(written, declared=[("id", STRING)]), [encode(written, record)])
     assert failures(wrong) == [
-        (0, "INCOMPATIBLE_SCHEMA: schema 7 cannot be read at `id`: the writer's is int, which is no string")
+        (0, "INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `id`: the writer's is int, which is no string")
     ]
 
 

@@ -6,18 +6,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar, Final
 
-from tidegate.datatypes import Schema
+import msgspec
+
+from tidegate.datatypes import DataType, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
-from tidegate.formats.kinds.avro.columns import check_readable, derive_record, record_columns, schema_text
+from tidegate.formats.kinds.avro.columns import check_readable, derive_record, derive_type, record_columns, schema_text
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
 from tidegate.formats.kinds.avro.written import check_fields
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
 
 _NAMESPACE: Final = "tidegate"
+_KEY_RECORD: Final = "__key"
+"""Without a namespace: types inside have theirs from nowhere else, as where they stand alone."""
 
 
 class AvroFormat(Format):
@@ -29,8 +34,9 @@ class AvroFormat(Format):
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
     page = """\
 A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record, which
-was written with that schema of the [registry](#registry). With `schema_id: none` values are bare records of the one
-schema that the file names. `schema` is
+was written with that schema of the [registry](#registry). With `schema_id: header` the id, or the GUID, may be in the
+header `__value_schema_id`. With `schema_id: none` values are bare records of the one schema that the file names.
+`schema` is
 
 - columns: `{id: bigint, at: timestamp}`. They are looked for by name in the schema of each record; what it does not
   have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`).
@@ -51,6 +57,10 @@ schema that the file names. `schema` is
 | a union of null and one type | that type; every column may be NULL |
 | `["int", "long"]`, `["float", "double"]` | `bigint`, `double` |
 | any other union | `struct<member0: ..., member1: ...>`, of which the one that was written is set |
+
+Keys (`key_format: avro`) are values of any type, a record or a `long` alone, with the same id in front, and
+`key_schema` says as `schema` does what they become. A sink writes the type of its key column, not a union with null:
+a NULL is a record without key. The id is part of a key's bytes: where it changes, keys go to other partitions.
 
 `tidegate preview --input FILE` reads object container files (`.avro`), too; their fields are matched to the source's by
 name.
@@ -95,6 +105,25 @@ NULL where the schema has none makes the record bad. `timestamp-millis` cuts mic
             raise FormatRefusal(f"the columns cannot be written {refusal}", "select others, or use json") from refusal
         return SchemaText(SchemaKind.AVRO, text)
 
+    def key_record(self, schema: SchemaText, field: str) -> SchemaText:
+        """See Format. A text that is no JSON stays: whoever parses it says what is wrong."""
+        try:
+            inner = json.loads(schema.text)
+        except ValueError:
+            return schema
+        record = {"type": "record", "name": _KEY_RECORD, "fields": [{"name": field, "type": inner}]}
+        return msgspec.structs.replace(schema, text=json.dumps(record, ensure_ascii=False, separators=(",", ":")))
+
+    def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
+        """See Format."""
+        try:
+            text = schema_text(derive_type(kind, f"{_NAMESPACE}.{_record_name(name)}_key"))
+            made = SchemaText(SchemaKind.AVRO, text)
+            parse_schema(self.key_record(made, "key"))
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the key cannot be written {refusal}", "select another, or use json") from refusal
+        return made
+
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         """See Format."""
         try:
@@ -114,17 +143,22 @@ NULL where the schema has none makes the record bad. `timestamp-millis` cuts mic
         text = super().from_plain(value)
         if options.schema is None:
             return text
-        from tidegate.formats.kinds.avro.plain import avro_of_json
+        from tidegate.formats.kinds.avro.encoder import AvroEncoder
+        from tidegate.formats.kinds.json.plain import record_of_json
 
-        return avro_of_json(text, tuple(self.schema_columns(options.schema).items()), options)
+        columns = tuple(self.schema_columns(options.schema).items())
+        return record_of_json(text, columns, AvroEncoder(columns, options))
 
     def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
         """See Format."""
         if options.schema is None:
             raise ValueError("Avro cannot be read without its schema")
-        from tidegate.formats.kinds.avro.plain import json_of_avro
+        from tidegate.formats.kinds.avro.decoder import AvroDecoder
+        from tidegate.formats.kinds.json.plain import json_of_record
 
-        return super().to_plain(json_of_avro(data, tuple(self.schema_columns(options.schema).items()), options))
+        columns = tuple(self.schema_columns(options.schema).items())
+        decoder = AvroDecoder(columns, columns, options, known_schemas(options))
+        return super().to_plain(json_of_record(data, columns, decoder))
 
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> Iterator[bytes] | None:
         """See Format. Of an object container file."""

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 from polars.exceptions import PanicException
 
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.fast import FastReader
@@ -19,7 +19,7 @@ from tidegate.formats.kinds.avro.resolution import align, fit_columns
 from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, parse_schema
 from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.kinds.avro.wire import NotVectorised
-from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, schema_id_of
+from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText
 
 FAST_ROWS_MIN: Final = 48
@@ -30,9 +30,6 @@ fastavro had to read more than a quarter: the number doubles up to this.
 """
 _ANY: Final = b"any"
 """What all values have in common where nothing says what schema they have."""
-
-Part = tuple[Sequence[int], pl.DataFrame]
-"""Rows of a batch, and what they became."""
 
 
 class WriterReader:
@@ -141,6 +138,7 @@ class AvroDecoder:
         """Without a schema in `options` the columns that are declared are looked for in the writer's."""
         self._declared = declared
         self._output = output
+        self._options = options
         self._schemas = schemas
         self._reader = None if options.schema is None else parse_schema(options.schema)
         self._written: dict[bytes, WriterReader | RecordFailure] = {}
@@ -180,7 +178,7 @@ class AvroDecoder:
             self._usual = found if whole and not bad else None
             parts += read if whole else [([rows[place] for place in places], frame) for places, frame in read]
             failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
-        return Decoded(self._merged(parts), sorted(failures, key=attrgetter("row")))
+        return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
 
     def _grouped(self, values: Sequence[bytes | None]) -> list[tuple[bytes | None, Sequence[int]]]:
         """Rows by what says which schema they have: None for tombstones, nothing for empty values."""
@@ -222,8 +220,7 @@ class AvroDecoder:
             writer = parse_schema(schema)
             return self._writer_reader(writer, writer if self._reader is None else self._reader, prefix)
         except AvroRefusal as refusal:
-            message = f"schema {schema_id_of(prefix)} cannot be read {refusal}"
-            return RecordFailure(0, FailureKind.INCOMPATIBLE_SCHEMA, message)
+            return refuse_schema(self._schemas, schema_id_of(prefix), self._options, str(refusal))
 
     def _writer_reader(self, writer: AvroType, reader: AvroType, prefix: bytes) -> WriterReader:
         """Raises AvroRefusal."""
@@ -234,15 +231,3 @@ class AvroDecoder:
             fields = tuple(field for field in reader.fields if field.name in declared)
             fitted = align(writer, msgspec.structs.replace(reader, fields=fields))
         return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix, self._rows_min)
-
-    def _merged(self, parts: Sequence[Part]) -> pl.DataFrame:
-        """All rows, in order."""
-        if not parts:
-            return pl.DataFrame(schema={name: polars_type(kind) for name, kind in self._output})
-        if len(parts) == 1:
-            return parts[0][1]
-        if not self._output:
-            return pl.DataFrame(height=sum(len(rows) for rows, _ in parts))
-        rows = [row for some, _ in parts for row in some]
-        merged = pl.concat([frame for _, frame in parts])
-        return merged[sorted(range(len(rows)), key=rows.__getitem__)]

@@ -15,6 +15,7 @@ class JsonFormat(Format):
     writes = "an object of all columns"
     needs_schema = True
     finds_unknown_fields = True
+    keeps_unknown_fields = True
     page = """\
 A source needs a `schema`, and takes one object per record, in UTF-8. Fields that the schema does not name are skipped
 unless `unknown_fields` says otherwise, missing ones and `null` are NULL; if one is repeated, the last counts. Names of

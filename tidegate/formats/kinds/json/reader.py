@@ -223,7 +223,7 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
         return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
-    text = str(error)
+    text = str(error).replace("`datetime", "`timestamp")
     if text.startswith(_UNKNOWN_FIELD):
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):

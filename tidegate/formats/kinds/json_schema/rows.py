@@ -12,8 +12,8 @@ from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.kinds.json.writer import json_objects
-from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, schema_id_of
-from tidegate.formats.schemas import SchemaKind, Schemas, SchemaText
+from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
+from tidegate.formats.schemas import NO_OPTIONS, SchemaKind, Schemas, SchemaText
 
 
 class PrefixedDecoder:
@@ -55,8 +55,7 @@ class PrefixedDecoder:
         if not isinstance(found, SchemaText):
             return found
         if found.kind is not SchemaKind.JSON:
-            what = f"schema {schema_id_of(prefix or b'')} is in {found.kind}"
-            return RecordFailure(0, FailureKind.INCOMPATIBLE_SCHEMA, what)
+            return refuse_schema(self._schemas, schema_id_of(prefix or b""), NO_OPTIONS, f"it is in {found.kind}")
         return None
 
 

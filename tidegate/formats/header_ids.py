@@ -1,0 +1,157 @@
+"""Ids of schemas in record headers, as Confluent's serializers write them: `__key_schema_id` and `__value_schema_id`.
+
+A header is what else stands in front of the bytes: a zero and an id in four bytes; or a one and a GUID in sixteen, by
+which a registry knows schemas, too. Whatever follows it in the header (Protobuf's indexes) is in front of the bytes as
+well. A record without the header has its id in front of the bytes. The last header of the name counts, as in Java.
+
+Formats know ids of four bytes in front. So headers go there, and a GUID gets such an id, which no registry gives.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.formats.contract import Decoded, Decoder, Headers, Messages, WaitingForSchema
+from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
+
+KEY_HEADER: Final = "__key_schema_id"
+VALUE_HEADER: Final = "__value_schema_id"
+ID_BYTES: Final = 5
+GUID_BYTES: Final = 17
+ALIAS_MIN: Final = 2**31 + 1
+"""Above all ids of registries, which are positive numbers of 32 bits with a sign."""
+ALIASES_MAX: Final = 100_000
+"""GUIDs that are told apart; records may name any number. Further ones are unknown."""
+NO_ID: Final = 2**31
+"""In place of a header that is none."""
+_LONG: Final = re.compile(r"\b[0-9]{10}\b")
+"""What may be such an id in a message."""
+
+
+class UnreadableHeader(UnknownSchema):
+    """What is in the header is no id."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "the header with the schema's id has neither a zero and an id nor a one and a GUID")
+
+
+class HeaderSchemas:
+    """See Schemas: those of another one, and of GUIDs. Of one decoder."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+        self._aliases: dict[bytes, int] = {}
+        self._guids: list[str] = []
+
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
+        """See Schemas."""
+        if schema_id == NO_ID:
+            raise UnreadableHeader
+        return self._schemas.get(self.name_of(schema_id) if isinstance(schema_id, int) else schema_id)
+
+    def refuse(self, schema_id: int | str, why: str, /) -> None:
+        """See Schemas."""
+        self._schemas.refuse(self.name_of(schema_id) if isinstance(schema_id, int) else schema_id, self.named(why))
+
+    def name_of(self, schema_id: int) -> int | str:
+        """The GUID that an id stands for; any other is itself."""
+        place = schema_id - ALIAS_MIN
+        return self._guids[place] if 0 <= place < len(self._guids) else schema_id
+
+    def in_front(self, data: bytes, header: bytes | None) -> bytes:
+        """Bytes with what their header says in front of them, as an id of four bytes."""
+        if header is not None and header[:1] == b"\0" and len(header) >= ID_BYTES:
+            return header + data
+        if header is None or header[:1] != b"\1" or len(header) < GUID_BYTES:
+            return b"\0" + NO_ID.to_bytes(4, "big") + data
+        return b"\0" + self._alias(header[1:GUID_BYTES]).to_bytes(4, "big") + header[GUID_BYTES:] + data
+
+    def _alias(self, guid: bytes) -> int:
+        found = self._aliases.get(guid)
+        if found is None:
+            if len(self._guids) >= ALIASES_MAX:
+                return NO_ID
+            found = self._aliases[guid] = ALIAS_MIN + len(self._guids)
+            self._guids.append(str(uuid.UUID(bytes=guid)))
+        return found
+
+    def frame(
+        self, found: Sequence[bytes | None], headers: Sequence[Headers | None], name: str
+    ) -> Sequence[bytes | None]:
+        """Values or keys with the ids of their headers in front; `name` is that of the header."""
+        framed = list(found)
+        for row, some in enumerate(headers):
+            data = found[row]
+            if not some or data is None:
+                continue
+            for one, value in some:
+                if one == name:
+                    framed[row] = self.in_front(data, value)
+        return framed
+
+    def named(self, text: str) -> str:
+        """For people: with GUIDs in place of the ids that stand for them."""
+        return _LONG.sub(lambda found: str(self.name_of(int(found[0]))), text)
+
+
+class _Framed:
+    """Messages, with other values."""
+
+    def __init__(self, messages: Messages, values: Sequence[bytes | None]) -> None:
+        self._messages = messages
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        return self._messages.keys
+
+    @property
+    def headers(self) -> Sequence[Headers | None]:
+        return self._messages.headers
+
+    @property
+    def timestamps_ms(self) -> Sequence[int | None]:
+        return self._messages.timestamps_ms
+
+    @property
+    def topics(self) -> Sequence[str]:
+        return self._messages.topics
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        return self._messages.partitions
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        return self._messages.offsets
+
+    def part(self, start: int, end: int) -> _Framed:
+        return _Framed(self._messages.part(start, end), self.values[start:end])
+
+
+class HeaderIdDecoder:
+    """See Decoder: the format's own one, of values whose schemas may be named in a header."""
+
+    def __init__(self, decoder: Decoder, schemas: HeaderSchemas) -> None:
+        """`schemas` are the decoder's."""
+        self._decoder = decoder
+        self._schemas = schemas
+
+    def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
+        """See Decoder."""
+        values = self._schemas.frame(messages.values, messages.headers, VALUE_HEADER)
+        decoded = self._decoder.decode(_Framed(messages, values))
+        if isinstance(decoded, WaitingForSchema):
+            return WaitingForSchema(self._schemas.named(decoded.wanted))
+        if not decoded.failures:
+            return decoded
+        failures = [msgspec.structs.replace(one, message=self._schemas.named(one.message)) for one in decoded.failures]
+        return Decoded(decoded.frame, failures)
