@@ -16,12 +16,14 @@ from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.dedup import DedupOperator
+from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
 
 WITHIN = 10
 KEYS = (("k", STRING), ("day", TIMESTAMP))
-SPEC = DedupOperator(OperatorName("once"), KEYS, WITHIN, (("n", BIGINT), ("k", STRING)), BadRecordPolicy.FAIL)
+COLUMNS = (("n", BIGINT), ("k", STRING))
+SPEC = DedupOperator(OperatorName("once"), KEYS, WITHIN, COLUMNS, BadRecordPolicy.FAIL, (*COLUMNS, *REASONS))
 Record = tuple[int, Any, int, int]
 """Number, key, event time, and by how much the watermark of its partition had passed that."""
 
@@ -41,13 +43,14 @@ class Model:
     def __init__(self) -> None:
         self.passed: list[tuple[Any, int]] = []
         self.watermark = -(2**63)
-        self.late = 0
+        self.late: list[tuple[int, int]] = []
+        """Numbers, and the watermarks by which they are late."""
 
     def passing(self, records: list[Record]) -> list[int]:
         found = []
         for number, key, time, behind in records:
             if behind or time < self.watermark:
-                self.late += 1
+                self.late.append((number, max(self.watermark, time + behind - 1)))
             elif not any(key == other and abs(time - at) <= WITHIN for other, at in self.passed):
                 self.passed.append((key, time))
                 found.append(number)
@@ -84,7 +87,10 @@ def play(backend: str, steps: list[Any]) -> None:
             number += len(records)
             tasks.process(frame(records))
             assert sorted(row["n"] for row in tasks.rows()) == model.passing(records)
-    assert late + sum(one.late_rows for one in tasks.runtimes) == model.late
+    assert late + sum(one.late_rows for one in tasks.runtimes) == len(model.late)
+    shown = [row for frame in tasks.out.sides.get("late", []) for row in frame.to_dicts()]
+    assert sorted((row["n"], round(row["_watermark"].timestamp() * 1000)) for row in shown) == sorted(model.late)
+    assert all(row["_reason"].startswith("late: ") and {"__time", "__behind"} < row.keys() for row in shown)
     for one in tasks.runtimes:
         assert all(row[0] // WITHIN >= model.watermark // WITHIN - 1 for row in held(one))
     tasks.close()

@@ -6,6 +6,7 @@ import math
 from itertools import groupby, pairwise
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.keep import LastOperator, RankingOperator
 from tidegate.operators.kinds.keep.ranking import Order
+from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import StreamStatus, Watermark
 
@@ -286,16 +288,21 @@ def test_W05_W20_rankings_are_emitted_in_parts_before_the_watermark_and_idleness
 
 
 def test_rows_that_their_partition_was_past_are_late_whatever_the_watermark_is() -> None:
-    tasks = Subtasks(ranking(emit="on close"), ["k", "day"])
+    spec = msgspec.structs.replace(ranking(emit="on close"), late=(*COLUMNS, *REASONS))
+    tasks = Subtasks(spec, ["k", "day"])
     tasks.process(frame([("a", 1.0, None, 0, 0, 0, 100, 1), ("a", 2.0, None, 0, 0, 0, 100, 0)]))
     tasks.watermark(100)
     assert ranks(tasks.rows()) == [(1, 2.0, 100)]
-    assert tasks.runtimes[0].late_rows == 1
+    tasks.process(frame([("a", 3.0, None, 0, 0, 0, 90, 0)]))
+    assert tasks.runtimes[0].late_rows == 2
+    late = [row for shown in tasks.out.sides["late"] for row in shown.to_dicts()]
+    assert [(row["x"], row["_watermark"].timestamp() * 1000) for row in late] == [(1.0, 100), (3.0, 100)]
+    assert {row["_reason"] for row in late} == {"late: its ranking was closed"}
 
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_texts_and_bytes_have_places_in_both_directions(descending: bool) -> None:
     order = Order(0, descending=descending)
     for values in (["", "a", "b"], [b"", b"a"], [False, True], [-1, 0, 5]):
-        rows = sorted([(value,) for value in [None, *values]], key=order.place)
+        rows = sorted([(value,) for value in [None, *values]], key=lambda row: (order.first(row), order.rest(row)))
         assert [row[0] for row in rows] == [*(values[::-1] if descending else values), None]

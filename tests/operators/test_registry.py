@@ -19,6 +19,7 @@ def test_every_kind_is_found_and_has_a_tag_of_its_own() -> None:
     tags = [spec.__struct_config__.tag for spec in operator_union().__args__]
     own = [
         "aggregate",
+        "aggregate-changes",
         "async",
         "dedup",
         "explode",
@@ -29,6 +30,7 @@ def test_every_kind_is_found_and_has_a_tag_of_its_own() -> None:
         "route",
         "select",
         "union",
+        "upsert",
         "window",
     ]
     assert sorted(tags) == sorted([*own, "sink", "source", "read-back", "dead-letters"])

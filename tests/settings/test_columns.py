@@ -49,6 +49,16 @@ def test_types_of_later_versions_are_refused_by_name(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "remedy"),
+    [("varchar(10)", "write `string`"), ("CHAR", "write `string`"), ("variant", "decimal(p,s), array<...>, map<")],
+)
+def test_types_of_later_versions_have_a_way_out(text: str, remedy: str) -> None:
+    with pytest.raises(TypeProblem) as caught:
+        derive_type(text)
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
     ("text", "column"),
     [("", 1), ("intt", 1), ("array", 6), ("array<int", 10), ("struct<a int>", 10), ("int int", 5), ("struct<>", 8)],
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.config.cases import CaseSettings, ExpectedSet, ExpectedSettings, GivenSettings, RecordSettings
 from tidegate.config.errors import PathProblem
-from tidegate.config.models import PipelineSettings, SourceSettings
+from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings
 from tidegate.config.values import Value
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import FailureKind
@@ -44,7 +44,7 @@ def decide_case_problems(
             for place, element in enumerate(elements):
                 yield from _given((*path, "given", name, place), element, source)
         for name, expected in case.expect.items():
-            yield from _expected((*path, "expect", name), expected)
+            yield from _expected((*path, "expect", name), expected, settings.sinks.get(name))
 
 
 def _names(values: Mapping[str, Value], section: str) -> Sequence[str]:
@@ -100,10 +100,22 @@ def _given(path: Path, element: GivenSettings, source: SourceSettings | None) ->
             yield PathProblem((*path, "value"), refused.message, refused.remedy)
 
 
-def _expected(path: Path, expected: list[ExpectedSettings] | ExpectedSet) -> Iterator[PathProblem]:
+def _expected(
+    path: Path, expected: list[ExpectedSettings] | ExpectedSet, sink: SinkSettings | None
+) -> Iterator[PathProblem]:
     below: Path = (*path, "set") if isinstance(expected, ExpectedSet) else path
     for place, record in enumerate(expected.set_ if isinstance(expected, ExpectedSet) else expected):
         yield from _alternatives((*below, place), record)
+        if sink is not None and record.topic is not None:
+            yield from _written_topic((*below, place, "topic"), record.topic, sink)
+
+
+def _written_topic(path: Path, topic: str, sink: SinkSettings) -> Iterator[PathProblem]:
+    if isinstance(sink.topic, str):
+        yield PathProblem(path, f"the sink writes `{sink.topic}` and nothing else", "remove it", at_key=True)
+    elif topic not in sink.all_topics:
+        remedy = derive_suggestion(topic, sink.all_topics)
+        yield PathProblem(path, f"the sink does not write `{topic}`", remedy)
 
 
 def _alternatives(path: Path, record: RecordSettings) -> Iterator[PathProblem]:

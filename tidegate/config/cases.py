@@ -186,6 +186,7 @@ class ExpectedSettings(RecordSettings):
         integer(0, PARTITION_MAX),
         Field(description="Partition that the record is sent to; of a sink with `partition`."),
     ] = None
+    topic: Annotated[Topic | None, Field(description="Topic of the record, of a sink that chooses it.")] = None
 
 
 class ExpectedSet(Settings):

@@ -203,6 +203,9 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if UnknownFields(unknown.what) is not UnknownFields.SKIP and not kind.finds_unknown_fields:
         message = f"records in {kind.name} have no fields that the schema does not name"
         yield PathProblem((*path, "unknown_fields"), message, "remove it", at_key=True)
+    elif unknown.column and not kind.keeps_unknown_fields:
+        message = f"keeping the fields of a record in {kind.name} is not supported yet"
+        yield PathProblem((*path, "unknown_fields"), message, "write skip or fail", at_key=True)
     elif isinstance(source.schema_, dict) and unknown.column in source.schema_:
         message = f"`{unknown.column}` is a column of `schema` already"
         yield PathProblem((*path, "unknown_fields"), message, "choose another name")
@@ -231,13 +234,18 @@ def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
             if value is not None:
                 message = "no column is to hold the key"
                 yield PathProblem((*path, word), message, "add it: `metadata: {key: NAME}`", at_key=True)
-    elif source.key_format == keys.JSON:
+    elif source.key_format in (keys.JSON, keys.AVRO):
         if source.key_schema is None:
             remedy = "add it: the type of the key, for instance bigint or {id: bigint}"
             yield PathProblem((*path, "key_format"), "`key_schema` is missing", remedy)
+        elif source.key_format == keys.JSON and isinstance(source.key_schema, NamedSchema):
+            message = "a json key has no schema of that kind"
+            yield PathProblem((*path, "key_schema"), message, "write its type, for instance bigint or {id: bigint}")
     elif source.key_schema is not None:
         message = f"a {source.key_format or keys.TEXT} key has no schema"
-        yield PathProblem((*path, "key_schema"), message, "remove it, or write `key_format: json`", at_key=True)
+        yield PathProblem(
+            (*path, "key_schema"), message, "remove it, or write `key_format: json` or `avro`", at_key=True
+        )
 
 
 def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Iterator[PathProblem]:
@@ -265,7 +273,10 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     orphans = [key for key in _keys_given(step) if not any(key in keys_of(kind) for kind in given)]
     for key, name in ((key, type(step).model_fields[key].alias or key) for key in orphans):
         owners = " or ".join(f"`{kind.word}`" for kind in kinds if key in kind.keys)
-        yield PathProblem((*path, name), f"`{name}` without {owners}", f"add {owners}, or remove `{name}`", at_key=True)
+        remedy = f"add {owners}, or remove `{name}`"
+        if name == "emit" and "keep" in words:
+            remedy = "write it inside `keep`: `keep: {by: column, n: 3, emit: on close}`"
+        yield PathProblem((*path, name), f"`{name}` without {owners}", remedy, at_key=True)
     if not given and not orphans and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
         remedy = f"add one of {choices}; a union lists several in `from`"
@@ -273,6 +284,6 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
 
 
 def _keys_given(step: StepSettings) -> list[str]:
-    """The keys of kinds that a step has besides their words."""
+    """The keys of kinds that a step has besides their words, whatever their values are."""
     keys = dict.fromkeys(key for kind in step_kinds() for key in kind.keys)
-    return [key for key in keys if getattr(step, key) != type(step).model_fields[key].default]
+    return [key for key in keys if key in step.model_fields_set]

@@ -5,12 +5,12 @@ Attributes carry their unit last (`interval_ms`); the file's own word is the ali
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, SecretStr, create_model
 
-from tidegate.config.cases import CaseSettings, section_at
-from tidegate.formats.keys import KEY_FORMATS, LATER_KEY_FORMATS
+from tidegate.config.cases import CaseSettings
+from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
@@ -30,7 +30,6 @@ from tidegate.settings.fields import (
     Properties,
     Start,
     StepName,
-    Topic,
     Unaligned,
     UnalignedWord,
     Until,
@@ -39,14 +38,13 @@ from tidegate.settings.fields import (
     integer,
 )
 from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
-from tidegate.settings.schemas import RegistrySettings, SchemaId, SourceSchema, WrittenSchema
-from tidegate.settings.topics import TopicsSettings
+from tidegate.settings.schemas import RegistrySettings, SchemaId, SourceSchema, WrittenSchema, WrittenSchemaId
+from tidegate.settings.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
 from tidegate.settings.unknown_fields import Unknown, UnknownWord
 from tidegate.settings.written_as import WrittenAsSettings
 
 _WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
-_LATER_FORMATS = {"protobuf": "use avro or json-schema, or raw to pass the bytes on as they are"}
-_LATER_WRITTEN = _LATER_FORMATS | dict.fromkeys(
+_LATER_WRITTEN = dict.fromkeys(
     FORMATS.keys() - _WRITTEN.keys(), "sinks write rows: use json, with `on_null` for the deleted ones"
 )
 _NEEDED = ", ".join(name for name, one in FORMATS.items() if one.needs_schema)
@@ -231,9 +229,7 @@ class WatermarkSettings(Settings):
 class SourceSettings(TopicsSettings):
     """A Kafka source."""
 
-    format: Annotated[
-        str, choice(*FORMATS, later=_LATER_FORMATS), Field(description="How the records' bytes are read.")
-    ] = DEFAULT
+    format: Annotated[str, choice(*FORMATS), Field(description="How the records' bytes are read.")] = DEFAULT
     schema_: Annotated[
         SourceSchema | None,
         Field(
@@ -247,16 +243,17 @@ class SourceSettings(TopicsSettings):
     )
     key_format: Annotated[
         str | None,
-        choice(*KEY_FORMATS, later=LATER_KEY_FORMATS),
+        choice(*KEY_FORMATS),
         Field(
-            description="How the key is read for `metadata.key`: `string` (the default, UTF-8), `json` (as "
+            description="How the key is read for `metadata.key`: `string` (the default, UTF-8), `json` and `avro` (as "
             "`key_schema` says) or `raw` (its bytes). A key that cannot be read makes the record bad."
         ),
     ] = None
     key_schema: Annotated[
         KeySchema | None,
         Field(
-            description="Type of a `json` key, for instance `bigint`, or its fields: `{id: bigint, region: string}`."
+            description="Type of a `json` or `avro` key, for instance `bigint`, or its fields: `{id: bigint, region: "
+            "string}`. Of an `avro` key also `{file: ...}` or `{registry: ...}`, as `schema` of a source."
         ),
     ] = None
     on_null: Annotated[
@@ -273,13 +270,15 @@ class SourceSettings(TopicsSettings):
         SchemaId,
         Field(
             description="Where a record says which schema it was written with, for formats with schemas: the id in "
-            "front of its value (`prefix`), or nowhere (`none`)."
+            "front of its value (`prefix`); the id or GUID in its header `__value_schema_id`, and in front of the "
+            "value where it has no such header (`header`); or nowhere (`none`). Of `avro` keys, too, whose header is "
+            "`__key_schema_id`. Not every registry knows GUIDs; Confluent's does."
         ),
     ] = "prefix"
     unknown_fields: Annotated[
         UnknownWord,
         Field(
-            description="Fields that `schema` does not name, in JSON: `skip` them, `fail` (the record is bad), or "
+            description="Fields that `schema` does not name: `skip` them, `fail` (the record is bad), or, in JSON, "
             "`{keep: rest}`: the column `rest`, a map of strings, has those at the top of the record."
         ),
     ] = Unknown()
@@ -369,7 +368,13 @@ class SinkSettings(Settings):
             "has none.",
         ),
     ] = None
-    topic: Annotated[Topic, Field(description="The topic to write.")]
+    topic: Annotated[
+        SinkTopic,
+        Field(
+            description="The topic to write; or `{expression: ..., allow: [...]}`: the topic of each record, out of a "
+            "list."
+        ),
+    ]
     format: Annotated[
         str,
         choice(*_WRITTEN, later=_LATER_WRITTEN),
@@ -381,10 +386,17 @@ class SinkSettings(Settings):
     ] = None
     key_format: Annotated[
         str | None,
-        choice(*KEY_FORMATS, later=LATER_KEY_FORMATS),
+        choice(*KEY_FORMATS),
         Field(
-            description="How the key is written: `string` (the default: its text; binary as it is), `json` (any column "
-            "without floating point numbers and maps) or `raw` (a binary column as it is)."
+            description="How the key is written: `string` (the default: its text; binary as it is), `json` and `avro` "
+            "(any column without floating point numbers and maps) or `raw` (a binary column as it is)."
+        ),
+    ] = None
+    key_schema: Annotated[
+        WrittenSchema | None,
+        Field(
+            description="What an `avro` key is written with, as `schema`; by default made of the column and "
+            "registered as `<topic>-key`."
         ),
     ] = None
     headers: Annotated[HeaderSettings | None, Field(description="Headers of the records; none without it.")] = None
@@ -412,8 +424,15 @@ class SinkSettings(Settings):
         WrittenSchema | None,
         Field(alias="schema", description="What records are written with, for formats with schemas."),
     ] = None
-    schema_id: Annotated[SchemaId, Field(description="As of a source: where records say their schema's id.")] = "prefix"
+    schema_id: Annotated[
+        WrittenSchemaId, Field(description="As of a source, but for `header`: where records say their schema's id.")
+    ] = "prefix"
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics that it may write."""
+        return self.topic.allow if isinstance(self.topic, TopicChoiceSettings) else (self.topic,)
 
 
 class PipelineSettings(Settings):
@@ -460,31 +479,3 @@ class PipelineSettings(Settings):
         """The Spark master, `local[parallelism]` unless given."""
         master = self.spark.get("master", f"local[{self.parallelism}]")
         return master.get_secret_value() if isinstance(master, SecretStr) else str(master)
-
-
-def _section_of(annotation: Any) -> Any:
-    """A section that may be left out, or for which a word may stand, is one, too."""
-    sections = [part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, Settings)]
-    return sections[0] if len(sections) == 1 and type(None) in get_args(annotation) else annotation
-
-
-def model_at(path: tuple[str | int, ...]) -> type[Settings] | None:
-    """The section that a path in the file leads to; None where there is no fixed section."""
-    if path[:1] == ("tests",):
-        return section_at(path[1:])
-    model: Any = PipelineSettings
-    steps = list(path)
-    while steps:
-        word = steps.pop(0)
-        if word in ("sources", "sinks", "steps") and model is PipelineSettings:
-            model = {"sources": SourceSettings, "sinks": SinkSettings, "steps": StepSettings}[str(word)]
-            if not steps:
-                return None
-            steps.pop(0)
-            continue
-        names = {(info.alias or name): info.annotation for name, info in model.model_fields.items()}
-        model = _section_of(names.get(str(word)))
-        if not (isinstance(model, type) and issubclass(model, Settings)):
-            return None
-    found: type[Settings] = model
-    return found

@@ -37,6 +37,7 @@ from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.record_parts import HeaderSettings, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import NamedSchema, RegistrySettings, WrittenSchema
 from tidegate.settings.selection import AllColumns
+from tidegate.settings.topics import TopicChoiceSettings
 from tidegate.settings.units import render_duration
 from tidegate.settings.unknown_fields import Unknown
 from tidegate.settings.written_as import WrittenAsSettings
@@ -62,6 +63,7 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "Windows": ("steps[].window", WindowSettings),
     "HTTP lookups": ("steps[].http", HttpLookup),
     "Sinks": ("sinks.<name>", SinkSettings),
+    "Topics of sinks": ("sinks.<name>.topic", TopicChoiceSettings),
     "Headers": ("sinks.<name>.headers", HeaderSettings),
     "Tombstones": ("sinks.<name>.on_null", TombstoneSettings),
     "Schemas of sinks": ("sinks.<name>.schema", WrittenSchema),
@@ -99,6 +101,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
   cannot be compared exactly.
 - Several names in `from` are a union: all of them must have the same columns with the same types.
+  Rows that come on several ways have no order, not even those of one key.
 - The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key
   (`key_format` has other ways).
 """

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import msgspec
 
 from tidegate.config.errors import PathProblem
-from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings
+from tidegate.config.models import PipelineSettings
+from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schemas import SchemaKind
 from tidegate.settings.base import Path
-from tidegate.settings.schemas import LATEST, NamedSchema, RegistrySettings
+from tidegate.settings.schemas import LATEST, NamedSchema, RegistrySettings, WrittenSchema
 
 
 class SchemaReference(msgspec.Struct, frozen=True):
@@ -19,74 +19,118 @@ class SchemaReference(msgspec.Struct, frozen=True):
 
     path: Path
     """Of the `schema` that names it."""
-    kind: SchemaKind
+    format: str
     file: str = ""
     subject: str = ""
     version: str | int = LATEST
+    message: str = ""
+
+
+class _End(msgspec.Struct, frozen=True):
+    """Where records get their schema from: the value of a source or sink, or its key."""
+
+    path: Path
+    """Of its `schema`, or `key_schema`."""
+    format: str
+    schema: NamedSchema | WrittenSchema | None
+    """None: the file names none."""
+    ids: str
+    ids_written: bool
+    """Whether the file has `schema_id`."""
+    is_source: bool
+
+    @property
+    def format_path(self) -> Path:
+        """Of its `format`, or `key_format`."""
+        return (*self.path[:-1], "key_format" if self.path[-1] == "key_schema" else "format")
 
 
 def derive_references(settings: PipelineSettings) -> list[SchemaReference]:
     """Everything that has to be there before there can be a plan, in the order of the file."""
     found = []
-    for path, one in _ends(settings):
-        kind, schema = FORMATS[one.format].schema_kind, one.schema_
-        if kind is None or schema is None or isinstance(schema, dict):
+    for one in _ends(settings):
+        schema = one.schema
+        if FORMATS[one.format].schema_kind is None or schema is None:
             continue
+        message = schema.message or ""
         if schema.file is not None:
-            found.append(SchemaReference(path, kind, file=schema.file))
+            found.append(SchemaReference(one.path, one.format, file=schema.file, message=message))
         elif schema.registry is not None and (isinstance(schema, NamedSchema) or schema.register_ == "existing"):
-            found.append(SchemaReference(path, kind, subject=schema.registry, version=schema.version))
+            found.append(SchemaReference(one.path, one.format, "", schema.registry, schema.version, message))
     return found
 
 
-def _ends(settings: PipelineSettings) -> Iterator[tuple[Path, SourceSettings | SinkSettings]]:
+def _ends(settings: PipelineSettings) -> Iterator[_End]:
     for name, source in settings.sources.items():
-        yield ("sources", name, "schema"), source
+        read = source.schema_ if isinstance(source.schema_, NamedSchema) else None
+        written = "schema_id" in source.model_fields_set
+        yield _End(("sources", name, "schema"), source.format, read, source.schema_id, written, is_source=True)
+        if source.key_format == keys.AVRO:
+            read = source.key_schema if isinstance(source.key_schema, NamedSchema) else None
+            yield _End(("sources", name, "key_schema"), keys.AVRO, read, source.schema_id, written, is_source=True)
     for name, sink in settings.sinks.items():
-        yield ("sinks", name, "schema"), sink
+        written = "schema_id" in sink.model_fields_set
+        yield _End(("sinks", name, "schema"), sink.format, sink.schema_, sink.schema_id, written, is_source=False)
+        if sink.key_format == keys.AVRO:
+            yield _End(
+                ("sinks", name, "key_schema"), keys.AVRO, sink.key_schema, sink.schema_id, written, is_source=False
+            )
 
 
 def decide_schema_problems(settings: PipelineSettings) -> Iterator[PathProblem]:
     """What sources, sinks and the registry must agree on."""
     if settings.registry is not None:
         yield from _registry(settings.registry)
-    for path, one in _ends(settings):
-        named = one.schema_ is not None and not isinstance(one.schema_, dict)
+    ends = list(_ends(settings))
+    with_ids = {one.path[:2] for one in ends if FORMATS[one.format].schema_kind is not None}
+    for one in ends:
         if FORMATS[one.format].schema_kind is None:
-            remedy = "list the columns: `schema: {id: bigint}`" if path[0] == "sources" else "remove it"
-            if named:
-                yield PathProblem(path, f"{one.format} has no schemas", remedy, at_key=True)
-            if one.schema_id != "prefix":
-                place = (*path[:-1], "schema_id")
-                yield PathProblem(place, f"{one.format} has no schemas", "remove it", at_key=True)
+            yield from _without_schemas(one, with_ids)
             continue
         if settings.registry is None and _asks(one):
             message = f"{one.format} needs the schema registry"
             remedy = "add `registry: {url: ...}` to the file, or `schema_id: none` where records have no id"
-            yield PathProblem((*path[:-1], "format"), message, remedy)
-        if one.schema_id == "none" and not named and isinstance(one, SourceSettings):
+            yield PathProblem(one.format_path, message, remedy)
+        if one.ids == "none" and one.schema is None and one.is_source:
             message = "records without an id, and nothing that says how they were written"
-            yield PathProblem((*path[:-1], "schema_id"), message, "add `schema: {file: ...}` or `{registry: ...}`")
-        if isinstance(one, SinkSettings) and one.schema_ is not None:
-            yield from _written(path, one)
+            remedy = f"add `{one.path[-1]}: {{file: ...}}` or `{{registry: ...}}`"
+            yield PathProblem((*one.path[:-1], "schema_id"), message, remedy)
+        if isinstance(one.schema, WrittenSchema):
+            yield from _written(one, one.schema)
+    for name, sink in settings.sinks.items():
+        if sink.key_schema is not None and sink.key_format != keys.AVRO:
+            message = f"a {sink.key_format or keys.TEXT} key has no schema"
+            yield PathProblem(
+                ("sinks", name, "key_schema"), message, "remove it, or write `key_format: avro`", at_key=True
+            )
 
 
-def _asks(one: SourceSettings | SinkSettings) -> bool:
+def _without_schemas(one: _End, with_ids: Container[Path]) -> Iterator[PathProblem]:
+    """`with_ids`: sources and sinks whose key, at least, has a schema."""
+    message = f"{one.format} has no schemas"
+    if one.schema is not None:
+        remedy = "list the columns: `schema: {id: bigint}`" if one.is_source else "remove it"
+        yield PathProblem(one.path, message, remedy, at_key=True)
+    if one.ids_written and one.path[:2] not in with_ids:
+        yield PathProblem((*one.path[:-1], "schema_id"), message, "remove it", at_key=True)
+
+
+def _asks(one: _End) -> bool:
     """Whether the registry is needed for it."""
-    named = None if isinstance(one.schema_, dict) else one.schema_
-    return one.schema_id != "none" or (named is not None and named.registry is not None)
+    return one.ids != "none" or (one.schema is not None and one.schema.registry is not None)
 
 
-def _written(path: Path, sink: SinkSettings) -> Iterator[PathProblem]:
-    schema = sink.schema_
-    if schema is None:
-        return
-    if sink.schema_id == "none" and schema.register_ == "auto" and schema.registry is not None:
+def _written(one: _End, schema: WrittenSchema) -> Iterator[PathProblem]:
+    path = one.path
+    if one.ids == "none" and schema.register_ == "auto" and schema.registry is not None:
         message = "records without an id, so nothing is registered"
         yield PathProblem((*path, "registry"), message, "remove it, or write `register: existing`", at_key=True)
     if schema.registry is not None and schema.subject != "topic":
         message = "`registry` names the subject already"
         yield PathProblem((*path, "subject"), message, "keep one of them", at_key=True)
+    if schema.message is not None and schema.file is None and schema.register_ != "existing":
+        remedy = "remove it, or name the schema: `file`, or `register: existing`"
+        yield PathProblem((*path, "message"), "a message is of a schema that is there already", remedy, at_key=True)
     if schema.version != LATEST and (schema.file is not None or schema.register_ != "existing"):
         remedy = "remove it, or write `register: existing`, and no `file`"
         yield PathProblem((*path, "version"), "a version is of a schema that the registry has", remedy, at_key=True)

@@ -50,6 +50,8 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     JOINS: ClassVar[bool] = False
     """Whether several upstream operators may feed one input of it."""
     REST: ClassVar[Rest] = Rest.FOLDED
+    CHOOSES: ClassVar[bool] = False
+    """Whether it depends on a row's values whether, how often or where it goes on."""
     BEGINS_VERTEX: ClassVar[bool] = False
     """Whether it is the head of a vertex wherever it stands: then it may raise BatchTooLarge."""
 
@@ -119,6 +121,22 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     def with_headers(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources
         """The same operator when an operator downstream needs the headers of records, or none does."""
         return self
+
+    def needs_changes(self) -> bool:
+        """Whether its rows must have their kinds, and updates the rows before them (`formats/row_kinds.py`)."""
+        return False
+
+    def with_changes(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources of changes
+        """The same operator when an operator downstream needs the kinds of rows, or none does."""
+        return self
+
+    def gives_changes(self) -> bool:
+        """Whether rows get kinds in it, whatever its inputs have."""
+        return False
+
+    def unrepeatable(self) -> tuple[str, ...]:
+        """Columns that it adds and that may hold something else when the same row comes again, to be taken back."""
+        return ()
 
     # -- state ---------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,10 @@ class StepContext(Protocol):
         """What happens to its bad records."""
 
     @property
+    def changes(self) -> bool:
+        """Whether the rows that arrive are changes of a table's rows, some of which are taken back."""
+
+    @property
     def several(self) -> bool:
         """Whether several inputs are listed."""
 
@@ -58,12 +62,15 @@ class StepContext(Protocol):
         looked at.
         """
 
+    def corrects(self) -> None:
+        """The step gives results again, and takes some back: `_deleted` says which rows do that."""
+
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
 
 
 NEEDS_RETRACTION: Final = "needs retraction, which is not supported yet: a delete would count as a row"
-"""Of steps that count or keep rows, and cannot take one back."""
+"""Of steps that count or keep rows, and cannot take one back (ADR 51)."""
 
 
 class StepKind:
@@ -75,6 +82,8 @@ class StepKind:
     """Other keys that it cannot do without, and what to do when one is missing."""
     extends: ClassVar[str] = ""
     """The word of another kind: a step that has both words is one of this kind, with the keys of both."""
+    counts: ClassVar[bool] = False
+    """Whether it counts or keeps rows: a result that is given again would count twice."""
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 

@@ -30,6 +30,8 @@ LATER = {
     "interval",
     "void",
 }
+TEXTS = {"char", "varchar"}
+_KNOWN = ", ".join(SIMPLE) + ", decimal(p,s), array<...>, map<..., ...> or struct<...>"
 ELSEWHERE = {
     "text": "string",
     "str": "string",
@@ -77,7 +79,7 @@ def _other_type(name: str) -> str:
     if name in ELSEWHERE:
         return f"write `{ELSEWHERE[name]}`"
     near = derive_suggestion(name, [*SIMPLE, "decimal", "array", "struct", "map"]) if name else ""
-    return near or f"use {', '.join(SIMPLE)}, decimal(p,s), array<...>, map<..., ...> or struct<...>"
+    return near or f"use {_KNOWN}"
 
 
 class _TypeReader:
@@ -135,7 +137,8 @@ class _TypeReader:
         if name == "decimal":
             return self._decimal()
         if name in LATER:
-            raise TypeProblem(f"the type `{token}` is not supported yet", "use " + ", ".join(SIMPLE), column)
+            remedy = "write `string`" if name in TEXTS else f"use {_KNOWN}"
+            raise TypeProblem(f"the type `{token}` is not supported yet", remedy, column)
         message = f"`{token}` is not a type" if token else "a type is missing"
         raise TypeProblem(message, _other_type(token.lower()), column)
 

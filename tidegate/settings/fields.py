@@ -153,11 +153,7 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _topic(value: object) -> str:
-    if isinstance(value, Mapping):
-        raise refusal(
-            "a topic by expression is not supported yet", "write a sink for each topic, each after an output of `route`"
-        )
-    text = require_text(value, "a topic")
+    text = require_text(value, "a topic", "write one name")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
     return text
@@ -174,7 +170,8 @@ def _pattern(value: object) -> str:
     return text
 
 
-def _topics(value: object) -> tuple[str, ...]:
+def check_topics(value: object) -> tuple[str, ...]:
+    """Names of topics, each once."""
     return tuple(_topic(name) for name in _names(value))
 
 
@@ -370,7 +367,7 @@ StepName = Annotated[
 ]
 Names = Annotated[tuple[str, ...], Check(_names, _WORD_OR_LIST)]
 Topic = Annotated[str, Check(_topic, _WORDS)]
-Topics = Annotated[tuple[str, ...], Check(_topics, _WORD_OR_LIST)]
+Topics = Annotated[tuple[str, ...], Check(check_topics, _WORD_OR_LIST)]
 TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
 Host = Annotated[str, Check(_host, _WORDS)]
 Column = Annotated[str, Check(check_column, _WORDS)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from tidegate.datatypes import DataType
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, Column, ColumnType, ExpressionText, choice, refusal, require_text
+from tidegate.settings.schemas import COLUMNS, NAMED, NamedSchema, form_of
 
 ALL: Final = "all"
 NONE: Final = "none"
@@ -57,13 +58,14 @@ def _key_schema(value: object) -> DataType:
 _NAMES_SCHEMA: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 _TYPE_SCHEMA: Final = {"type": "string", "examples": ["bigint", "array<string>"]}
 
-KeySchema = Annotated[
+KeyType = Annotated[
     DataType,
     Check(
         _key_schema,
         {"anyOf": [_TYPE_SCHEMA, {"type": "object", "additionalProperties": _TYPE_SCHEMA, "minProperties": 1}]},
     ),
 ]
+KeySchema = Annotated[Annotated[KeyType, Tag(COLUMNS)] | Annotated[NamedSchema, Tag(NAMED)], Discriminator(form_of)]
 PassedHeaders = Annotated[
     str | tuple[str, ...], Check(_passed, {"anyOf": [{"type": "string", "enum": [ALL, NONE]}, _NAMES_SCHEMA]})
 ]

@@ -29,8 +29,11 @@ NAMED: Final = "<named>"
 LATEST: Final = "latest"
 
 _TEXT: Final = {"type": "string"}
+_MESSAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SUBJECT = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
-_REFERENCES: Final = ({"file"}, {"registry"}, {"registry", "version"})
+_REFERENCES: Final = [
+    {*words, *more} for words in (["file"], ["registry"], ["registry", "version"]) for more in ([], ["message"])
+]
 
 
 def _schema_file(value: object) -> str:
@@ -44,6 +47,13 @@ def _subject(value: object) -> str:
     text = require_text(value, "a subject of the registry", "for instance orders-value")
     if not _SUBJECT.fullmatch(text):
         raise refusal(f"{text[:60]!r} is not a subject", "for instance orders-value")
+    return text
+
+
+def _message(value: object) -> str:
+    text = require_text(value, "the full name of a message", "for instance shop.Order")
+    if not _MESSAGE.fullmatch(text):
+        raise refusal(f"{text[:60]!r} is not the full name of a message", "for instance shop.Order")
     return text
 
 
@@ -92,9 +102,13 @@ def _secret(value: object) -> SecretStr:
 
 
 SchemaFile = Annotated[str, Check(_schema_file, _TEXT)]
+SchemaMessage = Annotated[str, Check(_message, _TEXT)]
 Subject = Annotated[str, Check(_subject, _TEXT)]
 Version = Annotated[str | int, Check(_version, {"anyOf": [{"const": LATEST}, {"type": "integer", "minimum": 1}]})]
-SchemaId = Annotated[str, choice("prefix", "none", later={"header": "use prefix, the default of serializers, or none"})]
+SchemaId = Annotated[str, choice("prefix", "header", "none")]
+WrittenSchemaId = Annotated[
+    str, choice("prefix", "none", later={"header": "use prefix, which every deserializer reads, or none"})
+]
 Urls = Annotated[
     tuple[str, ...],
     Check(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
@@ -116,9 +130,17 @@ class NamedSchema(Settings):
             "written with other versions are converted by the rules of the format."
         ),
     ] = LATEST
+    message: Annotated[
+        SchemaMessage | None,
+        Field(
+            description="The message of a Protobuf schema, by its full name (`shop.Order`); default: the first one of "
+            "its file."
+        ),
+    ] = None
 
 
-def _form_of(value: object) -> str:
+def form_of(value: object) -> str:
+    """Which of the two forms it has that a schema may have: columns, or the name of one."""
     if isinstance(value, NamedSchema):
         return NAMED
     if not isinstance(value, Mapping) or set(value) not in _REFERENCES:
@@ -136,7 +158,7 @@ def _is_type(value: Any) -> bool:
 
 SourceSchema = Annotated[
     Annotated[dict[Column, ColumnType], Field(min_length=1), Tag(COLUMNS)] | Annotated[NamedSchema, Tag(NAMED)],
-    Discriminator(_form_of),
+    Discriminator(form_of),
 ]
 
 
@@ -157,6 +179,10 @@ class WrittenSchema(Settings):
         ),
     ] = None
     version: Annotated[Version, Field(description="Of the subject, with `register: existing` and no `file`.")] = LATEST
+    message: Annotated[
+        SchemaMessage | None,
+        Field(description="The message of a Protobuf schema, as of a source."),
+    ] = None
     register_: Annotated[
         str,
         choice("auto", "existing"),

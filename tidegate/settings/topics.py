@@ -1,14 +1,21 @@
-"""Which topics a source reads: by name, or by a pattern for their names."""
+"""Which topics a source reads, by name or by a pattern for their names; and which ones a sink writes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import Topic, TopicPattern, Topics
+from tidegate.settings.fields import Check, ExpressionText, Topic, TopicPattern, Topics, check_topics, refusal
+
+TOPIC_NAME: Final = "<topic>"
+TOPIC_CHOICE: Final = "<choice>"
+"""Words of pydantic's paths for the two forms of a sink's `topic`; no file has them."""
+ALLOWED_MAX: Final = 100
+"""Every transaction of a sink asks for each of its topics before it begins."""
 
 INTERNAL_PREFIX: Final = "__"
 """Of topics that are Kafka's own, which no pattern matches."""
@@ -46,3 +53,38 @@ class TopicsSettings(Settings):
     def all_topics(self) -> tuple[str, ...]:
         """The topics that are given by name."""
         return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
+
+
+def _allowed(value: object) -> tuple[str, ...]:
+    found = check_topics(value)
+    if len(found) > ALLOWED_MAX:
+        raise refusal(
+            f"{len(found)} topics are in the list", f"at most {ALLOWED_MAX}: write several sinks after a `route`"
+        )
+    return found
+
+
+class TopicChoiceSettings(Settings):
+    """In place of a name: the topic of each record, by an expression, out of a list."""
+
+    expression: Annotated[
+        ExpressionText,
+        Field(
+            description="Spark SQL expression over the columns that arrive, a string: the name of the topic. NULL, and "
+            "what `allow` does not have, makes a bad record (`NO_TOPIC`)."
+        ),
+    ]
+    allow: Annotated[
+        tuple[str, ...],
+        Check(_allowed, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": ALLOWED_MAX}),
+        Field(description=f"The topics that there are, at most {ALLOWED_MAX}. A start looks at all of them."),
+    ]
+
+
+def _form_of(value: object) -> str:
+    return TOPIC_CHOICE if isinstance(value, Mapping | TopicChoiceSettings) else TOPIC_NAME
+
+
+SinkTopic = Annotated[
+    Annotated[Topic, Tag(TOPIC_NAME)] | Annotated[TopicChoiceSettings, Tag(TOPIC_CHOICE)], Discriminator(_form_of)
+]

@@ -13,6 +13,7 @@ import pytest
 from tests.expressions.compiled.conftest import spark
 from tests.operators.aggregation.reducing import reduce_text
 from tests.operators.rows import make_frame
+from tests.operators.window.feeding import Record, Step, Subtasks, make_window
 from tidegate.datatypes import (
     BIGINT,
     BOOLEAN,
@@ -27,6 +28,8 @@ from tidegate.datatypes import (
     DataType,
     decimal_of,
 )
+from tidegate.operators.kinds.window.settings import Windowing
+from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,6 +103,20 @@ def test_the_results_of_groups_are_those_of_spark(spark: SparkSession, kind: Dat
         for text, mine, other in zip(functions, ours[key], theirs, strict=True):
             values = [row for row in rows if row[0] == key]
             assert alike(text, _for_spark(mine), other), f"{text}: {mine!r}, Spark {other!r}, of {values}"
+
+
+def test_sessions_are_those_of_spark_rows_that_are_as_far_apart_as_the_gap_are_in_one(spark: SparkSession) -> None:
+    times = [0, 10_000, 19_999, 30_000, 40_001, 60_000]
+    step = Subtasks(make_window(Windowing(10_000, 0)))
+    step.feed(Step(tuple(Record("a", 1, at, -99) for at in times)))
+    step.feed(Step(watermark=END_OF_TIME))
+    ours = [(row[1], row[2], row[3]) for row in step.results]
+    spark.createDataFrame([(at,) for at in times], "at bigint").createOrReplaceTempView("rows")
+    window = "session_window(timestamp_millis(at), '10 seconds')"
+    bounds = "unix_millis(session_window.start), unix_millis(session_window.end), n"
+    theirs = spark.sql(f"select {bounds} from (select {window}, count(*) n from rows group by {window}) order by 1")
+    assert ours == [tuple(row) for row in theirs.collect()]
+    assert len(ours) == 4
 
 
 def alike(text: str, mine: Any, other: Any) -> bool:

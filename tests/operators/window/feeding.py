@@ -14,14 +14,15 @@ from typing import Any
 import polars as pl
 
 from tests.operators.driven import Collected
-from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
+from tidegate.datatypes import BIGINT, BOOLEAN, STRING, TIMESTAMP
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.kinds.window.settings import Windowing
+from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime
-from tidegate.operators.spec import Slot
+from tidegate.operators.spec import Columns, Slot
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.keygroups import key_groups_of_keys
@@ -101,7 +102,10 @@ def frame_of(rows: Sequence[Record]) -> pl.DataFrame:
     )
 
 
-def make_window(windowing: Windowing, lateness: int = 0) -> WindowOperator:
+LATE = (("k", STRING), ("x", BIGINT), *REASONS)
+
+
+def make_window(windowing: Windowing, lateness: int = 0, late: Columns = ()) -> WindowOperator:
     """Counts, sums and finds the first `x` per `k`."""
     x = Column("x", BIGINT)
     calls = (
@@ -110,7 +114,9 @@ def make_window(windowing: Windowing, lateness: int = 0) -> WindowOperator:
         ("low", AggregateCall("min", x, BIGINT)),
     )
     output = (("k", STRING), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), *((n, c.type) for n, c in calls))
-    return WindowOperator(OperatorName("w"), ("k",), calls, windowing, lateness, output, BadRecordPolicy.FAIL)
+    if windowing.session and lateness:
+        output = (*output, ("_deleted", BOOLEAN))
+    return WindowOperator(OperatorName("w"), ("k",), calls, windowing, lateness, output, BadRecordPolicy.FAIL, late)
 
 
 class Subtasks:
@@ -192,6 +198,13 @@ class Subtasks:
     def late(self) -> int:
         """Late rows so far."""
         return self._late + sum(runtime.late_rows for runtime in self.runtimes)
+
+    @property
+    def shown_late(self) -> list[tuple[Any, ...]]:
+        """Key, value, event time and watermark of the rows of the late output."""
+        frames = self.out.sides.get("late", [])
+        moment = (pl.col("_watermark").cast(pl.Int64) // 1000).alias("_watermark")
+        return [row for frame in frames for row in frame.select("k", "x", "__time", moment).rows()]
 
     @property
     def order(self) -> list[pl.DataFrame | Watermark | StreamStatus]:

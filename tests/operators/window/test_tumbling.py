@@ -12,11 +12,24 @@ import msgspec
 import polars as pl
 import pytest
 
-from tests.operators.window.feeding import Record, Step, Subtasks, aggregate, make_partitions, make_steps, make_window
+from tests.operators.driven import Collected
+from tests.operators.window.feeding import (
+    GROUPS,
+    Record,
+    Step,
+    Subtasks,
+    aggregate,
+    frame_of,
+    make_partitions,
+    make_steps,
+    make_window,
+)
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Slot
+from tidegate.state.backends import choose_backend
 from tidegate.task.elements import StreamStatus, Watermark
 
 Expected = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -186,3 +199,21 @@ def test_a_sum_that_overflows_fails_its_result_alone() -> None:
     step.feed(watermark(9))
     assert step.results == [("b", 0, 10, 1, 5, 5)]
     assert [one.kind for one in step.out.failures] == [FailureKind.ARITHMETIC_OVERFLOW]
+
+
+@pytest.mark.parametrize(
+    "windowing", [Windowing(10, 10), Windowing(10, 5), Windowing(10, 0)], ids=["tumbling", "sliding", "session"]
+)
+@pytest.mark.parametrize(("rows_max", "bytes_max"), [(2, 1 << 20), (1 << 20, 120)])
+def test_as_many_results_leave_at_a_time_as_there_is_room_for(
+    windowing: Windowing, rows_max: int, bytes_max: int
+) -> None:
+    slot = Slot(GROUPS, choose_backend("memory", retained=1), rows_max=rows_max, bytes_max=bytes_max)
+    runtime, out = make_window(windowing).open(slot), Collected()
+    runtime.process(0, frame_of([Record(f"{key}" * 50, 1, 1, -99) for key in range(7)]), out)
+    runtime.on_watermark(END_OF_TIME, out)
+    while runtime.poll(1000, out):
+        pass
+    heights = [batch.height for batch in out.batches]
+    assert sum(heights) == 7 * (2 if windowing.every_ms == 5 else 1)
+    assert max(heights) == 2

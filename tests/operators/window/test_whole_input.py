@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from tests.operators.window.whole_input import COLUMNS, WindowRig, WindowStart, make_plan
-from tidegate.datatypes import TIMESTAMP
+from tidegate.datatypes import BOOLEAN, TIMESTAMP
 from tidegate.expressions.expression import AggregateCall
 from tidegate.expressions.parse import parse_aggregate
 from tidegate.formats.failures import BadRecordPolicy
@@ -43,28 +43,30 @@ TEXTS = {
     "median": "percentile_approx(n, 0.5)",
     "all": "collect_list(n)",
 }
-RECORDS = {"tumbling": 50_000, "corrected": 50_000, "sliding": 50_000, "sessions": 10_000}
+RECORDS = {"tumbling": 50_000, "corrected": 50_000, "sliding": 50_000, "sessions": 10_000, "kept sessions": 4_000}
 """Of each partition. A key that never rests has one session of thousands of records, which keeps all their values."""
 WINDOWS = {
     "tumbling": (Windowing(10_000, 10_000), 0),
     "corrected": (Windowing(10_000, 10_000), 3_000),
     "sliding": (Windowing(20_000, 5_000), 0),
     "sessions": (Windowing(1_500, 0), 0),
+    "kept sessions": (Windowing(1_000, 0), 12_000),
 }
 
-WAYS = [("tumbling", 0), ("tumbling", 1), ("corrected", 2), ("sliding", 3), ("sessions", 4)]
+WAYS = [("tumbling", 0), ("tumbling", 1), ("corrected", 2), ("sliding", 3), ("sessions", 4), ("kept sessions", 5)]
 """Seeds of parallelism, backends, kills and frames; one takes up to 25 s, so few are played here."""
 
 
 @cache
 def make_history(kind: str, seed: int) -> dict[int, pl.DataFrame]:
-    """Times grow by 20 ms at every record and are up to 4 s out of order, one in a hundred up to 40 s."""
+    """Times grow by 20 ms at every record and are up to 4 s out of order, one in a hundred, or ten, up to 40 s."""
+    far = 0.1 if kind == "kept sessions" else 0.01
     chance, history = random.Random(seed), {}
     for partition in range(PARTITIONS):
         now, times, keys, numbers, values = 1_700_000_000_000 + chance.randrange(3_000), [], [], [], []
         for _ in range(RECORDS[kind]):
             now += chance.randrange(40)
-            back = chance.randrange(40_000) if chance.random() < 0.01 else chance.randrange(4_000)
+            back = chance.randrange(40_000) if chance.random() < far else chance.randrange(4_000)
             times.append(now - back if chance.random() < 0.6 else now)
             keys.append(None if chance.random() < 0.01 else f"key{min(int(chance.expovariate(0.1)), 60)}")
             numbers.append(None if chance.random() < 0.02 else chance.randrange(200))
@@ -85,6 +87,7 @@ def make_step(window: Windowing, lateness_ms: int) -> WindowOperator:
         ("window_start", TIMESTAMP),
         ("window_end", TIMESTAMP),
         *((n, c.type) for n, c in calls.items()),
+        *((("_deleted", BOOLEAN),) if window.session and lateness_ms else ()),
     )
     return WindowOperator(
         OperatorName("windows"), ("k",), tuple(calls.items()), window, lateness_ms, output, BadRecordPolicy.FAIL
@@ -98,7 +101,7 @@ def derive_expected(kind: str, seed: int) -> tuple[dict[Any, tuple[Any, ...]], i
     reached = (pl.col("__time").cum_max().shift(1) - DELAY_MS - 1).fill_null(-(2**62))
     rows = pl.concat([part.with_columns(reached=reached) for part in make_history(kind, seed).values()])
     if window.session:
-        return _sessions(rows, window.size_ms)
+        return _sessions(rows, window.size_ms, lateness_ms)
     last = pl.col("__time") // window.every_ms * window.every_ms
     starts = [last - index * window.every_ms for index in range(window.size_ms // window.every_ms)]
     held = rows.with_row_index("row").with_columns(start=pl.concat_list(starts)).explode("start")
@@ -111,7 +114,7 @@ def derive_expected(kind: str, seed: int) -> tuple[dict[Any, tuple[Any, ...]], i
     return found, rows.height - taken["row"].n_unique()
 
 
-def _sessions(rows: pl.DataFrame, gap_ms: int) -> tuple[dict[Any, tuple[Any, ...]], int]:
+def _sessions(rows: pl.DataFrame, gap_ms: int, lateness_ms: int) -> tuple[dict[Any, tuple[Any, ...]], int]:
     """Records in the order of how far their partitions were: each ends what was over by then, and joins the others."""
     opened: defaultdict[str | None, list[tuple[int, int, list[int]]]] = defaultdict(list)
     found, late = {}, 0
@@ -122,11 +125,11 @@ def _sessions(rows: pl.DataFrame, gap_ms: int) -> tuple[dict[Any, tuple[Any, ...
             found[key, first, last + gap_ms] = _aggregates(rows[members])
 
     for index, (key, time, reached) in enumerate(rows.select("k", "__time", "reached").iter_rows()):
-        over = [one for one in opened[key] if one[1] + gap_ms - 1 <= reached]
+        over = [one for one in opened[key] if one[1] + gap_ms + lateness_ms <= reached]
         close(key, over)
         still = [one for one in opened[key] if one not in over]
-        near = [one for one in still if one[0] - gap_ms < time < one[1] + gap_ms]
-        if not near and time + gap_ms - 1 <= reached:
+        near = [one for one in still if one[0] - gap_ms <= time <= one[1] + gap_ms]
+        if not near and time + gap_ms + lateness_ms <= reached:
             late += 1
         else:
             still = [one for one in still if one not in near]
@@ -222,14 +225,31 @@ def stir(rig: WindowRig, chance: random.Random, turns: int) -> None:
         rig.upload(chance.choice(rig.slots))
 
 
+def newest_of(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """What a reader has who keeps the newest row per key and start, and drops what is taken back."""
+    held: dict[Any, tuple[Any, ...]] = {}
+    taken_back = 0
+    for *row, deleted in rows:
+        if deleted:
+            taken_back += 1
+            del held[*row[:2]]
+        else:
+            held[*row[:2]] = tuple(row)
+    assert taken_back >= 4
+    assert len(rows) > len(held) + 2 * taken_back + 10, "some are corrected"
+    return list(held.values())
+
+
 @pytest.mark.parametrize(("kind", "way"), WAYS)
 def test_windows_are_those_of_polars_over_all_records(kind: str, way: int) -> None:
     expected, late = derive_expected(kind, 7)
     assert late > 30
     rows, found_late = run(kind, 7, way)
     assert found_late == late
+    if kind == "kept sessions":
+        rows = newest_of(rows)
     found = {row[:3]: row[3:] for row in rows}
-    if not WINDOWS[kind][1]:
+    if not WINDOWS[kind][1] or kind == "kept sessions":
         assert len(rows) == len(found)
     assert found.keys() == expected.keys()
     wrong = {key: (found[key], expected[key]) for key in expected if found[key] != expected[key]}

@@ -16,11 +16,9 @@ import polars as pl
 from tidegate.datatypes import BIGINT, DataType
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.operators.aggregation.contract import AggregateTooLarge, Direct, Reduction, Value, blank
-from tidegate.operators.aggregation.parts import TIME, Part, key_type
+from tidegate.operators.aggregation.parts import BYTES_MAX, TIME, VALUES_MAX, Part, key_type
 from tidegate.operators.aggregation.values import equal_key, order_key, plain_from_key
 
-VALUES_MAX: Final = 100_000
-BYTES_MAX: Final = 4 << 20
 TOO_MANY: Final = f"a group has more than {VALUES_MAX:,} values, or {BYTES_MAX >> 20} MiB of them"
 
 

@@ -59,6 +59,7 @@ class IntegerSum(Direct):
 
     def results(self, accumulators: Sequence[Value]) -> pl.Series:
         """See MergeableAggregate."""
-        if any(carry for _, carry in accumulators):
+        lows, carries = zip(*accumulators, strict=True) if accumulators else ((), ())
+        if any(carries):
             raise OverflowError(OVERFLOW)
-        return make_column(self.name, BIGINT, [low for low, _ in accumulators])
+        return make_column(self.name, BIGINT, lows)

@@ -26,6 +26,12 @@ COUNT: Final[Part] = ("count", BIGINT, False)
 TIME: Final = "__time"
 """The column of event times, ms since 1970."""
 
+VALUES_MAX: Final = 100_000
+BYTES_MAX: Final = 4 << 20
+"""Of the values that a group may keep."""
+KEEPING: Final = frozenset({"count_distinct", "collect_set", "collect_list"})
+"""Functions whose accumulators keep the values themselves."""
+
 BIGINTS: Final = DataType("array", element=BIGINT)
 _SUMS: Final = {"double": EXACT_SUM, "decimal": DECIMAL_SUM}
 _KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT, "timestamp_ntz": BIGINT}

@@ -99,6 +99,10 @@ class CallOperator(StepOperator, frozen=True):
         """See Operator."""
         return self.output
 
+    def unrepeatable(self) -> tuple[str, ...]:
+        """See Operator."""
+        return tuple(name for name, _ in self.answers)
+
     def narrowed(self, needed: set[str]) -> CallOperator:
         """See Operator. Every call is made, whatever is read of its answer."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))

@@ -33,6 +33,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     """Keeps the rows for which the predicate is true (NULL drops, as in SQL); one that cannot be evaluated fails."""
 
     REST: ClassVar[Rest] = Rest.FILTERED
+    CHOOSES: ClassVar[bool] = True
 
     predicate: Expression
     output: Columns

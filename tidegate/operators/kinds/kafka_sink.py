@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
+
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
@@ -12,12 +14,25 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Registration
 from tidegate.operators.spec import Columns, Operator, Rest, render_columns, texts_of
 
 
+class TopicChoice(msgspec.Struct, frozen=True):
+    """In place of a topic's name: each record goes to one of several, by a column of its row."""
+
+    column: str
+    """Of frames; a string. NULL, and what is not allowed, makes the row bad."""
+    allowed: tuple[str, ...]
+    text: str
+    """The expression, for people."""
+
+    def __str__(self) -> str:
+        return f"{self.text}, one of {', '.join(self.allowed)}"
+
+
 class SinkOperator(Operator, frozen=True, tag="sink"):
     """Writes Kafka records inside the transaction of the current checkpoint interval."""
 
     REST: ClassVar[Rest] = Rest.WRITTEN
 
-    topic: str
+    topic: str | TopicChoice
     format: str  # by its name in formats.registry
     columns: Columns  # what is written, in order (json: the fields of the object)
     key: str | None  # column whose text is the record key
@@ -30,15 +45,24 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     partition: str | None = None  # column with the partition that a record goes to
     deleted: str | None = None  # column that says which rows are tombstones
     headers: HeaderRules | None = None  # None: none are written
+    key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
+    key_register: Registration | None = None  # None: the key's schema needs no id
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that it may write; what is true of a sink's topic is true of each of them."""
+        return (self.topic,) if isinstance(self.topic, str) else self.topic.allowed
 
     @property
     def parts(self) -> RecordParts:
         """What records get besides their values."""
-        return RecordParts(self.key, self.key_format, self.timestamp, self.partition, self.deleted, self.headers)
+        parts = (self.key, self.key_format, self.timestamp, self.partition, self.deleted, self.headers)
+        return RecordParts(*parts, key_options=self.key_options)
 
     def reads(self) -> set[str]:
         """See Operator."""
-        return {name for name, _ in self.columns} | self.parts.columns
+        chosen = set() if isinstance(self.topic, str) else {self.topic.column}
+        return {name for name, _ in self.columns} | self.parts.columns | chosen
 
     def needs_headers(self) -> bool:
         """See Operator."""
@@ -53,7 +77,7 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     def explains(self) -> dict[str, Any]:
         """See Operator."""
         return {
-            "topic": self.topic,
+            "topic": self._explain_topic(),
             "format": self.format,
             "columns": texts_of(self.columns),
             "key": self.key,
@@ -63,11 +87,19 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
             **self.options.explains(),
         }
 
+    def _explain_topic(self) -> str | dict[str, Any]:
+        """By the words of the file."""
+        if isinstance(self.topic, str):
+            return self.topic
+        return {"expression": self.topic.text, "allow": list(self.topic.allowed)}
+
     def _explain_parts(self) -> dict[str, Any]:
         """What the file says besides the usual; nothing where it says nothing."""
         found: dict[str, Any] = {}
         if self.key_format != keys.TEXT:
             found["key_format"] = self.key_format
+        if self.key_options.schema is not None:
+            found["key_schema"] = self.key_options.explains()["schema"]
         if self.partition is not None:
             found["partition"] = self.partition
         if self.headers is not None:
@@ -88,4 +120,5 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         ]
         lines += [f"tombstones where {self.deleted}"] if self.deleted else []
         lines += [f"headers: {self.headers}"] if self.headers is not None else []
-        return lines + self.options.describes(self.register)
+        lines += self.options.describes(self.register)
+        return lines + [f"key: {line}" for line in self.key_options.describes(self.key_register)]

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
@@ -29,7 +30,9 @@ PARTS: Final[Mapping[str, DataType]] = {
 }
 """What a record has besides its value, and the types of the columns for it; that of its key depends on its format."""
 DELETED: Final = "_deleted"
-"""The column that says whether a row is a tombstone, where `on_null` makes rows of them."""
+"""The column that says whether a row is a tombstone, where `on_null` makes rows of them, or is deleted, of changes."""
+CHANGE_COLUMNS: Final = frozenset({DELETED, "_op"})
+"""The columns of a source of changes that are about the change."""
 TOMBSTONE: Final = "tombstone"
 SKIP: Final = "skip"
 
@@ -79,6 +82,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: whatever the format makes of it
     headers: bool = False  # rows carry `__headers`: a sink passes them on
     names_topic: bool = False  # and `__topic`: letters about them need it
+    key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
 
     @property
     def columns(self) -> Columns:
@@ -130,6 +134,23 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         """See Operator."""
         return msgspec.structs.replace(self, headers=carried)
 
+    def with_changes(self, *, carried: bool) -> SourceOperator:
+        """See Operator."""
+        options = msgspec.structs.replace(self.options, row_kinds=carried)
+        return msgspec.structs.replace(self, options=options)
+
+    def unrepeatable(self) -> tuple[str, ...]:
+        """See Operator. Of a row of a table everything but what its record has by itself; a record's key is the
+        row's, and its topic the table's.
+        """
+        event = [name for name, _ in self.schema if name in CHANGE_COLUMNS]
+        return (*event, *(one.name for one in self.metadata if one.part not in ("key", "topic")))
+
+    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+        """See Operator. Updates are two rows each where rows have kinds."""
+        outgoing, made = super().makes(columns)
+        return outgoing, made + made if self.options.row_kinds else made
+
     @property
     def decodes(self) -> Columns:
         """What is decoded: `output`, and the column that the event time is read from."""
@@ -148,9 +169,13 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             conditions = frozenset({digest("tombstones", self.name)})
         event_time = self.event_time
         carried = event_time is not None and event_time.carried
-        of = columns[event_time.column] if event_time is not None and event_time.column is not None else ""
+        of = "" if event_time is None or event_time.column in self._kafka_times() else columns[event_time.column or ""]
         time = digest("event time", self.name, of) if carried else ""
         return (Branch(self.name, columns, conditions, time),)
+
+    def _kafka_times(self) -> set[str | None]:
+        """The columns that have the timestamp of the record in Kafka; None stands for it, too."""
+        return {None, *(one.name for one in self.metadata if one.part == "timestamp")}
 
     def _digest(self, one: MetadataColumn) -> str:
         """By the part: how its column is called changes nothing, how a key is read does."""
@@ -180,10 +205,14 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             found["metadata"] = {one.part: one.name for one in self.metadata}
         if "key" in found.get("metadata", {}):
             found["key_format"] = self.key_format
+        if self.key_options.schema is not None:
+            found["key_schema"] = self.key_options.explains()["schema"]
         if self.on_null:
             found["on_null"] = self.on_null
         if self.headers:
             found["headers"] = "carried"
+        if self.options.row_kinds:
+            found["changes"] = "with the rows before"
         return found
 
     def describes(self) -> list[str]:
@@ -195,6 +224,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             *self._describe_parts(),
             *self._describe_time(),
             *self.options.describes(),
+            *(f"key: {line}" for line in self.key_options.describes()),
             *([f"lost input: {self.on_lost_input}"] if self.on_lost_input != ON_LOST_STOP else []),
         ]
 
@@ -204,7 +234,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         texts += [f"{word} {found[key]}" for key, word in (("key_format", "key format"),) if key in found]
         lines = [f"metadata: {', '.join(texts)}"] if texts else []
         lines += [f"records without value: {self.on_null}"] if self.on_null else []
-        return lines + (["carries headers: a sink passes them on"] if self.headers else [])
+        lines += ["carries headers: a sink passes them on"] if self.headers else []
+        return lines + (["an update is two rows: what it takes back, and what it adds"] if "changes" in found else [])
 
     def _explain_time(self) -> dict[str, Any] | None:
         if self.event_time is None:

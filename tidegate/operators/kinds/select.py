@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import Column, Expression, can_fail, columns_of, text_of
+from tidegate.expressions.parse import names_in
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, digest_expression
@@ -112,6 +113,8 @@ class SelectKind(StepKind):
         place, texts = _texts_of(step)
         for column, text in texts.items():
             path = (*place, column)
+            if _reports_new_name(step.select, path, text, context):
+                continue
             expression = context.expression(path, text)
             if expression is not None and expression.type.kind in UNWRITABLE:
                 context.problem(
@@ -135,6 +138,17 @@ def _texts_of(step: SelectSettings) -> tuple[Path, Mapping[str, str]]:
     if isinstance(step.select, AllColumns):
         return ("select", "add"), step.select.add
     return ("select",), step.select or {}
+
+
+def _reports_new_name(select: object, path: Path, text: str, context: StepContext) -> bool:
+    """Whether an expression has the new name of a column, which has its old one there; that is reported."""
+    renamed = select.rename if isinstance(select, AllColumns) else {}
+    for old, new in renamed.items():
+        if new not in context.columns and old in context.columns and new in names_in(text):
+            remedy = f"write `{old}`: expressions of `add` have the names of the columns that arrive"
+            context.problem(path, f"`{new}` is the new name of `{old}`", remedy)
+            return True
+    return False
 
 
 def _kept_columns(select: AllColumns, context: StepContext) -> dict[str, Expression] | None:

@@ -12,12 +12,13 @@ import msgspec
 from pydantic import Field
 
 from tidegate.datatypes import BIGINT
-from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.late import REASONS, LateSettings, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
-from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import LATE, Columns, Rest, Slot, StepOperator, keep_columns
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Keys, duration
@@ -33,8 +34,8 @@ SEEN: Final = StateName("seen")
 
 
 class DedupSettings(Settings):
-    """What a duplicate is. Records that are late, that is, older than the watermark of their own partition, cannot be
-    judged any more: they are dropped, too, and counted.
+    """What a duplicate is. Records that are late, that is, not newer than the watermark of their own partition, cannot
+    be judged any more: they do not pass, and are counted, or go to the sink that `late` names.
     """
 
     key: Annotated[Keys, Field(description="Column or columns that duplicates have in common.")]
@@ -49,7 +50,7 @@ class DedupSettings(Settings):
     ]
 
 
-class DedupStepSettings(Settings):
+class DedupStepSettings(LateSettings):
     """The keys of a step without duplicates."""
 
     dedup: Annotated[
@@ -66,6 +67,8 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
     within_ms: int
     output: Columns
     bad_records: BadRecordPolicy
+    late: Columns = ()
+    """What late rows have besides the columns of the engine; none where nobody reads them."""
 
     def produces(self) -> Columns:
         """See Operator."""
@@ -73,13 +76,25 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
 
     def reads(self) -> set[str]:
         """See Operator."""
-        return {name for name, _ in (*self.keys, *self.output)}
+        return {name for name, _ in (*self.keys, *self.output)} | columns_read(self.late)
 
     def narrowed(self, needed: set[str]) -> DedupOperator:
         """See Operator."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def side_outputs(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (LATE,) if self.late else ()
+
+    def produces_at(self, output: str) -> Columns:
+        """See Operator."""
+        return self.late if output == LATE else self.output
+
+    def narrowed_at(self, output: str, needed: set[str]) -> DedupOperator:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
+
+    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all of them
         """See Operator."""
         return True
 
@@ -108,6 +123,10 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
             for branch in branches
         )
 
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        """See Operator."""
+        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
+
     def means(self, branches: Branches) -> Meaning:
         """See Operator."""
         return combine_digests(
@@ -121,11 +140,12 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
 
     def arrives(self) -> Bounds:
         """See Operator. Keys that nobody reads further down arrive, too."""
-        return derive_identities((*self.keys, *self.output))
+        return derive_identities((*self.keys, *self.output, *self.late))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator."""
-        kept = {name: columns[name] for name, _ in self.output}
+        kept = {name: columns[name] for name, _ in (*self.output, *self.late) if name in columns}
+        kept |= {name: Bound({}, FIXED_BYTES) for name, _ in (REASONS if self.late else ())}
         return kept, sum_bounds(kept.values())
 
     def explains(self) -> dict[str, Any]:
@@ -152,6 +172,7 @@ class DedupKind(StepKind):
 
     word = "dedup"
     settings = DedupStepSettings
+    counts = True
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""
@@ -161,11 +182,13 @@ class DedupKind(StepKind):
         """See StepKind."""
         assert step.dedup is not None
         context.gives(context.columns)
+        late = derive_late(step, context)
         usable = [context.key(("dedup", "key", index), key) for index, key in enumerate(step.dedup.key)]
-        if all(usable):
+        if all(usable) and late is not None:
             keys = tuple((key, context.columns[key]) for key in step.dedup.key)
             columns = tuple(context.columns.items())
-            operator = DedupOperator(context.name, keys, step.dedup.within_ms, columns, context.policy)
+            judged = step.dedup.within_ms, columns, context.policy, tuple(late.items())
+            operator = DedupOperator(context.name, keys, *judged)
             context.add(operator, step.dedup.key)
 
 

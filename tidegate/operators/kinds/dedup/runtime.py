@@ -11,8 +11,9 @@ the operator's own, which is ahead of a partition's only when that one was idle,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
 
 import polars as pl
 
@@ -20,12 +21,14 @@ from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.dedup import DedupOperator
+from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
-from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 
+REASON: Final = "late: what it would be compared with may be forgotten"
 FORGOTTEN_AT_ONCE: Final = 2000
 """Entries whose time is over, in one turn."""
 
@@ -37,7 +40,6 @@ class DedupRuntime(Runtime):
         self._keys = [name for name, _ in operator.keys]
         self._output = [name for name, _ in operator.output]
         self._within = operator.within_ms
-        self._groups = slot.max_parallelism
         kinds = [kind for _, kind in operator.keys]
         declaration, _ = operator.states(slot.max_parallelism)
         self._state = slot.open_state(
@@ -45,9 +47,14 @@ class DedupRuntime(Runtime):
         )
         self._seen = TimeOrdered(self._state, slot.own_groups)
         self._clock = EventClock(operator.name, slot.own_groups)
-        self.late_rows = 0
+        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.late, REASON)
         self._over: int | None = None
         """The last bucket that is over, while it may have entries."""
+
+    @property
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        """See OperatorRuntime."""
+        return self._late.count
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
@@ -56,10 +63,8 @@ class DedupRuntime(Runtime):
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime."""
-        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._groups_of(batch))
-        if late.any():
-            self.late_rows += int(late.sum())
-            batch = batch.filter(~late)
+        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._late.groups_of(batch))
+        batch = self._late.put_aside_where(late, batch, out)
         if batch.height:
             passing = self._passing(batch)
             passed = batch if len(passing) == batch.height else batch[passing]
@@ -96,15 +101,47 @@ class DedupRuntime(Runtime):
 
     def _passing(self, batch: pl.DataFrame) -> list[int]:
         """Places of the rows that are no duplicates, which are noted."""
-        within, times = self._within, batch[TIME].to_list()
+        times = batch[TIME]
         keys = [plain_values(batch[name]) for name in self._keys]
-        bucket = batch[TIME] // within
-        own, before, after = (list(zip((bucket + step).to_list(), *keys, strict=True)) for step in (0, -1, 1))
+        buckets = times // self._within
+        new: dict[Row, tuple[int]] = {}
+        if buckets.min() == buckets.max():
+            passing = self._passing_of_one(int(buckets[0]), times.to_list(), keys, new)
+        else:
+            passing = self._passing_of_many(buckets, times.to_list(), keys, new)
+        if new:
+            self._seen.put_many(new, new.values())
+        return passing
+
+    def _passing_of_one(
+        self, bucket: int, times: Sequence[int], keys: Sequence[Sequence[Any]], new: dict[Row, tuple[int]]
+    ) -> list[int]:
+        """Where all rows are in one bucket: those of the others that count have passed before the batch."""
+        within, seen = self._within, self._seen
+        own = list(zip(repeat(bucket, len(times)), *keys, strict=True))
+        left = [place for place, value in enumerate(seen.get_many(own)) if value is None]
+        for other in (bucket - 1, bucket + 1):
+            rows = [(other, *own[place][1:]) for place in left]
+            near = zip(left, seen.get_many(rows), strict=True)
+            left = [place for place, value in near if value is None or abs(times[place] - value[0]) > within]
+        passing: list[int] = []
+        for place in left:
+            row = own[place]
+            if row not in new:
+                new[row] = (times[place],)
+                passing.append(place)
+        return passing
+
+    def _passing_of_many(
+        self, buckets: pl.Series, times: Sequence[int], keys: Sequence[Sequence[Any]], new: dict[Row, tuple[int]]
+    ) -> list[int]:
+        """Where a row may be the duplicate of one in another bucket that passes just before it."""
+        within = self._within
+        own, before, after = (list(zip((buckets + step).to_list(), *keys, strict=True)) for step in (0, -1, 1))
         rows = list({*own, *before, *after})
         found = zip(rows, self._seen.get_many(rows), strict=True)
         near = {row: value[0] for row, value in found if value is not None}
         near_at = near.get
-        new: dict[Row, tuple[int]] = {}
         passing: list[int] = []
         for place, time in enumerate(times):
             row = own[place]
@@ -115,10 +152,4 @@ class DedupRuntime(Runtime):
                 near[row] = time
                 new[row] = (time,)
                 passing.append(place)
-        if new:
-            self._seen.put_many(new, new.values())
         return passing
-
-    def _groups_of(self, batch: pl.DataFrame) -> list[int]:
-        groups: list[int] = key_group_of(batch, self._keys, self._groups).to_list()
-        return groups

@@ -28,6 +28,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     """
 
     BEGINS_VERTEX: ClassVar[bool] = True
+    CHOOSES: ClassVar[bool] = True
 
     explode: Explode
     type: DataType

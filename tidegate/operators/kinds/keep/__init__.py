@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
+
 from tidegate.datatypes import BIGINT, NESTED, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.keep.base import KeepOperator
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
-from tidegate.operators.spec import Columns, Rest, Slot, texts_of
+from tidegate.operators.late import REASONS, derive_late, pass_late
+from tidegate.operators.meaning import Branches
+from tidegate.operators.spec import LATE, Columns, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -66,10 +70,32 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
     places: int
     descending: bool
     emit: str  # EACH | ON_CLOSE
+    late: Columns = ()
+    """What late rows have besides the columns of the engine; none where nobody reads them."""
 
     def produces(self) -> Columns:
         """See Operator."""
         return (*self.columns, (RANK, BIGINT))
+
+    def side_outputs(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (LATE,) if self.late else ()
+
+    def produces_at(self, output: str) -> Columns:
+        """See Operator."""
+        return self.late if output == LATE else self.produces()
+
+    def narrowed_at(self, output: str, needed: set[str]) -> RankingOperator:  # noqa: ARG002  # there is one
+        """See Operator."""
+        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
+
+    def carries_headers(self, output: str = "") -> bool:
+        """See Operator. Late rows are as they came."""
+        return output == LATE
+
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        """See Operator."""
+        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
@@ -80,7 +106,8 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. A row may move all others of its ranking."""
-        outgoing = {name: columns[name] for name, _ in self.columns} | {RANK: Bound({}, FIXED_BYTES)}
+        fixed = (RANK, *(name for name, _ in (REASONS if self.late else ())))
+        outgoing = {name: columns[name] for name, _ in self.columns} | {name: Bound({}, FIXED_BYTES) for name in fixed}
         return outgoing, sum_bounds(outgoing.values()).times(self.places if self.emit == EACH else 1)
 
     def explains(self) -> dict[str, Any]:
@@ -125,6 +152,7 @@ class KeepKind(StepKind):
     word = "keep"
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
     settings = KeepSettings
+    counts = True
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""
@@ -136,6 +164,13 @@ class KeepKind(StepKind):
         assert keep is not None
         usable = not [key for index, key in enumerate(keys) if not context.key(("key", index), key)]
         columns = tuple(context.columns.items())
+        emit = (keep.emit or (ON_CLOSE if _WINDOW & {*keys} else EACH)) if keep.places else ""
+        if step.late is not None and emit != ON_CLOSE:
+            what = "`emit: each`" if emit else "`keep: last`"
+            remedy = "remove it" + (", or write `emit: on close`" if emit else "")
+            context.problem(("late",), f"{what} takes every record: none is late", remedy, at_key=True)
+            return
+        late = derive_late(step, context)
         if not keep.places:
             context.gives(context.columns)
             if usable:
@@ -143,9 +178,8 @@ class KeepKind(StepKind):
             return
         usable = self._rankable(keep.by, context) and usable
         context.gives({**context.columns, RANK: BIGINT})
-        if usable:
-            emit = keep.emit or (ON_CLOSE if _WINDOW & {*keys} else EACH)
-            ranked = (keep.by, keep.places, keep.descending, emit)
+        if usable and late is not None:
+            ranked = (keep.by, keep.places, keep.descending, emit, tuple(late.items()))
             context.add(RankingOperator(context.name, keys, columns, context.policy, *ranked), keys)
 
     def _rankable(self, by: str, context: StepContext) -> bool:

@@ -6,17 +6,14 @@ structs and maps by the first of their parts that differs. Rows are tuples of pl
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from decimal import Decimal
-from operator import itemgetter
 from typing import Any
 
 from tidegate.state.order import Row
 
 Place = tuple[Any, ...]
 """What compares as the values do."""
-
-_place_of = itemgetter(0)
 
 
 class Ranking:
@@ -27,32 +24,41 @@ class Ranking:
         self._order = order
         self._places = places
         self._stored = rows
-        self._held: list[tuple[tuple[Place, Place], Row]] | None = None
-        """The rows after their places, once one has entered."""
+        self._held: list[Row] | None = None
+        """The rows, once one has entered."""
+        self._firsts: list[Place] = []
+        """Their places by the column."""
         self._last = order.first(rows[-1]) if len(rows) >= places else None
         """The place of the last row by the column, when there is no room."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """In their order, rank 1 first."""
-        return self._stored if self._held is None else tuple(row for _, row in self._held)
+        return self._stored if self._held is None else tuple(self._held)
 
     def admits(self, first: Place) -> bool:
         """Whether a row with this place by the column may have a rank."""
         return self._last is None or first <= self._last
 
-    def enter(self, row: Row) -> int | None:
-        """Put a row into its place; how many are before it, None when it has no rank. The last one may lose its own."""
+    def enter(self, row: Row, first: Place) -> int | None:
+        """Put a row with this place by the column where it belongs; how many are before it, None when it has no rank.
+
+        The last one may lose its own. All columns are only looked at where the one does not decide.
+        """
         if self._held is None:
-            self._held = [(self._order.place(one), one) for one in self._stored]
-        held, place = self._held, self._order.place(row)
-        index = bisect_right(held, place, key=_place_of)
+            self._held = list(self._stored)
+            self._firsts = list(map(self._order.first, self._held))
+        held, firsts = self._held, self._firsts
+        index = bisect_right(firsts, first)
+        if index and firsts[index - 1] == first:
+            index = bisect_right(held, self._order.rest(row), bisect_left(firsts, first), index, key=self._order.rest)
         if index >= self._places:
             return None
-        held.insert(index, (place, row))
-        del held[self._places :]
+        held.insert(index, row)
+        firsts.insert(index, first)
+        del held[self._places :], firsts[self._places :]
         if len(held) == self._places:
-            self._last = held[-1][0][0]
+            self._last = firsts[-1]
         return index
 
 
@@ -68,9 +74,9 @@ class Order:
         """The place of a row by the column alone."""
         return self._by(row[self._column])
 
-    def place(self, row: Row) -> tuple[Place, Place]:
-        """The place of a row."""
-        return self._by(row[self._column]), tuple(map(place_value, row))
+    def rest(self, row: Row) -> Place:
+        """What decides between rows that have the same place by the column: all columns."""
+        return tuple(map(place_value, row))
 
 
 def place_value(value: Any) -> Place:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field
 
-from tidegate.settings.base import Settings
+from tidegate.operators.late import LateSettings
 from tidegate.settings.fields import Check, GroupKeys, choice, integer, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
@@ -70,7 +70,7 @@ _SCHEMA: Final[Mapping[str, Any]] = {
 }
 
 
-class KeepSettings(Settings):
+class KeepSettings(LateSettings):
     """The keys of a step that keeps the last or the best records of each key."""
 
     key: GroupKeys = None

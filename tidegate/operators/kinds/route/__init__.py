@@ -56,6 +56,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
+    CHOOSES: ClassVar[bool] = True
 
     outputs: tuple[Output, ...]
     bad_records: BadRecordPolicy

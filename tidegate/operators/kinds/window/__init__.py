@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_identities, sum_bounds
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
-from tidegate.operators.aggregation.parts import derive_parts
+from tidegate.operators.aggregation.parts import BYTES_MAX, KEEPING, VALUES_MAX, derive_parts
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
     argument_columns,
@@ -26,7 +26,18 @@ from tidegate.operators.kinds.aggregate import (
 )
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
-from tidegate.operators.kinds.window.states import EXTRA, GATHERED, LAGGARDS, SESSIONS, SLICES, TIMERS
+from tidegate.operators.kinds.window.states import (
+    EXTRA,
+    GATHERED,
+    GIVEN,
+    KEPT_SESSIONS,
+    LAGGARDS,
+    LATE_ROWS,
+    SESSIONS,
+    SLICES,
+    TIMERS,
+)
+from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
@@ -42,8 +53,8 @@ if TYPE_CHECKING:
 
 START: Final = "window_start"
 END: Final = "window_end"
-REASONS: Final[Columns] = (("_reason", STRING), ("_watermark", TIMESTAMP))
-"""What late rows have besides the columns that arrive: why they are late, and the watermark by which they are."""
+DELETED: Final = "_deleted"
+"""Of sessions that are kept for late rows: whether a result is none any more."""
 ADDED: Final[Columns] = ((START, TIMESTAMP), (END, TIMESTAMP))
 
 
@@ -70,7 +81,12 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     def reads(self) -> set[str]:
         """See Operator."""
-        return {*self.keys, *self.arguments, *(name for name, _ in self.late)} - dict(REASONS).keys()
+        return {*self.keys, *self.arguments, *columns_read(self.late)}
+
+    def narrowed(self, needed: set[str]) -> WindowOperator:
+        """See Operator. All but one column are what a result is."""
+        output = tuple(column for column in self.output if column[0] != DELETED or DELETED in needed)
+        return msgspec.structs.replace(self, output=output)
 
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
@@ -97,6 +113,16 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """Whether a result is one slice, and is given once."""
         return self.window.single and not self.allowed_lateness_ms
 
+    @property
+    def corrected(self) -> bool:
+        """Whether it has sessions that are kept for late rows: its results are changes, deletes among them."""
+        return self.window.session and bool(self.allowed_lateness_ms)
+
+    @property
+    def keeping(self) -> list[str]:
+        """Results whose state grows with the values that there are."""
+        return [name for name, call in self.aggregates if call.function in KEEPING]
+
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator."""
         parts = tuple(
@@ -113,10 +139,19 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             )
 
         if self.window.session:
-            held = (StateField("sessions", _list_of("start", "end", parts)),)
-            sessions = StateDeclaration(SESSIONS, StateShape(keys, held, KEY_HASH, max_parallelism=max_parallelism))
-            waiting = (StateField("rows", _list_of("time", "count", parts)),)
-            return sessions, timed(TIMERS, ()), timed(LAGGARDS, waiting), WATERMARK
+            told = (("told", _WINDOWS),) if self.corrected else ()
+            held = (StateField("sessions", _list_of((("start", BIGINT), ("end", BIGINT), *told), parts)),)
+            shape = StateShape(keys, held, KEY_HASH, max_parallelism=max_parallelism)
+            waiting = (StateField("rows", _list_of((("time", BIGINT), ("count", BIGINT)), parts)),)
+            whole = (StateField("rows", DataType("array", element=BINARY)),)
+            return (
+                StateDeclaration(KEPT_SESSIONS if self.corrected else SESSIONS, shape),
+                timed(TIMERS, ()),
+                *((timed(GIVEN, ()),) if self.corrected else ()),
+                timed(LAGGARDS, waiting),
+                timed(LATE_ROWS, whole),
+                WATERMARK,
+            )
         if self.plain:
             return timed(SLICES, parts), WATERMARK
         return (
@@ -130,6 +165,10 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """See Operator."""
         columns = {name: digest("window", self.name, name) for name, _ in self.output}
         return (Branch(self.name, columns, time=digest("event time", self.name, "window_end")),)
+
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        """See Operator."""
+        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
     def means(self, branches: Branches) -> Meaning:
         """See Operator. Early results and a longer lateness change nothing of what the state holds."""
@@ -145,7 +184,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return (
             *map(str, numbers),
             window.time_zone,
-            "once" if self.plain else "gathered" if window.early_ms else "kept",
+            "once" if self.plain else "gathered" if window.early_ms else "corrected" if self.corrected else "kept",
         )
 
     def arrives(self) -> Bounds:
@@ -155,7 +194,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. Nothing is made of a row at once; a result is at most as large as an argument."""
         results = bound_results(self.aggregates, columns)
-        fixed = {name: Bound({}, FIXED_BYTES) for name, _ in (*ADDED, *REASONS)}
+        fixed = {name: Bound({}, FIXED_BYTES) for name in (START, END, DELETED, *dict(REASONS))}
         late = {name: columns[name] for name, _ in self.late if name in columns}
         outgoing = late | {key: columns[key] for key in self.keys} | fixed | results
         return outgoing, sum_bounds(outgoing.values())
@@ -163,6 +202,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     def explains(self) -> dict[str, Any]:
         """See Operator."""
         calls = {name: call.text for name, call in self.aggregates}
+        kept = {"of": self.keeping, "values_max": VALUES_MAX, "bytes_max": BYTES_MAX}
         return {
             "key": list(self.keys),
             "window": str(self.window),
@@ -170,29 +210,36 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             "emit": f"every {render_duration(self.window.early_ms)}" if self.window.early_ms else "on close",
             "allowed_lateness": render_duration(self.allowed_lateness_ms),
             "output": texts_of(self.output),
-        }
+        } | ({"keeps_values": kept} if self.keeping else {})
 
     def describes(self) -> list[str]:
         """See Operator."""
         told = self.explains()
         lines = [f"{name} = {call}" for name, call in told["aggregate"].items()]
         kept = f"; kept {told['allowed_lateness']} longer for late records" if self.allowed_lateness_ms else ""
+        if self.keeping:
+            limit = f"at most {VALUES_MAX:,} or {BYTES_MAX >> 20} MiB of them for each key and window"
+            lines.append(f"state grows with the values of {', '.join(self.keeping)}: {limit}")
         return [*lines, f"window {told['window']} by {', '.join(self.keys)}; emit {told['emit']}{kept}"]
 
     def open(self, slot: Slot) -> OperatorRuntime:
         """See StepOperator."""
+        from tidegate.operators.kinds.window.running.kept_sessions import KeptSessionRuntime
         from tidegate.operators.kinds.window.running.sessions import SessionRuntime
         from tidegate.operators.kinds.window.running.sliced import SlicedRuntime
         from tidegate.operators.kinds.window.running.tumbling import TumblingRuntime
 
         if self.window.session:
-            return SessionRuntime(self, slot)
+            return KeptSessionRuntime(self, slot) if self.corrected else SessionRuntime(self, slot)
         return TumblingRuntime(self, slot) if self.plain else SlicedRuntime(self, slot)
 
 
-def _list_of(first: str, second: str, parts: tuple[StateField, ...]) -> DataType:
-    """Two moments or counts, and accumulators, several times."""
-    fields = ((first, BIGINT), (second, BIGINT), *((part.name, part.type) for part in parts))
+_WINDOWS: Final = DataType("array", element=DataType("struct", fields=(("start", BIGINT), ("end", BIGINT))))
+
+
+def _list_of(first: Columns, parts: tuple[StateField, ...]) -> DataType:
+    """Moments or counts, and accumulators, several times."""
+    fields = (*first, *((part.name, part.type) for part in parts))
     return DataType("array", element=DataType("struct", fields=fields))
 
 
@@ -207,6 +254,7 @@ class WindowKind(StepKind):
     }
     settings = WindowStepSettings
     extends = "aggregate"
+    counts = True
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""
@@ -215,52 +263,36 @@ class WindowKind(StepKind):
     def build(self, step: Any, context: StepContext) -> None:
         """See StepKind."""
         windowing = self._windowing(step, context)
-        read = read_aggregates(step, context, dict(ADDED), windowed=True)
+        corrected = windowing is not None and windowing.session and bool(step.allowed_lateness_ms)
+        deleted = {DELETED: BOOLEAN} if corrected else {}
+        read = read_aggregates(step, context, dict(ADDED) | deleted, windowed=True)
         if windowing is None or read is None:
             return
         keys, calls = step.key, read
         types = {key: context.columns[key] for key in keys} | dict(ADDED)
-        types |= {column: call.type for column, call in calls.items()}
+        types |= {column: call.type for column, call in calls.items()} | deleted
         if step.ttl is not None:
             context.problem(("ttl",), "a window ends by itself", "remove `ttl`", at_key=True)
             return
-        late = {} if step.late is None else self._late_columns(context, sessions=windowing.session)
+        late = derive_late(step, context)
         if late is None:
             return
         context.gives(types)
+        if corrected:
+            context.corrects()
         inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
-        lateness_ms = step.allowed_lateness_ms or 0
-        if lateness_ms and windowing.session:
-            remedy = "remove it, or make `delay` of the source longer"
-            context.problem(("allowed_lateness",), "sessions have no `allowed_lateness` yet", remedy, at_key=True)
-            return
         operator = WindowOperator(
             context.name,
             keys,
             tuple(plain.items()),
             windowing,
-            lateness_ms,
+            step.allowed_lateness_ms or 0,
             tuple(types.items()),
             context.policy,
             tuple(late.items()),
         )
-        if late:
-            context.gives(late, LATE)
         context.add(operator, keys)
-
-    def _late_columns(self, context: StepContext, *, sessions: bool) -> dict[str, DataType] | None:
-        """What arrives, and why it is late; None when that cannot be, which is reported."""
-        if sessions:
-            remedy = "remove it: late records are counted"
-            context.problem(("late",), "sessions have no `late` yet", remedy, at_key=True)
-            return None
-        taken = [name for name, _ in REASONS if name in context.columns]
-        if taken:
-            remedy = "rename it in a `select` before this step"
-            context.problem(("late",), f"`{taken[0]}` is a column of late records, and of these records", remedy)
-            return None
-        return {**context.columns, **dict(REASONS)}
 
     def _windowing(self, step: Any, context: StepContext) -> Windowing | None:
         emit = step.emit

@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.operators.late import LateSettings
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, StepName, duration, refusal, require_text
+from tidegate.settings.fields import Check, duration, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import MILLISECONDS, render_duration
 
@@ -173,7 +174,7 @@ def _early(word: str, size_ms: int, early_ms: int) -> list[Problem]:
     return []
 
 
-class WindowStepSettings(Settings):
+class WindowStepSettings(LateSettings):
     """The keys of a step with windows, besides those of an aggregate."""
 
     window: Annotated[
@@ -186,13 +187,7 @@ class WindowStepSettings(Settings):
         Field(
             alias="allowed_lateness",
             description="How long after its end a window is kept for late records; each of them gives a corrected "
-            "result.",
-        ),
-    ] = None
-    late: Annotated[
-        StepName | None,
-        Field(
-            description="A sink without `from` that gets the late records, with the columns `_reason` and "
-            "`_watermark`. Without it they are only counted."
+            "result. Of sessions the results have the column `_deleted boolean`: a record that makes one session of "
+            "two takes the result of the later one back by a row with `_deleted`.",
         ),
     ] = None

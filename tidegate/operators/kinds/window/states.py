@@ -16,5 +16,11 @@ TIMERS: Final = StateName("timers")
 """By due time and key: results to come, where a result is not just an entry of `slices`; and the ends of sessions."""
 SESSIONS: Final = StateName("sessions")
 """The open sessions of a key."""
+KEPT_SESSIONS: Final = StateName("kept_sessions")
+"""The same where late rows may correct them, and those that are kept for that."""
 LAGGARDS: Final = StateName("laggards")
-"""Rows of sessions below the watermark of their partition, by that watermark and key."""
+"""Rows of sessions below the watermark of their partition, by that watermark and key: their partial results."""
+LATE_ROWS: Final = StateName("late_rows")
+"""By the same: the rows themselves, for the output `late` if it turns out that they are late."""
+GIVEN: Final = StateName("given")
+"""By end and key: sessions whose results were given as they are."""

@@ -17,12 +17,14 @@ from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Order, Ranking
 from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
+from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import OperatorState, Out, Runtime
 from tidegate.operators.spec import Slot
-from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
 
+REASON: Final = "late: its ranking was closed"
 ROWS_AT_ONCE: Final = 5000
 """About as many are emitted in one call."""
 
@@ -34,7 +36,6 @@ class ClosingRuntime(Runtime):
         self._columns = operator.columns
         self._keys = list(operator.keys)
         self._places = operator.places
-        self._groups = slot.max_parallelism
         names = [name for name, _ in operator.columns]
         types = dict(operator.columns)
         kinds = [types[key] for key in self._keys]
@@ -49,7 +50,12 @@ class ClosingRuntime(Runtime):
         """The watermark that goes on when all that it closes is emitted."""
         self._idle: bool | None = None
         """A status that is passed on when it has gone on."""
-        self.late_rows = 0
+        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.late, REASON)
+
+    @property
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        """See OperatorRuntime."""
+        return self._late.count
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
@@ -68,10 +74,8 @@ class ClosingRuntime(Runtime):
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime."""
-        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._groups_of(batch))
-        if late.any():
-            self.late_rows += int(late.sum())
-            batch = batch.filter(~late)
+        late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
+        batch = self._late.put_aside_where(late, batch, out)
         if not batch.height:
             return
         keys = list(zip(batch[TIME].to_list(), *(plain_values(batch[key]) for key in self._keys), strict=True))
@@ -83,7 +87,8 @@ class ClosingRuntime(Runtime):
         changed: dict[Row, None] = {}
         for key, row in zip(keys, rows_of(batch, self._columns), strict=True):
             ranking = rankings[key]
-            if ranking.admits(self._order.first(row)) and ranking.enter(row) is not None:
+            first = self._order.first(row)
+            if ranking.admits(first) and ranking.enter(row, first) is not None:
                 changed[key] = None
         self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
 
@@ -133,7 +138,3 @@ class ClosingRuntime(Runtime):
             if self._idle is not None:
                 idle, self._idle = self._idle, None
                 out.status(idle)
-
-    def _groups_of(self, batch: pl.DataFrame) -> list[int]:
-        groups: list[int] = key_group_of(batch, self._keys, self._groups).to_list()
-        return groups

@@ -59,9 +59,10 @@ class UpdatingRuntime(Runtime):
         ranks: list[int] = []
         for place, (key, row) in enumerate(zip(keys, rows_of(batch, self._columns), strict=True)):
             ranking = rankings[key]
-            if not ranking.admits(self._order.first(row)):
+            first = self._order.first(row)
+            if not ranking.admits(first):
                 continue
-            entered = ranking.enter(row)
+            entered = ranking.enter(row, first)
             if entered is None:
                 continue
             changed[key] = None

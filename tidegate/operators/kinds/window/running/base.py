@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from tidegate.formats.columns import TIMESTAMP
 from tidegate.ids import StateName
 from tidegate.operators.event_time import EventClock
-from tidegate.operators.kinds.window.running.emission import ResultsOf
+from tidegate.operators.kinds.window.running.emission import ResultsOf, Room
 from tidegate.operators.kinds.window.running.partial import Aggregates
+from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
-from tidegate.operators.spec import LATE
 from tidegate.state.base import KeyedState
-from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.time_ordered import TimeOrdered
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ FIRED_MAX: Final = 4_000
 """So many results are made in one call."""
 FOLDED_MAX: Final = 4_000
 """So many partial results are put into the state in one call, but for a snapshot."""
-FIRST_MS: Final = -62_135_596_800_000
-LAST_MS: Final = 253_402_300_799_999
-"""0001-01-01 and the end of 9999: no event time is outside."""
+REASON: Final = "late: its windows were closed"
 
 
 class WindowRuntime(Runtime):
@@ -46,10 +43,9 @@ class WindowRuntime(Runtime):
         kinds = dict(operator.output)
         self._keys = [(key, kinds[key]) for key in operator.keys]
         self._names = [name for name, _ in operator.output]
+        self._room = Room(slot.rows_max, slot.bytes_max)
         self._aggregates = Aggregates(operator.aggregates)
         self._lateness_ms = operator.allowed_lateness_ms
-        self._max_parallelism = slot.max_parallelism
-        self._late_columns = [name for name, _ in operator.late]
         self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__time"]
         self._states: dict[StateName, OperatorState] = {}
         self._keyed: dict[StateName, KeyedState[Any]] = {}
@@ -71,7 +67,13 @@ class WindowRuntime(Runtime):
         """The watermark that waits for its results."""
         self._idle_after = False
         """Idle as soon as the watermark has gone on."""
-        self.late_rows = 0
+        names = [name for name, _ in self._keys]
+        self._late = LateRows(self._clock, names, slot.max_parallelism, operator.late, REASON)
+
+    @property
+    def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
+        """See OperatorRuntime."""
+        return self._late.count
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
@@ -85,9 +87,9 @@ class WindowRuntime(Runtime):
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime."""
-        closed = self._closed_by(batch)
+        closed = self._late.closed_by(batch)
         if closed is None:
-            self._take(batch.select(self._columns))
+            self._take(batch[self._columns])
         else:
             self._take_lagging(batch, closed, out)
         self._relieve()
@@ -120,46 +122,18 @@ class WindowRuntime(Runtime):
         self._pending_ms = None
         if watermark_ms == END_OF_TIME and self._lateness_ms:
             self._clock.ended(self._lateness_ms)
-        out.watermark(watermark_ms)
+        out.watermark(self._passed(watermark_ms))
         if self._idle_after:
             self._idle_after = False
             out.status(idle=True)
 
-    # -- lateness ------------------------------------------------------------------------------------------------------
-
-    def _closed_by(self, batch: pl.DataFrame) -> pl.Series | None:
-        """For each row, the instant before which all is over: where its partition was when it was read, or this clock.
-
-        None when no row is behind.
-        """
-        times, behind = batch["__time"], batch["__behind"]
-        over_ms = self._over(batch)
-        if over_ms is None:
-            return times + behind if behind.max() else None
-        return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
-
-    def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
-        """The same by the clock; None when no row of the batch is before that."""
-        if self._clock.uniform:
-            over_ms = after_ms(self._clock.watermark_ms)
-            if not batch.height or over_ms <= int(batch["__time"].min()):  # type: ignore[arg-type]  # Int64
-                return None
-            return pl.lit(over_ms, pl.Int64)
-        groups = key_group_of(batch, [name for name, _ in self._keys], self._max_parallelism)
-        watermarks = self._clock.watermark_of(groups.to_list())
-        return pl.Series([after_ms(watermark) for watermark in watermarks], dtype=pl.Int64)
-
-    def _put_aside(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        """Rows that no result takes any more."""
-        self.late_rows += late.height
-        if self._late_columns and late.height:
-            moment = (closed - 1).cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
-            columns = late.with_columns(pl.lit(REASON).alias("_reason"), moment)
-            out.side(LATE, columns.select(*self._late_columns, pl.col("^__.*$")))
-
     def _results_of(self, parts: pl.DataFrame) -> ResultsOf:
         """The results of partial results."""
         return lambda start, end: self._aggregates.results_of(parts[start:end])
+
+    def _passed(self, watermark_ms: int) -> int:
+        """The watermark downstream, when all that one makes due is emitted."""
+        return watermark_ms
 
     # -- what subclasses do --------------------------------------------------------------------------------------------
 
@@ -173,7 +147,7 @@ class WindowRuntime(Runtime):
         raise NotImplementedError
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        """Rows some of which are behind; `closed` as `_closed_by`."""
+        """Rows some of which are behind; `closed` as `LateRows.closed_by` has it."""
         raise NotImplementedError
 
     def _relieve(self) -> None:
@@ -183,11 +157,3 @@ class WindowRuntime(Runtime):
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
         """Emit what a watermark makes due, about `limit` rows; True when there is more."""
         raise NotImplementedError
-
-
-REASON: Final = "late: its windows were closed"
-
-
-def after_ms(watermark_ms: int) -> int:
-    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens."""
-    return max(FIRST_MS, min(LAST_MS, watermark_ms) + 1)

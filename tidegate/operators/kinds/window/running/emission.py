@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from tidegate.formats.bisection import evaluate_rows
-from tidegate.formats.columns import TIMESTAMP
+from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.sizes import count_rows_within
 from tidegate.operators.aggregation.contract import derive_failure
 from tidegate.operators.runtime import Out
+from tidegate.operators.spec import Columns
 
 START: Final = "window_start"
 END: Final = "window_end"
+DELETED: Final = "_deleted"
+"""Whether a result is none any more."""
 
 ResultsOf = Callable[[int, int], list[pl.Series]]
 """The result columns of some of the rows. Raises as MergeableAggregate.results."""
+
+
+class Room(NamedTuple):
+    """What those downstream in the vertex take at a time (`Slot`)."""
+
+    rows_max: int
+    bytes_max: int
+
+    def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Rows in parts, at least one in each."""
+        while frame.height > self.rows_max or (frame.height > 1 and frame.estimated_size() > self.bytes_max):
+            rows = min(self.rows_max, count_rows_within(frame, self.bytes_max), frame.height)
+            yield frame[:rows]
+            frame = frame[rows:]
+        if frame.height:
+            yield frame
 
 
 def emit_results(
@@ -26,20 +46,14 @@ def emit_results(
     results_of: ResultsOf,
     names: Sequence[str],
     out: Out,
+    room: Room,
 ) -> None:
     """Results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` the columns.
 
-    One whose aggregate has no result (a sum that overflows) fails alone.
+    One whose aggregate has no result (a sum that overflows) fails alone. Those that keep values may be large: as many
+    leave at a time as there is room for.
     """
-    moment = pl.Datetime("ms", "UTC")
-    frame = keyed.hstack(
-        [
-            starts_ms.cast(moment).cast(TIMESTAMP).alias(START),
-            ends_ms.cast(moment).cast(TIMESTAMP).alias(END),
-            (ends_ms - 1).alias("__time"),
-            pl.zeros(keyed.height, pl.Int64, eager=True).alias("__behind"),
-        ]
-    )
+    frame = keyed.hstack(_times_of(starts_ms, ends_ms))
     whole, raising = evaluate_rows(frame.height, results_of)
     if raising:
         out.fail(frame, [derive_failure(row, error) for row, error in raising])
@@ -49,4 +63,28 @@ def emit_results(
             return
     results = [pl.concat(pieces) for pieces in zip(*(columns for _, columns in whole), strict=True)]
     columns = {column.name: column for column in (*frame.get_columns(), *results)}
-    out.emit(pl.DataFrame([columns[name] for name in (*names, "__time", "__behind")]))
+    whole_frame = pl.DataFrame([columns[name] for name in (*names, "__time", "__behind")])
+    for part in room.cut(whole_frame):
+        out.emit(part)
+
+
+def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, output: Columns, out: Out) -> None:
+    """Rows that take results back: those of these keys and windows, without values."""
+    made = {column.name: column for column in (*keyed.get_columns(), *_times_of(starts_ms, ends_ms))}
+    made[DELETED] = pl.repeat(True, keyed.height, dtype=pl.Boolean, eager=True).alias(DELETED)
+    columns = [
+        made[name] if name in made else pl.Series(name, [None] * keyed.height, dtype=polars_type(kind))
+        for name, kind in output
+    ]
+    out.emit(pl.DataFrame([*columns, made["__time"], made["__behind"]]))
+
+
+def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:
+    """The columns of windows, and the event time of their results."""
+    moment = pl.Datetime("ms", "UTC")
+    return [
+        starts_ms.cast(moment).cast(TIMESTAMP).alias(START),
+        ends_ms.cast(moment).cast(TIMESTAMP).alias(END),
+        (ends_ms - 1).alias("__time"),
+        pl.zeros(len(ends_ms), pl.Int64, eager=True).alias("__behind"),
+    ]

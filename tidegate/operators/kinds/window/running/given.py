@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tidegate.operators.kinds.window.running.base import after_ms
+from tidegate.operators.lateness import after_ms
 from tidegate.operators.runtime import LOWEST
 
 if TYPE_CHECKING:

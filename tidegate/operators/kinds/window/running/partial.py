@@ -26,7 +26,7 @@ from tidegate.operators.aggregation.registry import make_mergeable
 AT: Final = "__at"
 """The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
 ROWS_MAX: Final = 40_000
-"""So many rows wait at most before they are reduced."""
+"""So many rows wait at most before they are reduced; fewer where they are of many times and keys."""
 BYTES_MAX: Final = 16 << 20
 PARTS_MAX: Final = 8_000
 """So many partial results are held besides the state: a snapshot has to put them there in one call."""
@@ -77,7 +77,8 @@ class Aggregates:
         """The result columns of values. Raises as MergeableAggregate.results."""
         if len(self._spans) == 1:
             return [self._spans[0][0].results(values)]
-        return [one.results([value[start:end] for value in values]) for one, start, end in self._spans]
+        columns = list(zip(*values, strict=True))
+        return [one.results(list(zip(*columns[start:end], strict=True))) for one, start, end in self._spans]
 
     def results_of(self, parts: pl.DataFrame) -> list[pl.Series]:
         """The result columns of partial results. Raises as MergeableAggregate.results."""
@@ -101,6 +102,7 @@ class Buffer:
         self._first_of = first_of
         self._rows: list[pl.DataFrame] = []
         self._height = 0
+        self._height_max = ROWS_MAX
         self._size = 0
         self._parts: list[pl.DataFrame] = []
         """Each of them is reduced: a time and key is in it once."""
@@ -123,7 +125,7 @@ class Buffer:
         self._rows.append(rows)
         self._height += rows.height
         self._size += int(rows.estimated_size())
-        if self._height > ROWS_MAX or self._size > BYTES_MAX:
+        if self._height > self._height_max or self._size > BYTES_MAX:
             self._reduce_rows()
 
     def put_back(self, parts: pl.DataFrame) -> None:
@@ -171,4 +173,7 @@ class Buffer:
         rows = pl.concat(self._rows)
         self._rows, self._height, self._size = [], 0, 0
         rows = rows.with_columns(self._times_of(rows).alias(AT))
-        self._parts.append(self._aggregates.reduce_rows(rows, self._by))
+        parts = self._aggregates.reduce_rows(rows, self._by)
+        self._parts.append(parts)
+        # A snapshot has to put into the state what they become, in one call.
+        self._height_max = min(ROWS_MAX, max(PARTS_MAX // 2, PARTS_MAX * rows.height // parts.height))

@@ -1,5 +1,9 @@
 """Sessions: windows per key that end when nothing comes, and merge when something comes between them.
 
+Two rows that are as far apart as the gap are in one session, so a session is over when the watermark has reached its
+end, and nothing that is as old as that end can come any more. Its result has the last millisecond before as event time,
+so the watermark goes on less a millisecond.
+
 A row that is above the watermark of its partition joins whatever it touches: no session that it touches can have been
 closed by any partition. Such rows wait in frames, are reduced to sessions of their own, and merged into those of the
 state `sessions`.
@@ -7,7 +11,8 @@ state `sessions`.
 A row below that watermark, a *laggard*, must not join a session that its own partition had closed, although here it may
 be open still, since another partition is slower. Whether it does must not depend on which came first. So it waits in
 the state `laggards` until the watermark has passed that of its partition, when everything is here that had been read
-before it, as if all partitions had been one. Only then it joins, begins a session, or is late.
+before it, as if all partitions had been one. Only then it joins, begins a session, or is late. Where sessions are kept
+longer for late rows (`kept_sessions.py`) all of that is later by so much.
 """
 
 from __future__ import annotations
@@ -15,17 +20,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars as pl
 
 from tidegate.formats.columns import plain_values
+from tidegate.ids import StateName
 from tidegate.operators.aggregation.contract import Value
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
+from tidegate.operators.kinds.window.running.changes import Changes, Session
 from tidegate.operators.kinds.window.running.emission import emit_results
+from tidegate.operators.kinds.window.running.laggards import WaitingRows
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, PARTS_MAX
 from tidegate.operators.kinds.window.running.store import key_columns
-from tidegate.operators.kinds.window.states import LAGGARDS, SESSIONS, TIMERS
+from tidegate.operators.kinds.window.states import LAGGARDS, LATE_ROWS, SESSIONS, TIMERS
 from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -38,19 +46,21 @@ _SESSION: Final = "__session"
 _START: Final = "__start"
 _START_OF = itemgetter(0)
 
-Session = tuple[Any, ...]
-"""Start and end, then the accumulators."""
-
 
 class SessionRuntime(WindowRuntime):
     """See the module."""
 
+    STATE: ClassVar[StateName] = SESSIONS
+    HEAD: ClassVar[int] = 2
+    """What a session has in front of its accumulators: start and end."""
+
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
         self._gap_ms = operator.window.size_ms
-        self._sessions = self._keyed[SESSIONS]
+        self._sessions = self._keyed[self.STATE]
         self._timers = self._timed[TIMERS]
         self._laggards = self._timed[LAGGARDS]
+        self._waiting = WaitingRows(operator, self._timed[LATE_ROWS])
         self._rows: list[pl.DataFrame] = []
         self._height = 0
         self._size = 0
@@ -80,13 +90,19 @@ class SessionRuntime(WindowRuntime):
         self._size += int(rows.estimated_size())
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:  # noqa: ARG002  # late ones are found later
-        lagging = closed > batch["__time"]
+        lagging = closed - self._lateness_ms > batch["__time"]
         if not lagging.all():
             self._take(batch.filter(~lagging).select(self._columns))
-        rows = batch.select(self._columns).with_columns(closed.alias(AT)).filter(lagging)
-        counts = rows.group_by(AT, "__time", *self._key_names).agg(pl.len().cast(pl.Int64).alias(_SESSION))
-        parts = self._aggregates.reduce_rows(rows, [AT, "__time", *self._key_names])
-        parts = parts.join(counts, on=[AT, "__time", *self._key_names], how="left", nulls_equal=True)
+        if not lagging.any():
+            return
+        whole = batch.with_columns(closed.alias(AT)).filter(lagging)
+        by = [AT, *self._key_names]
+        if self._late.wanted:
+            self._waiting.add(whole, by)
+        rows = whole.select(*self._columns, AT)
+        counts = rows.group_by(*by, "__time").agg(pl.len().cast(pl.Int64).alias(_SESSION))
+        parts = self._aggregates.reduce_rows(rows, [*by, "__time"])
+        parts = parts.join(counts, on=[*by, "__time"], how="left", nulls_equal=True)
         columns = [parts[AT].to_list(), *(plain_values(parts[name]) for name in self._key_names)]
         held: defaultdict[Row, list[tuple[Any, ...]]] = defaultdict(list)
         values = self._aggregates.values_of(parts)
@@ -107,9 +123,9 @@ class SessionRuntime(WindowRuntime):
         if not self._rows:
             return
         rows = pl.concat(self._rows).sort([*self._key_names, "__time"])
-        self._rows, self._height, self._size, self._first_ms = [], 0, 0, None
+        self._rows, self._height, self._size = [], 0, 0
         times = rows["__time"]
-        new = times - times.shift(1) >= self._gap_ms
+        new = times - times.shift(1) > self._gap_ms
         for name in self._key_names:
             new |= rows[name].ne_missing(rows[name].shift(1))
         new = new.fill_null(value=True)
@@ -121,7 +137,7 @@ class SessionRuntime(WindowRuntime):
         keys = zip(*(plain_values(heads[name]) for name in self._key_names), strict=True)
         values = self._aggregates.values_of(parts)
         own = zip(heads["__time"], (last + self._gap_ms).to_list(), values, strict=True)
-        self._reduced += [(key, (start, end, *value)) for key, (start, end, value) in zip(keys, own, strict=True)]
+        self._reduced += [(key, self._begin(*session)) for key, session in zip(keys, own, strict=True)]
 
     def _fold(self, limit: int | None) -> bool:
         """Sessions into the state, some of them or all; True when some are left."""
@@ -131,115 +147,110 @@ class SessionRuntime(WindowRuntime):
             by_key: defaultdict[Row, list[Session]] = defaultdict(list)
             for key, session in taken:
                 by_key[key].append(session)
-            changes = _Changes(self, list(by_key))
+            changes = self._changes(list(by_key))
             for key, sessions in by_key.items():
                 for one in sessions:
-                    changes.join(key, one, closed_ms=None)
-            changes.keep()
+                    changes.join(key, one)
+            self._keep(changes)
+        if not self._reduced:
+            self._first_ms = None
         return bool(self._reduced)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
+    def _passed(self, watermark_ms: int) -> int:
+        return watermark_ms if watermark_ms == END_OF_TIME else watermark_ms - 1
+
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
-        until = min(watermark_ms, END_OF_TIME - 1) + 1
-        nothing_new = self._first_ms is None or self._first_ms + self._gap_ms > until
-        first = self._timers.first_ms
-        waiting = self._laggards.first_ms
-        if nothing_new and (first is None or first > until) and (waiting is None or waiting > watermark_ms):
+        until = min(watermark_ms, END_OF_TIME - 1)
+        if not self._has_due(until):
             return False
-        if self._fold(FOLDED_MAX) or self._settle(watermark_ms):
+        if self._fold(FOLDED_MAX) or self._settle(watermark_ms, out):
             return True
         taken = [row for row, _ in self._timers.take_due(until, limit)]
         if taken:
             self._emit(taken, out)
         return len(taken) == limit
 
-    def _settle(self, watermark_ms: int) -> bool:
+    def _has_due(self, until: int) -> bool:
+        """Whether anything may have to be done at a watermark."""
+        first = (self._timers.first_ms, self._laggards.first_ms)
+        due = self._first_ms is not None and self._first_ms + self._gap_ms <= until
+        return due or any(one is not None and one <= until for one in first)
+
+    def _settle(self, watermark_ms: int, out: Out) -> bool:
         """Laggards of which all is here that came before them; True when there are more."""
         taken = self._laggards.take_due(watermark_ms, FOLDED_MAX)
         if not taken:
             return False
-        changes = _Changes(self, list(dict.fromkeys(row[1:] for row, _ in taken)))
-        for (closed_ms, *key), (laggards,) in taken:
+        changes = self._changes(list(dict.fromkeys(row[1:] for row, _ in taken)))
+        late: defaultdict[Row, set[int]] = defaultdict(set)
+        for row, (laggards,) in taken:
+            over_ms = row[0] - self._lateness_ms
             for time, count, *value in sorted(laggards, key=_START_OF, reverse=True):
-                if not changes.join(tuple(key), (time, time + self._gap_ms, *value), closed_ms):
-                    self.late_rows += count
-        changes.keep()
+                own = self._begin(time, time + self._gap_ms, tuple(value))
+                if not changes.join(row[1:], own, over_ms):
+                    self._late.count += count
+                    late[row].add(time)
+        self._keep(changes)
+        for frame, closed in self._waiting.take([row for row, _ in taken], late):
+            self._late.show(frame, closed, out)
         return len(taken) == FOLDED_MAX
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
         """The sessions of these ends and keys, which are due and go."""
-        keys = list(dict.fromkeys(row[1:] for row in rows))
-        held = dict(zip(keys, self.sessions_of(keys), strict=True))
+        held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
         due: list[tuple[Row, Session]] = []
         for row in rows:
             [session] = [one for one in held[row[1:]] if one[1] == row[0]]
             held[row[1:]].remove(session)
             due.append((row, session))
-        self.put_sessions(held)
-        values: list[Value] = [session[2:] for _, session in due]
+        self._put_sessions(held)
+        self._emit_results(due, out)
+
+    def _emit_results(self, due: Sequence[tuple[Row, Session]], out: Out, *more: pl.Series) -> None:
+        """The results of sessions with their ends and keys; `more` are columns that all of them have."""
+        values: list[Value] = [session[self.HEAD :] for _, session in due]
         starts = pl.Series(_START, [session[0] for _, session in due], dtype=pl.Int64)
         columns = [*key_columns([row for row, _ in due], self._keys), starts, *self._aggregates.columns_of(values)]
-        parts = pl.DataFrame(columns).sort([AT, *self._key_names])
-        self._clock.fired(int(parts[AT][-1]) - 1)
-        emit_results(parts, parts[_START], parts[AT], self._results_of(parts), self._names, out)
+        parts = pl.DataFrame([*columns, *more]).sort([AT, *self._key_names])
+        self._clock.fired(int(parts[AT][-1]))
+        emit_results(parts, parts[_START], parts[AT], self._results_of(parts), self._names, out, self._room)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
-    def sessions_of(self, keys: Sequence[Row]) -> list[list[Session]]:
-        """The open sessions of each key."""
-        found = self._sessions.get_many(self._as_keys(keys))
-        return [[] if value is None else list(value[0]) for value in found]
+    def _begin(self, start: int, end: int, value: Value) -> Session:
+        """A session of its own."""
+        return (start, end, *value)
 
-    def put_sessions(self, held: Mapping[Row, Sequence[Session]]) -> None:
-        """The open sessions of keys; none: the key is forgotten."""
-        kept = {key: sessions for key, sessions in held.items() if sessions}
-        self._sessions.put_many(self._as_keys(list(kept)), [(tuple(sessions),) for sessions in kept.values()])
-        self._sessions.delete_many(self._as_keys([key for key, sessions in held.items() if not sessions]))
+    def _merge(self, left: Session, right: Session) -> Session:
+        """One session of two."""
+        return min(left[0], right[0]), max(left[1], right[1]), *self._aggregates.merge(left[2:], right[2:])
 
-    def move_timers(self, gone: set[Row], new: set[Row]) -> None:
-        """The ends of sessions have changed."""
+    def _changes(self, keys: Sequence[Row]) -> Changes:
+        return Changes(self._sessions_of(keys), self._merge)
+
+    def _keep(self, changes: Changes) -> None:
+        """What has changed into the state."""
+        self._put_sessions(changes.held)
+        self._move(changes.gone, changes.new)
+
+    def _move(self, gone: set[Row], new: set[Row]) -> None:
+        """Sessions with these ends and keys are none any more, and others are."""
         self._timers.delete_many(list(gone - new))
         added = list(new - gone)
         self._timers.put_many(added, [()] * len(added))
 
-    def merge(self, left: Session, right: Session) -> Session:
-        """One session of two."""
-        return min(left[0], right[0]), max(left[1], right[1]), *self._aggregates.merge(left[2:], right[2:])
+    def _sessions_of(self, keys: Sequence[Row]) -> dict[Row, list[Session]]:
+        """The sessions of each key."""
+        found = self._sessions.get_many(self._as_keys(keys))
+        return {key: [] if value is None else list(value[0]) for key, value in zip(keys, found, strict=True)}
+
+    def _put_sessions(self, held: Mapping[Row, Sequence[Session]]) -> None:
+        """The sessions of keys; none: the key is forgotten."""
+        kept = {key: sessions for key, sessions in held.items() if sessions}
+        self._sessions.put_many(self._as_keys(list(kept)), [(tuple(sessions),) for sessions in kept.values()])
+        self._sessions.delete_many(self._as_keys([key for key, sessions in held.items() if not sessions]))
 
     def _as_keys(self, rows: Sequence[Row]) -> list[Any]:
         return [row[0] for row in rows] if len(self._keys) == 1 else list(rows)
-
-
-class _Changes:
-    """The sessions of some keys while they change."""
-
-    def __init__(self, runtime: SessionRuntime, keys: Sequence[Row]) -> None:
-        self._runtime = runtime
-        self._held = dict(zip(keys, runtime.sessions_of(keys), strict=True))
-        self._before = self._ends()
-
-    def join(self, key: Row, new: Session, closed_ms: int | None) -> bool:
-        """Merge a session with those that it touches; one that ended at or before `closed_ms` is closed for it.
-
-        False when it cannot join any and is over itself.
-        """
-        sessions = self._held[key]
-        touched = [
-            one for one in sessions if one[0] < new[1] and new[0] < one[1] and (closed_ms is None or one[1] > closed_ms)
-        ]
-        if not touched and closed_ms is not None and new[1] <= closed_ms:
-            return False
-        for one in touched:
-            sessions.remove(one)
-            new = self._runtime.merge(new, one)
-        sessions.append(new)
-        return True
-
-    def keep(self) -> None:
-        """Into the state."""
-        self._runtime.put_sessions(self._held)
-        self._runtime.move_timers(self._before, self._ends())
-
-    def _ends(self) -> set[Row]:
-        return {(session[1], *key) for key, sessions in self._held.items() for session in sessions}

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime, after_ms
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.emission import emit_results
 from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
 from tidegate.operators.kinds.window.states import EXTRA, GATHERED, SLICES, TIMERS
+from tidegate.operators.lateness import after_ms
 from tidegate.state.keygroups import key_group_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class SlicedRuntime(WindowRuntime):
         over = slicing.floors_of(closed - self._lateness_ms if self._lateness_ms else closed)
         late = last <= over
         if late.any():
-            self._put_aside(batch.filter(late), closed.filter(late), out)
+            self._late.put_aside(batch.filter(late), closed.filter(late), out)
         # An early result is not corrected, so it takes no row that comes after it.
         closed_to = slicing.floors_of(closed) if self._early else over
         begin = slicing.first_due_after(closed_to)
@@ -196,7 +197,7 @@ class SlicedRuntime(WindowRuntime):
         slicing, dues = self._slicing, parts[AT]
         starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
         self._clock.fired(int(slicing.instants_of(dues)[-1]) - 1)
-        emit_results(parts, starts, ends, self._results_of(parts), self._names, out)
+        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
 
     def _gather(self, rows: Sequence[Row]) -> pl.DataFrame | None:
         """The partial results of all that each result is made of, where there is anything."""

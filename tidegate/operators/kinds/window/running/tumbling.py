@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime, after_ms
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.emission import ResultsOf, emit_results
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
 from tidegate.operators.kinds.window.states import SLICES
+from tidegate.operators.lateness import after_ms
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
@@ -53,7 +54,7 @@ class TumblingRuntime(WindowRuntime):
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         late = self._slicing.ends_of(batch["__time"]) <= self._slicing.floors_of(closed)
         if late.any():
-            self._put_aside(batch.filter(late), closed.filter(late), out)
+            self._late.put_aside(batch.filter(late), closed.filter(late), out)
             batch = batch.filter(~late)
         if batch.height:
             self._take(batch.select(self._columns))
@@ -96,4 +97,4 @@ class TumblingRuntime(WindowRuntime):
         slicing, dues = self._slicing, keyed[AT]
         starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
         self._clock.fired(int(ends[-1]) - 1)
-        emit_results(keyed, starts, ends, results_of, self._names, out)
+        emit_results(keyed, starts, ends, results_of, self._names, out, self._room)

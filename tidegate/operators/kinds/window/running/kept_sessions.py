@@ -1,0 +1,140 @@
+"""Sessions that are kept for late rows after their result was given (`allowed_lateness`).
+
+A session whose result is to come, or has to be given again, has a timer at its end. One whose result was given as it
+is has an entry in `given`, by which it goes when nothing can join it any more. So a late row that joins a session, or
+makes one of several, needs no other note: the timer of what comes of it is due at once, or when the watermark reaches
+its new end.
+
+A result is known by its keys and `window_start`. Where a session begins earlier than one that has become part of it,
+the result of that one is taken back first, by a row with `_deleted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import polars as pl
+
+from tidegate.ids import StateName
+from tidegate.operators.aggregation.contract import Value
+from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX
+from tidegate.operators.kinds.window.running.changes import Session
+from tidegate.operators.kinds.window.running.emission import DELETED, emit_deletes
+from tidegate.operators.kinds.window.running.partial import AT
+from tidegate.operators.kinds.window.running.sessions import SessionRuntime
+from tidegate.operators.kinds.window.running.store import key_columns
+from tidegate.operators.kinds.window.states import GIVEN, KEPT_SESSIONS
+from tidegate.operators.runtime import END_OF_TIME
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.runtime import Out
+    from tidegate.operators.spec import Slot
+    from tidegate.state.order import Row
+
+_TOLD: Final = 2
+"""Where a session has the windows of its results that readers have: start and end of each."""
+
+
+class KeptSessionRuntime(SessionRuntime):
+    """See the module."""
+
+    STATE: ClassVar[StateName] = KEPT_SESSIONS
+    HEAD: ClassVar[int] = 3
+
+    def __init__(self, operator: WindowOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
+        self._output = operator.output
+        self._given = self._timed[GIVEN]
+        self._correcting = False
+        """Whether rows have come that may change what was given."""
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        sessions = len(self._timers) + len(self._given)
+        return {"open_windows": sessions, "timers": sessions + len(self._laggards)}
+
+    @property
+    def settled(self) -> bool:
+        """See OperatorRuntime."""
+        return super().settled and not self._correcting
+
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        """See OperatorRuntime."""
+        super().process(port, batch, out)
+        self._correct(FIRED_MAX, out)
+
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """See OperatorRuntime."""
+        return super().poll(rows_max, out) or self._correct(min(rows_max, FIRED_MAX), out)
+
+    def _correct(self, limit: int, out: Out) -> bool:
+        """Give again what rows have changed that came for it; whether there was anything to do."""
+        if not self._correcting or self._pending_ms is not None:
+            return False
+        self._correcting = self._fire(self._clock.watermark_ms, limit, out)
+        return True
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        super()._take(rows)
+        assert self._first_ms is not None
+        self._correcting = self._correcting or self._first_ms <= self._clock.watermark_ms
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        more = super()._fire(watermark_ms, limit, out) or self._forget(watermark_ms)
+        self._correcting = self._correcting and more
+        return more
+
+    def _has_due(self, until: int) -> bool:
+        return super()._has_due(until) or (self._first_ms is not None and self._first_ms <= until)
+
+    def _forget(self, watermark_ms: int) -> bool:
+        """Sessions that nothing can join any more; True when there are more."""
+        until = min(watermark_ms, END_OF_TIME - 1) - self._lateness_ms
+        first = self._given.first_ms
+        if first is None or first > until:
+            return False
+        taken = {row for row, _ in self._given.take_due(until, FOLDED_MAX)}
+        held = self._sessions_of(list({row[1:] for row in taken}))
+        kept = {key: [one for one in sessions if (one[1], *key) not in taken] for key, sessions in held.items()}
+        self._put_sessions(kept)
+        return len(taken) == FOLDED_MAX
+
+    def _emit(self, rows: Sequence[Row], out: Out) -> None:
+        """The sessions of these ends and keys, which stay: what they have taken the place of is taken back first."""
+        held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
+        due: list[tuple[Row, Session]] = []
+        back: list[tuple[Row, int]] = []
+        for row in rows:
+            sessions = held[row[1:]]
+            [place] = [place for place, one in enumerate(sessions) if one[1] == row[0]]
+            session = sessions[place]
+            due.append((row, session))
+            back += [((end, *row[1:]), start) for start, end in sorted(session[_TOLD]) if start != session[0]]
+            sessions[place] = (*session[:_TOLD], (session[:_TOLD],), *session[self.HEAD :])
+        self._put_sessions(held)
+        self._given.put_many(rows, [()] * len(rows))
+        if back:
+            keyed = pl.DataFrame(key_columns([row for row, _ in back], self._keys))
+            starts = pl.Series([start for _, start in back], dtype=pl.Int64)
+            emit_deletes(keyed, starts, keyed[AT], self._output, out)
+        self._emit_results(due, out, pl.repeat(False, len(due), dtype=pl.Boolean, eager=True).alias(DELETED))
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def _begin(self, start: int, end: int, value: Value) -> Session:
+        return (start, end, (), *value)
+
+    def _merge(self, left: Session, right: Session) -> Session:
+        told: tuple[Any, ...] = (*left[_TOLD], *right[_TOLD])
+        merged = self._aggregates.merge(left[self.HEAD :], right[self.HEAD :])
+        return min(left[0], right[0]), max(left[1], right[1]), told, *merged
+
+    def _move(self, gone: set[Row], new: set[Row]) -> None:
+        self._given.delete_many(list(gone))
+        self._timers.delete_many(list(gone - new))
+        self._timers.put_many(list(new), [()] * len(new))

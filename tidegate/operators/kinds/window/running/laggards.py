@@ -1,0 +1,83 @@
+"""Rows of sessions that wait until it is known whether they are late, whole, for the output of late rows.
+
+They are kept as Arrow IPC, with the engine's columns: a column more or less of the input makes no other state.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from tidegate.formats.columns import plain_values, polars_type
+from tidegate.operators.kinds.window.running.partial import AT
+from tidegate.operators.kinds.window.states import LATE_ROWS
+from tidegate.operators.late import columns_read
+from tidegate.operators.spec import render_columns
+from tidegate.state.errors import StateUnreadable
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.state.order import Row
+    from tidegate.state.time_ordered import TimeOrdered
+
+_TIME: Final = "__time"
+
+
+class WaitingRows:
+    """By where all was over for them, and key, as the partial results in `laggards`."""
+
+    def __init__(self, operator: WindowOperator, state: TimeOrdered) -> None:
+        self._name = operator.name
+        read = columns_read(operator.late)
+        self._columns = [(name, kind) for name, kind in operator.late if name in read]
+        self._state = state
+
+    def add(self, rows: pl.DataFrame, by: Sequence[str]) -> None:
+        """Rows with their columns and those of `by`, which the state goes by."""
+        places: defaultdict[Row, list[int]] = defaultdict(list)
+        for place, row in enumerate(zip(*(plain_values(rows[name]) for name in by), strict=True)):
+            places[row].append(place)
+        frame = rows.drop(AT).select(*(name for name, _ in self._columns), pl.col("^__.*$"))
+        new = {row: _encode(frame[chosen]) for row, chosen in places.items()}
+        found = self._state.get_many(new)
+        chunks = [((*(() if old is None else old[0]), data),) for old, data in zip(found, new.values(), strict=True)]
+        self._state.put_many(new, chunks)
+
+    def take(self, rows: Sequence[Row], late: Mapping[Row, set[int]]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
+        """Those of these places go; the late ones, by place and event time, and where all was over for them.
+
+        Raises StateUnreadable for rows that lack a column that is read now.
+        """
+        if not len(self._state):
+            return
+        for row, value in zip(rows, self._state.get_many(rows), strict=True):
+            if value is None or not late.get(row) or not self._columns:
+                continue
+            for data in value[0]:
+                frame = self._fit(pl.read_ipc_stream(io.BytesIO(data), use_pyarrow=False))
+                frame = frame.filter(pl.col(_TIME).is_in(list(late[row])))
+                if frame.height:
+                    yield frame, pl.repeat(row[0], frame.height, dtype=pl.Int64, eager=True)
+        self._state.delete_many(rows)
+
+    def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
+        for name, kind in self._columns:
+            if name not in frame.columns or frame[name].dtype != polars_type(kind):
+                held = render_columns(frame.schema.items())
+                raise StateUnreadable(
+                    f"{frame.height} rows of {self._name} that wait until their sessions are closed have no column "
+                    f"{name} {kind} (they have {held}): start with the old definition, let it catch up, then change it",
+                    operator=self._name,
+                    state=LATE_ROWS,
+                )
+        return frame
+
+
+def _encode(frame: pl.DataFrame) -> bytes:
+    target = io.BytesIO()
+    frame.write_ipc_stream(target)
+    return target.getvalue()

@@ -1,0 +1,93 @@
+"""Which rows of a batch are over, by the watermark of their own partition or that of the operator, and what becomes of
+late ones (`late.py` has the words of the file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from tidegate.formats.columns import TIMESTAMP
+from tidegate.operators.event_time import BEHIND, TIME, EventClock
+from tidegate.operators.runtime import Out
+from tidegate.operators.spec import LATE, Columns
+from tidegate.state.keygroups import key_group_of
+
+FIRST_MS: Final = -62_135_596_800_000
+LAST_MS: Final = 253_402_300_799_999
+"""0001-01-01 and the end of 9999: no event time is outside."""
+
+
+class LateRows:
+    """Those of one subtask."""
+
+    def __init__(
+        self, clock: EventClock, keys: Sequence[str], max_parallelism: int, columns: Columns, reason: str
+    ) -> None:
+        """`columns`: what late rows have where somebody reads them."""
+        self._clock = clock
+        self._keys = list(keys)
+        self._max_parallelism = max_parallelism
+        self._columns = [name for name, _ in columns]
+        self._reason = reason
+        self.count = 0
+        """Of all of them so far."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody reads them."""
+        return bool(self._columns)
+
+    def closed_by(self, batch: pl.DataFrame) -> pl.Series | None:
+        """For each row, the instant before which all is over: where its partition was when it was read, or the clock.
+
+        None when no row is behind.
+        """
+        times, behind = batch[TIME], batch[BEHIND]
+        over_ms = self._over(batch)
+        if over_ms is None:
+            return times + behind if behind.max() else None
+        return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
+
+    def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
+        """The same by the clock; None when no row of the batch is before that."""
+        if self._clock.uniform:
+            over_ms = after_ms(self._clock.watermark_ms)
+            if not batch.height or over_ms <= int(batch[TIME].min()):  # type: ignore[arg-type]  # Int64
+                return None
+            return pl.lit(over_ms, pl.Int64)
+        watermarks = self._clock.watermark_of(self.groups_of(batch))
+        return pl.Series([after_ms(watermark) for watermark in watermarks], dtype=pl.Int64)
+
+    def groups_of(self, batch: pl.DataFrame) -> list[int]:
+        """The key group of each row."""
+        groups: list[int] = key_group_of(batch, self._keys, self._max_parallelism).to_list()
+        return groups
+
+    def put_aside(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        """Rows that nothing takes any more; `closed` as `closed_by` has it."""
+        self.count += late.height
+        self.show(late, closed, out)
+
+    def show(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        """The same for rows that were counted."""
+        if self._columns and late.height:
+            moment = (closed - 1).cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
+            columns = late.with_columns(pl.lit(self._reason).alias("_reason"), moment)
+            out.side(LATE, columns.select(*self._columns, pl.col("^__.*$")))
+
+    def put_aside_where(self, late: pl.Series, batch: pl.DataFrame, out: Out) -> pl.DataFrame:
+        """The rows that are not late, after the others were put aside."""
+        if not late.any():
+            return batch
+        closed = self.closed_by(batch) if self._columns else None
+        aside = batch.filter(late)
+        self.put_aside(aside, aside[TIME] if closed is None else closed.filter(late), out)
+        return batch.filter(~late)
+
+
+def after_ms(watermark_ms: int) -> int:
+    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens."""
+    return max(FIRST_MS, min(LAST_MS, watermark_ms) + 1)
