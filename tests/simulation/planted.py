@@ -352,10 +352,10 @@ def new_partition_read_from_its_end(patch: Patch) -> None:
 
 def snapshot_taken_when_it_is_uploaded(patch: Patch) -> None:
     """Instead of when the barrier passes."""
-    patch.setattr(MemoryState, "_freeze_all", lambda self: lambda: self._encode(self._entries))
+    patch.setattr(MemoryState, "_freeze_all", lambda self: lambda: self._encode(self._entries.freeze().items()))
 
     def freeze(self: MemoryState[Any], keys: Collection[Any]) -> Callable[[], list[bytes]]:
-        return lambda: self._encode({key: self._entries[key] for key in keys})
+        return lambda: self._encode(zip(keys, self.get_many(keys), strict=True))
 
     patch.setattr(MemoryState, "_freeze", freeze)
 

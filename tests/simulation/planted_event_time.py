@@ -11,10 +11,10 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.event_time import EventClock
 from tidegate.operators.kinds.window.running.base import WindowRuntime
 from tidegate.operators.runtime import Out
-from tidegate.sources.caught_up import CaughtUp
+from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.state.time_ordered import Timed, TimeOrdered
-from tidegate.task.elements import StreamStatus, TimeControl, Watermark
+from tidegate.task.elements import StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Valve
 from tidegate.task.vertex import VertexTask
 
@@ -53,17 +53,21 @@ def watermark_of_the_operator_not_restored(patch: Patch) -> None:
 
 
 def idle_partition_holds_the_watermark_back(patch: Patch) -> None:
-    patch.setattr(SourceWatermarks, "on_caught_up", lambda self, part: None)
+    patch.setattr(SourceWatermarks, "on_caught_up", lambda self, part, question: None)
 
 
 def idle_channel_holds_the_watermark_back(patch: Patch) -> None:
     """W16 and W14: nobody looks again when the channel that was waited for turns idle."""
-    real = Valve.on_status
+    real, answered = Valve.on_status, Valve.on_still_idle
 
     def on_status(self: Valve, channel: int, idle: bool) -> list[TimeControl]:
         return [one for one in real(self, channel, idle) if isinstance(one, StreamStatus)]
 
+    def on_still_idle(self: Valve, channel: int, question: int) -> list[TimeElement]:
+        return [one for one in answered(self, channel, question) if not isinstance(one, Watermark)]
+
     patch.setattr(Valve, "on_status", on_status)
+    patch.setattr(Valve, "on_still_idle", on_still_idle)
 
 
 def windows_not_deleted_with_their_firing(patch: Patch) -> None:
@@ -72,7 +76,7 @@ def windows_not_deleted_with_their_firing(patch: Patch) -> None:
 
     def take_due(self: TimeOrdered, until_ms: int, limit: int) -> list[Timed]:
         with pytest.MonkeyPatch.context() as inside:
-            inside.setattr(self._state, "delete_many", lambda keys: None)
+            inside.setattr(self._state, "delete_scanned", lambda keys: None)
             return real(self, until_ms, limit)
 
     patch.setattr(TimeOrdered, "take_due", take_due)
@@ -82,10 +86,22 @@ def idle_by_a_bare_timer(patch: Patch) -> None:
     """A partition from which nothing has come for a while is idle, whatever its broker says or does not say."""
     real = CaughtUp.answer
 
-    def answer(self: CaughtUp, part: TopicPartition, offset: int, _stable: int | None, now: float) -> bool:
-        return real(self, part, offset, offset, now)
+    def answer(self: CaughtUp, part: TopicPartition, asked: Due, _stable: int | None, now: float) -> bool:
+        return real(self, part, asked, asked.offset, now)
 
     patch.setattr(CaughtUp, "answer", answer)
+
+
+def idle_channels_passed_without_a_question(patch: Patch) -> None:
+    """ADR 52: what they have not read yet is late, although it was there before the others were read."""
+    real = Valve._raise
+
+    def raise_(self: Valve, time_ms: int) -> list[TimeControl]:
+        for channel in self._channels:
+            channel.sure_ms = max(channel.sure_ms, time_ms)
+        return real(self, time_ms)
+
+    patch.setattr(Valve, "_raise", raise_)
 
 
 def watermark_passed_on_before_what_it_makes_due(patch: Patch) -> None:

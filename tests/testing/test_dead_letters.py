@@ -4,60 +4,36 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 
+from tests.testing.lettered import (
+    BEGIN_MS,
+    FILTERED,
+    PARTS,
+    PIPELINE,
+    Record,
+    check_fuzzed,
+    letter_of,
+    order,
+    play,
+    record_at,
+)
 from tests.testing.pipelines import load, messages, run_one
 from tidegate.formats import letters
-from tidegate.formats.letters.letter import Letter, read_letter
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.task.letters import LetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
-from tidegate.testing.parts import VirtualClock, Written
-
-PIPELINE = """\
-version: 1
-name: orders
-kafka: {bootstrap.servers: "127.0.0.1:9092"}
-checkpoints: {directory: file:///nowhere}
-parallelism: 2
-dead_letters: {topic: orders-dead}
-sources:
-  orders:
-    topics: [orders, more]
-    schema: {id: bigint, n: int, customer: string, at: timestamp}
-    bad_records: dead-letter
-steps:
-  - {name: wanted, from: orders, where: n < 1000 or n is null}
-  - {name: shares, from: wanted, select: {id: id, share: 100 div n, customer: customer, at: at}}
-  - {name: named, from: shares, async: "tests.testing.test_dead_letters:name_of", output: {name: string}, retries: 0}
-  - {name: sums, from: wanted, key: customer, aggregate: {total: sum(n)}}
-sinks:
-  out: {from: named, topic: out, key: customer, timestamp: at}
-  totals: {from: sums, topic: totals, key: customer}
-tests:
-"""
-PARTS = [TopicPartition(topic, partition) for topic in ("orders", "more") for partition in range(2)]
-BEGIN_MS = 1_767_225_600_000
-
-Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-"""Key, value, headers."""
+from tidegate.testing.parts import VirtualClock
 
 
 async def name_of(row: dict[str, object]) -> dict[str, object]:
     if row["id"] == 13:
         raise ValueError("nobody has that one")
     return {"name": "somebody"}
-
-
-def order(number: int, **fields: object) -> bytes:
-    return json.dumps(
-        {"id": number, "n": 2, "customer": f"c{number % 5}", "at": "2026-01-01T00:00:00Z", **fields}
-    ).encode()
 
 
 BAD: dict[str, Callable[[int], bytes | None]] = {
@@ -69,44 +45,6 @@ BAD: dict[str, Callable[[int], bytes | None]] = {
     "out TIMESTAMP_NOT_STORABLE": lambda number: order(number, at="1969-01-01T00:00:00Z"),
 }
 """Records that fail, by step and kind."""
-
-
-def letter_of(record: Written) -> Letter:
-    found = read_letter(0, 0, None, record.key, record.value, record.headers)
-    assert found is not None
-    return found
-
-
-def play(
-    history: dict[TopicPartition, list[Record]], pipeline: str = PIPELINE, *, lives: int = 0, seed: int = 0
-) -> tuple[dict[OperatorName, list[Written]], int]:
-    """What all sinks have written, over lives that end without a word after their checkpoint; and how many rows the
-    last life has filtered.
-    """
-    _, plan = load("", pipeline.removesuffix("tests:\n"))
-    chance = random.Random(seed)
-    log, clock = Log({part: len(records) for part, records in history.items()}), VirtualClock(BEGIN_MS)
-    for part, records in history.items():
-        for key, value, headers in records:
-            log.append(part, key, value, BEGIN_MS, headers)
-    written: dict[OperatorName, list[Written]] = {}
-    snapshot, filtered = None, 0
-    for life in range(lives + 1):
-        harness = Harness(plan, log, clock, lambda _: None, snapshot)
-        try:
-            for _ in range(chance.randint(0, 12) if life < lives else 0):
-                harness.turn()
-            if life == lives:
-                harness.settle()
-            snapshot = harness.snapshot()
-            for name, new in snapshot.written.items():
-                written.setdefault(name, []).extend(new)
-            if life < lives:
-                harness.turn()  # lost with the life
-            filtered = sum(slot.report().operators[OperatorName("wanted")].filtered for slot in harness._slots)
-        finally:
-            harness.close()
-    return written, filtered
 
 
 def mixed(records: int, seed: int, share: float) -> tuple[dict[TopicPartition, list[Record]], list[tuple[str, str]]]:
@@ -123,12 +61,6 @@ def mixed(records: int, seed: int, share: float) -> tuple[dict[TopicPartition, l
             bad.append((place, f"{part} offset {len(history[part])}"))
         history[part].append((b"k%d" % number, value, (("h", b"%d" % number), ("h", None), ("", b""))))
     return history, bad
-
-
-def record_at(history: dict[TopicPartition, list[Record]], letter: Letter) -> Record:
-    assert letter.source_partition is not None
-    assert letter.source_offset is not None
-    return history[TopicPartition(letter.topic, letter.source_partition)][letter.source_offset]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -177,49 +109,10 @@ def test_a_result_of_several_records_that_fails_has_a_letter_without_bytes() -> 
     assert json.loads(found.row or "")["window_end"] == "2026-01-01T00:01:00Z"
 
 
-def fuzzed(seed: int, records: int) -> Iterable[bytes]:
-    """Orders in which bytes were changed, left out, doubled or cut."""
-    chance = random.Random(seed)
-    for number in range(records):
-        n, at = (
-            chance.choice((0, 1, 5, 2000, None, "1", 1.5)),
-            chance.choice(("2026-01-01T00:00:00Z", "1960-01-01T00:00:00Z", 5)),
-        )
-        data = bytearray(order(number, n=n, at=at))
-        for _ in range(chance.choice((0, 0, 1, 1, 2))):
-            place = chance.randrange(len(data))
-            match chance.randrange(4):
-                case 0:
-                    data[place] = chance.randrange(256)
-                case 1:
-                    del data[place]
-                case 2:
-                    data.insert(place, data[place])
-                case _:
-                    del data[place:]
-                    data += b"{"
-        yield bytes(data)
-
-
 def test_every_fuzzed_record_comes_out_becomes_a_letter_or_is_filtered() -> None:
-    """in = out + dead + filtered, and every letter has the bytes of its record."""
-    pipeline = (
-        PIPELINE.replace("from: named", "from: shares")
-        .replace("  - {name: sums, from: wanted, key: customer, aggregate: {total: sum(n)}}\n", "")
-        .replace("  totals: {from: sums, topic: totals, key: customer}\n", "")
-    )
-    pipeline = "\n".join(line for line in pipeline.splitlines() if "async" not in line) + "\n"
-    history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
-    for index, value in enumerate(fuzzed(seed=12, records=20_000)):
-        history[PARTS[index % len(PARTS)]].append((None, value, ()))
-    written, filtered = play(history, pipeline)
-    found = [letter_of(record) for record in written[DEAD_LETTERS]]
-    assert len(written[OperatorName("out")]) + len(found) + filtered == 20_000
-    assert len({one.place for one in found}) == len(found)
-    assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
-    kinds = Counter(one.kind for one in found)
-    assert {"MALFORMED_JSON", "NOT_UTF8", "WRONG_TYPE", "DIVIDE_BY_ZERO", "TIMESTAMP_NOT_STORABLE"} <= set(kinds)
-    assert filtered > 0
+    fates = check_fuzzed(seed=12, records=20_000)
+    assert {"MALFORMED_JSON", "NOT_UTF8", "WRONG_TYPE", "DIVIDE_BY_ZERO", "TIMESTAMP_NOT_STORABLE"} <= set(fates)
+    assert fates[FILTERED] > 0
 
 
 def test_too_many_in_a_minute_stop_the_slot_with_the_counts_and_none_of_them_is_written() -> None:

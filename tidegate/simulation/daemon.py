@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import RestoreOption, StartOptions
@@ -23,7 +22,7 @@ from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.network import Endpoint
-from tidegate.simulation.observers import WatchedCoordinator, WatchedMetrics
+from tidegate.simulation.observers import WatchedCoordinator, WatchedJournal, WatchedMetrics
 from tidegate.simulation.slot import SimTools
 from tidegate.simulation.spark import SimSparkHost
 from tidegate.storage.base import Storage
@@ -42,6 +41,8 @@ SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who needs a savepoint asks again while the pipeline does not run."""
 LOOK_S: Final = 0.5
 """Between two looks at the topics: attempts live for seconds here."""
+NEW_TOPICS_S: Final = 2.0
+"""And between two looks for new topics."""
 RESTARTS: Final = RestartStrategy(initial_ms=100, max_ms=1000, give_up_failures=1000, give_up_window_ms=600_000)
 
 
@@ -67,7 +68,8 @@ class SimDaemon:
         tokens = itertools.count()
         self._services = Services(
             storage=storage,
-            journal=Journal(
+            journal=WatchedJournal(
+                world,
                 storage,
                 Writer(self.token, self.process.name, number),
                 retained=settings.retained,
@@ -87,7 +89,7 @@ class SimDaemon:
             plan,
             self._services,
             SlotHost(cast("Any", SimSparkHost(world, self.process)), self._server, self.process.name),
-            AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S, LOOK_S),
+            AttemptSettings(settings, RESTARTS, self._slot_settings(), START_TIMEOUT_S, LOOK_S, NEW_TOPICS_S),
             StartOptions(restore),
             self._on_attempt,
             self.process.random.random,

@@ -36,6 +36,10 @@ EMPTIED: Final = 0.3
 RESCALED: Final = 0.3
 """This part of the schedules with windows changes the parallelism, besides those that do anyway."""
 
+RETENTIONS: Final = (1, 4)
+"""How often retention removes input, where a schedule is about that."""
+WHILE_AWAY: Final = 0.7
+
 STORAGE_POINTS: Final = {
     "daemon.storage.put_if_absent": 5,
     "daemon.storage.get": 8,
@@ -96,6 +100,8 @@ def draw_schedule(seed: int) -> Schedule:
     faults = tell_story(seed, workload, faults, end_s, from_the_start=life.quiet == 0)
     if workload.windows is not None:
         faults = (*faults, *_draw_rescales(seed, workload, end_s))
+    if workload.shape is not None and workload.shape.forgetful:
+        faults = _draw_retentions(seed, faults, end_s)
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
     life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)
@@ -119,6 +125,18 @@ def _draw_rescales(seed: int, workload: Workload, end_s: float) -> tuple[Fault, 
     """Windows are open at another parallelism than they began with."""
     draw = generator(seed, "rescales")
     return (_rescale(draw, workload, end_s),) if draw.random() < RESCALED else ()
+
+
+def _draw_retentions(seed: int, faults: tuple[Fault, ...], end_s: float) -> tuple[Fault, ...]:
+    """While the daemon is away, and at any time; nobody goes back to a place from which input is gone."""
+    draw = generator(seed, "retention")
+    kept = [fault for fault in faults if fault.kind != "go-back" and fault.target != "moved"]
+    for _ in range(draw.randint(*RETENTIONS)):
+        at_s = _at_moment(draw, end_s)
+        kept.append(Fault(kind="retention", at_s=round(at_s + draw.uniform(0.0, 1.5), 3)))
+        if draw.random() < WHILE_AWAY:
+            kept.append(Fault(kind="kill", at_s=at_s, target="daemon", seconds=_seconds(draw, *AWAY_S)))
+    return tuple(kept)
 
 
 def _at_moment(draw: random.Random, end_s: float) -> float:

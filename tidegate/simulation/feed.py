@@ -32,6 +32,7 @@ GROWTH: Final = 0.05
 """With so many bursts a topic gets one more partition, where topics grow."""
 GROWN_MAX: Final = 2
 """Partitions that a topic may get while it is read."""
+NEW_TOPICS_MAX: Final = 2
 WAITING_MAX: Final = 120
 """Nothing more arrives while so many wait: what is to be shown needs no flood."""
 RECORDS_MAX: Final = 3000
@@ -70,6 +71,10 @@ class Feed:
         """All partitions."""
         return [place for topic, count in self._partitions.items() for place in _places_of(topic, count)]
 
+    def numbers_in(self, place: TopicPartition, from_offset: int, to_offset: int) -> set[int]:
+        """Records with these offsets, without the last one."""
+        return {number for offset, number in self.places[place] if from_offset <= offset < to_offset}
+
     def start(self, backlog: int) -> None:
         """Write as many records at once, and from now on more and more."""
         self.append(backlog)
@@ -81,7 +86,8 @@ class Feed:
     def stop(self) -> None:
         """Nothing arrives any more, but for what closes the windows; those of a bounded read are closed by its end."""
         self._flowing = False
-        if self._times is not None and not self._workload.bounded:
+        timing = self._workload.windows
+        if self._times is not None and timing is not None and not self._workload.bounded and not timing.by_clock:
             self._close_windows(self._times)
 
     def append(self, count: int) -> None:
@@ -97,7 +103,7 @@ class Feed:
         now_ms = self._world.kernel.clock.now_ms()
         by_place: dict[TopicPartition, list[Record]] = defaultdict(list)
         for record in new:
-            by_place[record.place].append(Record(record.customer.encode(), record.value, now_ms))
+            by_place[record.place].append(self._dress(record, now_ms))
         for place, batch in by_place.items():
             base = self._world.broker.produce(now_ms, place, batch)
             numbers = [record.id for record in new if record.place == place]
@@ -106,6 +112,12 @@ class Feed:
         for record in new:
             if record.at is not None:
                 self.highest[record.place] = max(self.highest.get(record.place, record.at), record.at)
+
+    def _dress(self, record: InputRecord, now_ms: int) -> Record:
+        shape = self._workload.shape
+        if shape is not None:
+            return shape.dress(record, now_ms)
+        return Record(record.customer.encode(), record.value, now_ms)
 
     def _close_windows(self, times: EventTimes) -> None:
         """A record far ahead in every partition that is waited for."""
@@ -124,7 +136,11 @@ class Feed:
         wave = self._workload.wave if self._draw.random() < self._waves else 0
         waiting = self._count_appended() - self._world.processed_count
         if self._workload.growing and self._growth.random() < GROWTH:
-            self._grow(self._growth.choice(self._topics))
+            topic = self._growth.choice(self._topics)
+            if self._workload.shape is not None and self._workload.shape.new_topics:
+                self._add_topic(topic)
+            else:
+                self._grow(topic)
         if waiting < WAITING_MAX:
             self.append(max(wave - waiting, self._draw.randint(1, self._workload.burst)))
         self._plan_burst()
@@ -148,6 +164,16 @@ class Feed:
             self._world.reach.note("topics grown")
             self._world.trace.tell(f"{topic} has {self._partitions[topic]} partitions")
 
+    def _add_topic(self, like: str) -> None:
+        """One more that the pattern matches."""
+        if len(self._topics) <= NEW_TOPICS_MAX:
+            topic = f"{like}-{len(self._topics)}"
+            self._world.broker.create_topic(topic, self._workload.partitions)
+            self._topics = (*self._topics, topic)
+            self._partitions[topic] = self._workload.partitions
+            self._world.reach.note("topics that a pattern finds made while it runs")
+            self._world.trace.tell(f"{topic} is there")
+
     def _count_appended(self) -> int:
         """Records, and what else has an offset."""
         return sum(
@@ -165,6 +191,8 @@ class Feed:
             kernel = self._world.kernel
             place = wanted or self._times.choose(_places_of(topic, self._partitions[topic]), kernel.now)
             at = self._times.next_ms(place, kernel.clock.now_ms())
+        elif workload.shape is not None:
+            at = workload.shape.time_of(number, self._world.kernel.clock.now_ms())
         record = InputRecord(
             place=place,
             id=number,

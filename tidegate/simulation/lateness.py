@@ -2,7 +2,8 @@
 
 A record is late for a window whose end the watermark of its own partition had passed when it was read: the highest
 event time in front of it in its partition, less the delay. That is a property of the log. Where a partition may have
-been idle the others may have closed the window meanwhile: such a record may be counted, or be late.
+been idle the others may have closed the window before: such a record may be counted, or be late by records that arrived
+before it did, never by later ones (ADR 52).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tidegate.simulation.workload import InputRecord, Workload
 
 NEVER: Final = -1
 """Before all event times."""
+FOREVER: Final = 1 << 62
+"""And after them."""
 IDLE_S: Final = 0.95
 """No partition is idle before nothing has come for about so long."""
 
@@ -42,6 +45,8 @@ class Reading(msgspec.Struct, frozen=True):
     """Records before the start."""
     settled: Mapping[int, int]
     """Record -> how many had arrived when a checkpoint without rows in flight had it in its state."""
+    clocks_set: bool = False
+    """Somebody has set a clock meanwhile."""
 
     @property
     def records(self) -> list[InputRecord]:
@@ -86,7 +91,11 @@ def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms:
     limits = {}
     for record in reading.records:
         before = highest.get(record.place)
-        perhaps_ms = bounds.watermark(record) if record.id in idle else NEVER
+        perhaps_ms = NEVER
+        if record.id in idle:
+            surely_known = not workload.noisy and record.place.partition < workload.partitions
+            perhaps_ms = bounds.watermark_at(record) if surely_known else bounds.watermark(record)
+            perhaps_ms = FOREVER if timing.by_clock else perhaps_ms
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
         limits[record.id] = Limits(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
@@ -117,8 +126,12 @@ class _Bounds:
         self._settled = reading.settled
 
     def watermark(self, record: InputRecord) -> int:
-        """The highest of any partition."""
+        """The highest of any partition when the record was processed."""
         return self._watermarks[self._before(record)]
+
+    def watermark_at(self, record: InputRecord) -> int:
+        """The highest of any partition when it arrived."""
+        return self._watermarks[record.id - 1] if record.id else NEVER
 
     def end(self, record: InputRecord) -> int:
         """A moment that is not before any at which the end of a bounded read can have closed a window."""

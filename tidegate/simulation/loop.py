@@ -22,6 +22,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def __init__(self, process: Process, on_error: Callable[[BaseException, str], None]) -> None:
         self._kernel: Kernel = process.kernel
         self._process = process
+        self.random = process.random
+        """For what runs on it."""
         self._on_error = on_error
         self._tasks: list[asyncio.Task[Any]] = []
         self._waiting: dict[int, deque[Callable[[], None]]] = {}

@@ -18,6 +18,8 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
+from tidegate.coordinator.journal import Appended, Journal
+from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
@@ -66,6 +68,22 @@ class WatchedCoordinator(Coordinator):
                 )
             case NotifyCompleted(attempt=attempt, checkpoint=completed):
                 world.problems += world.given_up.check_completed(attempt, completed.id)
+
+
+class WatchedJournal(Journal):
+    """See Journal. What is skipped between two attempts is noted, although no attempt may ever begin with it."""
+
+    def __init__(self, world: World, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._world = world
+
+    def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
+        """See Journal."""
+        if plan.checkpoint is not None:
+            self._world.note_lost(plan.checkpoint)
+        appended = super().append_restored(plan, chosen, at_ms)
+        self._world.note_lost(chosen.checkpoint)
+        return appended
 
 
 class WatchedMetrics:

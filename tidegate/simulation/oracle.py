@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.formats.letters import ORIGINAL, UNREAD
 from tidegate.simulation.windows import WINDOW_TOPICS, name_of
-from tidegate.simulation.workload import DEAD_TOPIC, OUTPUTS, InputRecord, Workload
+from tidegate.simulation.workload import DEAD_TOPIC, HALVES, OUTPUTS, InputRecord, Workload
 
 SHOWN: Final = 6
 
@@ -84,6 +84,8 @@ def _belongs(topic: str, record: InputRecord) -> bool:
     paid = record.status == "paid"
     if topic == DEAD_TOPIC:
         return record.bad == "source" or (record.bad == "step" and paid)
+    if topic in HALVES and record.id % 2 != HALVES[topic]:
+        return False
     return topic in KEYED or (paid and not record.bad)
 
 
@@ -95,7 +97,7 @@ def check_output(
     for topic in topics_of_records(workload):
         partitions = history.output[topic]
         wanted = derive_wanted(topic, records, history.done)
-        if topic == "paid":
+        if topic == "paid" or topic in HALVES:
             problems += _check_paid(wanted, partitions)
         elif topic == DEAD_TOPIC:
             problems += _check_letters(derive_wanted(topic, records, frozenset()), partitions)

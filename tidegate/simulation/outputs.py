@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.oracle import History, id_of
+from tidegate.simulation.shapes.shape import Shape, read_content
 from tidegate.simulation.workload import DEAD_TOPIC
 
 FETCH_MAX: Final = 1_000_000
@@ -27,9 +28,11 @@ class Outputs:
         broker: ModelBroker,
         topics: Sequence[str],
         partitions: int,
-        on_row: Callable[[str, Mapping[str, Any]], None] | None = None,
+        on_row: Callable[[str, Any], None] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         self._broker = broker
+        self._shape = shape
         self._on_row = on_row
         self.places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
         self.ids: dict[str, set[Hashable]] = {topic: set() for topic in topics}
@@ -37,7 +40,7 @@ class Outputs:
         self.ever: dict[str, set[Hashable]] = {topic: set() for topic in topics}
         """And at any time."""
         self._next = dict.fromkeys(self.places, 0)
-        self._rows: dict[TopicPartition, list[tuple[int, dict[str, Any]]]] = {place: [] for place in self.places}
+        self._rows: dict[TopicPartition, list[tuple[int, Any]]] = {place: [] for place in self.places}
         self._cuts: list[tuple[frozenset[int], dict[TopicPartition, int]]] = [(frozenset(), {})]
         """Records processed before each history, and where each begins."""
 
@@ -58,14 +61,22 @@ class Outputs:
             self._next[place] = found.next_offset
             ids, begins = self.ids[place.topic], self._cuts[-1][1].get(place, 0)
             for offset, record in found.records:
-                row = _row_of(place, offset, record)
+                row, name = self._read(place, offset, record)
                 self._rows[place].append((offset, row))
                 if offset >= begins:
-                    ids.add(id_of(place.topic, row))
-                self.ever[place.topic].add(id_of(place.topic, row))
+                    ids.add(name)
+                self.ever[place.topic].add(name)
                 if self._on_row is not None:
                     self._on_row(place.topic, row)
         return whole
+
+    def _read(self, place: TopicPartition, offset: int, record: Record) -> tuple[Any, Hashable]:
+        """What a record says, and its name."""
+        if self._shape is not None:
+            content = read_content(record)
+            return content, self._shape.name_of(place.topic, content)
+        row = _row_of(place, offset, record)
+        return row, id_of(place.topic, row)
 
     def empty(self, now_ms: int) -> None:
         """Retention removes everything that has been read; so is what leaders knew about producers forgotten."""
@@ -85,7 +96,7 @@ class Outputs:
         ends = [begins for _, begins in self._cuts[1:]] + [dict.fromkeys(self.places, FETCH_MAX)]
         histories = []
         for (done, begins), end in zip(self._cuts, ends, strict=True):
-            output: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
+            output: dict[str, list[list[Any]]] = defaultdict(list)
             for place in self.places:
                 first, behind = begins.get(place, 0), end[place]
                 output[place.topic].append([row for at, row in self._rows[place] if first <= at < behind])

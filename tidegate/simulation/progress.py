@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,8 @@ class Progress:
         self._early = 0
         self._parallelism = 0
         """Of the last attempt."""
+        self.newest: dict[str, dict[Name, int]] = defaultdict(dict)
+        """How many records the last result of each window holds."""
         self._open: dict[str, set[Name]] = {}
         """Windows that were open at a restore, of each topic."""
 
@@ -67,10 +70,12 @@ class Progress:
         for place, ids in self._world.feed.places.items():
             self._next[place] = sum(number in done for _, number in ids)
         self.all_read = False
+        self.newest.clear()
 
     def oracle(self, skipped: frozenset[int]) -> WindowOracle:
         """For what is known now."""
-        reading = Reading(self._world.feed.records, skipped, self._settled)
+        clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)
+        reading = Reading(self._world.feed.records, skipped, self._settled, clocks_set)
         return WindowOracle(self._world.schedule.workload, self._timing, reading)
 
     def on_row(self, topic: str, row: Mapping[str, Any]) -> None:
@@ -81,9 +86,12 @@ class Progress:
         if name in open_then:
             open_then.remove(name)
             self._world.reach.note("windows closed after a restore")
-        if self._world.schedule.workload.bounded:
+        self.newest[topic][name] = row["orders"]
+        if self._world.schedule.workload.bounded or self._timing.by_clock:
             return
         last_ms = read_ms(row["window_end"]) - 1
+        if self._timing.early_ms:
+            last_ms = read_ms(row["window_start"]) + self._timing.early_ms - 1
         passed = self._passed_ms()
         if (passed is None or last_ms > passed) and self._early < EARLY_MAX:
             self._early += 1

@@ -18,7 +18,7 @@ from tidegate.simulation.workload import InputRecord
 
 
 class Session(msgspec.Struct):
-    """Records of one key none of which is alone for as long as the gap."""
+    """Records of one key none of which is alone for longer than the gap."""
 
     first_ms: int
     end_ms: int
@@ -37,10 +37,10 @@ def derive_sessions(records: Sequence[InputRecord], timing: Timing) -> list[Sess
     opened: dict[str, list[Session]] = defaultdict(list)
     for passed_ms, _, record in sorted(ordered, key=lambda one: one[:2]):
         at, sessions = time_of(record), opened[record.sku]
-        closed += [one for one in sessions if one.end_ms - 1 <= passed_ms]
-        still = [one for one in sessions if one.end_ms - 1 > passed_ms]
-        touched = [one for one in still if one.first_ms < at + timing.size_ms and at < one.end_ms]
-        if touched or at + timing.size_ms - 1 > passed_ms:
+        closed += [one for one in sessions if one.end_ms <= passed_ms]
+        still = [one for one in sessions if one.end_ms > passed_ms]
+        touched = [one for one in still if one.first_ms <= at + timing.size_ms and at <= one.end_ms]
+        if touched or at + timing.size_ms > passed_ms:
             still = [one for one in still if one not in touched]
             own = Session(at, at + timing.size_ms, [record])
             still.append(_merge([own, *touched]))

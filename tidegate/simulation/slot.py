@@ -12,11 +12,14 @@ from tidegate.clock import SteadyClock
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.tools import KafkaTools
-from tidegate.operators.calls.caller import Caller
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import Caller, Target
 from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.window import WindowOperator
+from tidegate.simulation.calls import SimCaller
 from tidegate.simulation.kernel import Process, Signal, SimCondition
+from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
 from tidegate.simulation.model_broker.producer import ModelProducer
@@ -135,9 +138,9 @@ class SimSource(SourceRuntime):
             return
         real = watermarks.on_caught_up
 
-        def on_caught_up(part: TopicPartition) -> None:
-            reach.note("partitions that are idle")
-            real(part)
+        def on_caught_up(part: TopicPartition, question: int = 0) -> None:
+            reach.note("idle partitions that were asked again" if question else "partitions that are idle")
+            real(part, question)
 
         watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # of this one only
 
@@ -194,6 +197,12 @@ class SimParts(SlotParts):
         source = SimSource(spec, partitions, restored, group_id, wake, bad_record, tools, schemas)
         source.note_idle(self._world.reach)
         return source
+
+    def open_caller(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
+        """See SlotParts."""
+        loop = VirtualLoop(self._process, self._world.on_bug)  # type: ignore[abstract]  # it has what is used
+        self._world.loops.append(loop)
+        return SimCaller(name, target, policy, wake, loop)
 
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
         """See SlotParts."""

@@ -81,6 +81,7 @@ class Striker:
             "volume-lost": self._volume_lost,
             "unshared": self._unshared,
             "doubled": self._doubled,
+            "retention": self._retention,
         }
 
     def strike(self, fault: Fault) -> None:
@@ -329,6 +330,14 @@ class Striker:
             self._volume = world.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
             return True
         return False  # there is nothing in it yet
+
+    def _retention(self, _fault: Fault) -> bool:
+        """All that is committed in a partition of the input is removed, whether it has been read or not."""
+        world = self._world
+        place = self._random.choice(world.feed.first_places)
+        stable = world.broker.offsets(self._now_ms(), place).stable
+        world.broker.delete_records(self._now_ms(), place, stable)
+        return world.positions.get(place, 0) < stable
 
     def _unshared(self, fault: Fault) -> bool:
         """A machine mounts nothing: a slot that starts there has a directory of its own."""

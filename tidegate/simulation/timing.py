@@ -6,17 +6,20 @@ All is drawn by generators of its own, so that nothing else of a schedule is ano
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.chance import generator
-from tidegate.simulation.kernel import START_S
+from tidegate.simulation.kernel import EPOCH_MS, START_S
 
 if TYPE_CHECKING:
     import random
 
+START_MS: Final = EPOCH_MS + round(START_S * 1000)
 SIZES_MS: Final = (100, 250, 1000, 4000)
 DELAYS_MS: Final = (0, 50, 300, 1500)
 DISORDERS_MS: Final = (0, 50, 300, 1500)
@@ -26,6 +29,14 @@ SILENCE_S: Final = (0.3, 5.0)
 STEADY: Final = 0.4
 STEADY_S: Final = 0.3
 """How long a steady partition is without records, at most about twice."""
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+BY_CLOCK: Final = "wall-clock"
+ZONE: Final = "Europe/Berlin"
+CHANGES_MS: Final = (1_774_746_000_000, 1_792_890_000_000)
+"""When clocks are changed there in 2026: a day of 23 hours, and one of 25."""
+DAYS: Final = 43_200
+"""A second of the schedule is so many of event time, where windows are days."""
 FAR_MS: Final = 3_600_000
 """The records that close the windows of all others are so far ahead; those that follow continue from there."""
 
@@ -53,6 +64,26 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """No partition is without records for as long as it takes to be idle, but those that fall silent."""
     lag_ms: int
     """The records of a whole partition come later by up to so much."""
+    early_ms: int = 0
+    """How often a window gives an early result; 0: never."""
+    zone: str = ""
+    """Windows are the days of this time zone, and a second of the schedule is half a day; empty: they are not."""
+    first_ms: int = 0
+    """With a zone: the event time of what comes at the beginning."""
+
+    @property
+    def title(self) -> str:
+        """What is special about the windows; empty for nothing."""
+        if self.early_ms:
+            return "windows with early results"
+        if self.zone:
+            return "windows of a time zone"
+        return "windows by the clock" if self.by_clock else ""
+
+    @property
+    def by_clock(self) -> bool:
+        """While all is idle the watermark follows the clock."""
+        return self.idle == BY_CLOCK
 
 
 def draw_timing(draw: random.Random, *, single: bool) -> Timing:
@@ -70,6 +101,41 @@ def draw_timing(draw: random.Random, *, single: bool) -> Timing:
         steady=draw.random() < STEADY,
         lag_ms=draw.choice((0, 0, size_ms)),
     )
+
+
+def draw_more(draw: random.Random, timing: Timing) -> Timing:
+    """The same windows, with early results, or following the clock, or as days of a time zone. One of three."""
+    kind = draw.choice(("early", "clock", "zone"))
+    timing = msgspec.structs.replace(timing, every_ms=None)
+    if kind == "clock":
+        return msgspec.structs.replace(timing, idle=BY_CLOCK, silence=draw.choice((0.02, 0.1)))
+    if kind == "early":
+        early_ms = timing.size_ms // draw.choice((2, 5))
+        return msgspec.structs.replace(timing, early_ms=early_ms, allowed_ms=0, idle="never")
+    return msgspec.structs.replace(
+        timing,
+        size_ms=DAY_MS,
+        allowed_ms=DAY_MS if timing.allowed_ms else 0,
+        delay_ms=draw.choice((0, HOUR_MS, 30 * HOUR_MS)),
+        disorder_ms=draw.choice((0, 2 * HOUR_MS, 20 * HOUR_MS)),
+        lag_ms=draw.choice((0, 0, DAY_MS)),
+        zone=ZONE,
+        first_ms=draw.choice(CHANGES_MS) - draw.randint(0, 10) * DAY_MS,
+    )
+
+
+def derive_ms(now_s: float) -> int:
+    """What a right clock shows at a moment of a schedule."""
+    return EPOCH_MS + int(now_s * 1000)
+
+
+def day_of(at: int, zone: str) -> tuple[int, int]:
+    """Where the day begins that a moment is in, on the walls of a zone, and where the next one does."""
+    day = datetime.fromtimestamp(at / 1000, ZoneInfo(zone)).date()
+    begin, end = (
+        datetime.combine(one, time(), tzinfo=ZoneInfo(zone)).timestamp() for one in (day, day + timedelta(days=1))
+    )
+    return round(begin * 1000), round(end * 1000)
 
 
 class EventTimes:
@@ -106,7 +172,7 @@ class EventTimes:
         before_ms = self._lag_ms(place) + draw.randint(0, timing.disorder_ms)
         if draw.random() < timing.stray:
             before_ms += timing.delay_ms + draw.randint(0, 3 * timing.size_ms)
-        return now_ms + self._ahead_ms - before_ms
+        return self._base_ms(now_ms) + self._ahead_ms - before_ms
 
     def choose_closing(self, places: Sequence[TopicPartition]) -> Sequence[TopicPartition]:
         """Where records close all windows: everywhere, or, where nobody waits for what is caught up, in some."""
@@ -116,8 +182,13 @@ class EventTimes:
 
     def jump(self, now_ms: int) -> int:
         """The event time of records that close the windows of all others; those that follow are later still."""
-        self._ahead_ms += FAR_MS
-        return now_ms + self._ahead_ms
+        self._ahead_ms += FAR_MS * (240 if self._timing.zone else 1)
+        return self._base_ms(now_ms) + self._ahead_ms
+
+    def _base_ms(self, now_ms: int) -> int:
+        """The event time of this moment."""
+        timing = self._timing
+        return timing.first_ms + (now_ms - START_MS) * DAYS if timing.zone else now_ms
 
     def _lag_ms(self, place: TopicPartition) -> int:
         if place not in self._lags_ms:

@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
 from tidegate.simulation.sessions import Session, derive_sessions
-from tidegate.simulation.timing import Timing
+from tidegate.simulation.timing import Timing, day_of, derive_ms
 from tidegate.simulation.workload import OUTPUTS, WIDE, InputRecord, Workload
 
 SHOWN: Final = 6
@@ -87,6 +87,8 @@ def names_in(topic: str, record: InputRecord, timing: Timing) -> list[Name]:
     if windowed.sessions:
         return []
     key = tuple(getattr(record, column) for column in windowed.key)
+    if timing.zone:
+        return [(*key, str(day_of(time_of(record), timing.zone)[0]))]
     size_ms, every_ms = timing.size_ms * windowed.times, (timing.every_ms or timing.size_ms) * windowed.times
     return [(*key, str(begin)) for begin in begins_of(time_of(record), size_ms, every_ms)]
 
@@ -112,6 +114,14 @@ class WindowOracle:
         lowest, self._highest = passed_by(self._records, everything, timing)
         self._reached = lowest if timing.idle == "never" else self._highest
         """The watermark when everything was read: nobody waits for a partition that is caught up."""
+        if timing.by_clock:
+            self._reached = self._by_clock(reading)
+
+    def _by_clock(self, reading: Reading) -> int | None:
+        """Clocks have come as far as the last record, at least, unless somebody has set one."""
+        if reading.clocks_set or not reading.arrived:
+            return None
+        return min(max(time_of(record) for record in reading.arrived), derive_ms(reading.arrived[-1].arrived_s))
 
     @property
     def topics(self) -> list[str]:
@@ -150,17 +160,24 @@ class WindowOracle:
         )
 
     def missing(
-        self, topic: str, done: frozenset[int], now: AbstractSet[Hashable], ever: AbstractSet[Hashable]
+        self,
+        topic: str,
+        done: frozenset[int],
+        now: AbstractSet[Hashable],
+        ever: AbstractSet[Hashable],
+        newest: Mapping[Name, int] | None = None,
     ) -> list[Name]:
         """Windows whose end has been passed and that have not come out since somebody went back to after `done`.
 
-        Those whose end had been passed somewhere in `done` may have come out before that.
+        Those whose end had been passed somewhere in `done` may have come out before that. `newest`: how many records
+        the last result of each holds, where there are early ones.
         """
         _, before = passed_by(self._records, done, self._timing)
         missing = []
         for name, pane in self.panes(topic).items():
             last_ms = self._last_ms(topic, name)
-            came = name in now or (before is not None and last_ms <= before and name in ever)
+            whole = newest is None or not self._timing.early_ms or newest.get(name) == len(pane.sure)
+            came = (name in now and whole) or (before is not None and last_ms <= before and name in ever)
             if pane.sure and not came and self._is_passed(last_ms):
                 missing.append(name)
         return missing
@@ -180,8 +197,8 @@ class WindowOracle:
                     problems += self._check_order(topic, partitions)
                 else:
                     problems += self._check_least(topic, panes, partitions)
-            last = {name_of(topic, row) for row in _rows(histories[-1].output[topic])}
-            lost = self.missing(topic, histories[-1].done, last, ever)
+            newest = {name_of(topic, row): row["orders"] for row in _rows(histories[-1].output[topic])}
+            lost = self.missing(topic, histories[-1].done, newest.keys(), ever, newest)
             if lost:
                 problems.append(f"{topic}: {len(lost)} windows are lost: {lost[:SHOWN]}")
         return problems
@@ -190,6 +207,8 @@ class WindowOracle:
         """The last moment of a window."""
         if WINDOW_TOPICS[topic].sessions:
             return self._sessions[name].end_ms - 1 if name in self._sessions else NEVER
+        if self._timing.zone:
+            return day_of(begin_of(name), self._timing.zone)[1] - 1
         return begin_of(name) + self._timing.size_ms * WINDOW_TOPICS[topic].times - 1
 
     def _find_sessions(self) -> dict[Name, Session]:
@@ -206,30 +225,54 @@ class WindowOracle:
         self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]], *, complete: bool
     ) -> list[str]:
         """Once, and exact; with corrections each has more records than the one before it, and the last one is exact."""
-        problems, newest = [], dict[Name, Row]()
+        problems, newest, closed = [], dict[Name, Row](), set[Name]()
         for row in _rows(partitions):
             name = name_of(topic, row)
             last_ms = self._last_ms(topic, name)
             if name not in panes or read_ms(row["window_end"]) != last_ms + 1:
                 problems.append(f"{topic}: {row} is nobody's")
                 continue
-            if name in newest and not self._corrects(row, newest[name]):
+            before = newest[name]["orders"] if name in newest and self._timing.early_ms else 0
+            if before and name not in closed and before == row["orders"] == len(panes[name].sure):
+                closed.add(name)  # on close, after an early result that had everything
+            elif name in newest and not self._corrects(row, newest[name]):
                 problems.append(f"{topic}: window {name} is there more than once")
+            if name in newest and self._timing.early_ms:
+                problems += self._check_early(topic, newest[name], name, panes[name])
             newest[name] = row
-            if not self._workload.bounded and (self._highest is None or last_ms > self._highest):
+            shut = self._workload.bounded or self._timing.by_clock or self._timing.early_ms
+            if not shut and (self._highest is None or last_ms > self._highest):
                 problems.append(f"{topic}: window {name} came out although no watermark has passed its end")
         for name, row in newest.items():
             pane = panes[name]
-            if self._timing.allowed_ms and not complete:
+            if self._timing.early_ms and not (complete and self._is_passed(self._last_ms(topic, name))):
+                problems += self._check_early(topic, row, name, pane)
+            elif self._timing.allowed_ms and not complete:
                 if row["orders"] > len(pane.sure) + len(pane.either):
                     problems.append(f"{topic}: {row} where at most {self._describe(topic, pane)} was expected")
             elif not self._fits(topic, row, pane):
                 problems.append(f"{topic}: {row} where {self._describe(topic, pane)} was expected")
         return problems[:SHOWN]
 
+    def _check_early(self, topic: str, row: Row, name: Name, pane: Pane) -> list[str]:
+        """It holds the records that are older than some moment at which one is due, and perhaps of those that were late
+        for it.
+
+        Or it is the result on close, after which nothing comes that is not in it.
+        """
+        every_ms, columns = self._timing.early_ms, self._columns(topic)
+        for due_ms in range(begin_of(name) + every_ms, self._last_ms(topic, name) + 2, every_ms):
+            older = [record for record in pane.sure if time_of(record) < due_ms]
+            late = [record for record in older if self._limits[1][record.id].fate(due_ms - 1) is Fate.LATE]
+            most, least = len(older), len(older) - len(late)
+            exact = bool(older) and tuple(row[column] for column in columns) == self._total(topic, older)
+            if exact or (late and least <= row["orders"] < most):
+                return []
+        return [f"{topic}: {row} is no early result of {self._describe(topic, pane)}"]
+
     def _corrects(self, row: Row, before: Row) -> bool:
         """Whether a second result of a window may come after the first one."""
-        return bool(self._timing.allowed_ms) and row["orders"] > before["orders"]
+        return bool(self._timing.allowed_ms or self._timing.early_ms) and row["orders"] > before["orders"]
 
     def _check_least(self, topic: str, panes: Mapping[Name, Pane], partitions: Sequence[Sequence[Row]]) -> list[str]:
         """At least once: a window may come again, and count records again, but has all of its records."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -13,19 +13,23 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
-from tidegate.simulation.timing import Timing, draw_timing
+from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
+from tidegate.simulation.shapes.shape import SCHEMA, TIMED_SCHEMA, Shape
+from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
+from tidegate.simulation.timing import Timing, draw_more, draw_timing
 
-SCHEMA: Final = {
-    "id": "bigint",
-    "customer": "string",
-    "sku": "string",
-    "quantity": "int",
-    "price_cents": "bigint",
-    "status": "string",
+SHAPES: Final[Mapping[str, Shape]] = {
+    "spread": Spread(),
+    "calls": Calls(),
+    "new-topics": NewTopics(),
+    "lost-input": LostInput(),
+    "dedup": Dedup(),
+    "last": Last(),
+    "best": Best(),
+    "expiring": Expiring(),
 }
-TIMED_SCHEMA: Final = {**SCHEMA, "at": "bigint"}
-"""Where there are windows."""
-INPUTS: Final = {
+"""Topologies whose whole output is said in advance."""
+INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "stateless": ("orders",),
     "totals": ("orders",),
     "both": ("orders",),
@@ -37,9 +41,11 @@ INPUTS: Final = {
     "wide-windows": ("orders",),
     "session-windows": ("orders",),
     "letters": ("orders",),
+    "halves": ("orders",),
+    **{name: shape.inputs for name, shape in SHAPES.items()},
 }
 """Topology -> its input topics."""
-OUTPUTS: Final = {
+OUTPUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "stateless": ("paid",),
     "totals": ("sums",),
     "both": ("paid", "sums"),
@@ -51,9 +57,13 @@ OUTPUTS: Final = {
     "wide-windows": ("parts", "wide"),
     "session-windows": ("sessions",),
     "letters": ("paid", "dead"),
+    "halves": ("even", "odd"),
+    **{name: shape.outputs for name, shape in SHAPES.items()},
 }
 LETTERS: Final = "letters"
-"""The topology with bad records; no seed draws it, since that would change what all of them play."""
+"""The topology with bad records."""
+HALVES: Final = {"even": 0, "odd": 1}
+"""The topics of the topology with one sink of two, and the remainder of the ids in each; no seed draws it."""
 DEAD_TOPIC: Final = "dead"
 BAD: Final = {3: "source", 5: "step"}
 """Of every seven records."""
@@ -62,6 +72,10 @@ WINDOWED: Final = ("windows", "union-windows", "chain-windows", "wide-windows", 
 sessions."""
 WINDOWS: Final = 0.3
 """This part of the schedules has one of them."""
+SHAPED: Final = 0.2
+"""And of those without windows this part has a shape, or letters."""
+MORE_TIMING: Final = 0.2
+"""Of the schedules with windows this part has early results, a time zone, or a watermark that follows the clock."""
 WIDE: Final = 3
 """Windows over windows are so many times as large."""
 BOUNDED: Final = 0.1
@@ -132,6 +146,12 @@ _WINDOW_OF_WINDOWS: Final = {
 _SINKS: Final = {
     "paid": {"from": "priced", "topic": "paid", "format": "json", "key": "customer"},
     "sums": {"from": "totals", "topic": "sums", "format": "json", "key": "sku"},
+    "even": {
+        "from": "priced",
+        "topic": {"expression": "if(id % 2 = 0, 'even', 'odd')", "allow": list(HALVES)},
+        "format": "json",
+        "key": "customer",
+    },
     "customers": {"from": "visits", "topic": "customers", "format": "json", "key": "customer"},
     "windows": {"from": "per_sku", "topic": "windows", "format": "json", "key": "sku"},
     "visited": {"from": "per_customer", "topic": "visited", "format": "json", "key": "customer"},
@@ -199,6 +219,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         """`timing`, where it counts."""
         return self.timing if self.topology in WINDOWED else None
 
+    @property
+    def shape(self) -> Shape | None:
+        """Where the whole output is said in advance."""
+        return SHAPES.get(self.topology)
+
 
 class InputRecord(msgspec.Struct, frozen=True):
     """A record of the input."""
@@ -230,14 +255,42 @@ def draw_workload(seed: int) -> Workload:
     workload = _draw_without_windows(seed)
     draw = generator(seed, "windows")
     if draw.random() >= WINDOWS:
-        return workload
+        return _draw_shape(seed, workload)
     unaligned_after_ms = draw.choice((workload.unaligned_after_ms, 0)) if workload.exactly_once else None
     topology = draw.choice(WINDOWED)
     timing = draw_timing(draw, single=topology in ("wide-windows", "session-windows"))
     workload = msgspec.structs.replace(
         workload, topology=topology, timing=timing, unaligned_after_ms=unaligned_after_ms
     )
+    more = generator(seed, "early timing windows")
+    if more.random() < MORE_TIMING:
+        return _decide_more(workload, draw_more(more, timing))
     return _decide_sessions(workload, timing) if topology == "session-windows" else workload
+
+
+def _decide_more(workload: Workload, timing: Timing) -> Workload:
+    """What early results hold, and what the clock closes, is not left to who is faster, or to clocks that are wrong."""
+    workload = msgspec.structs.replace(workload, topology="windows", timing=timing, bounded=False)
+    if timing.early_ms:
+        return msgspec.structs.replace(workload, growing=False, exactly_once=True)
+    return msgspec.structs.replace(workload, skew_ms=min(workload.skew_ms, 200), drift=0.0)
+
+
+def _draw_shape(seed: int, workload: Workload) -> Workload:
+    """Mostly the same."""
+    draw = generator(seed, "topology shape kind")
+    if draw.random() >= SHAPED:
+        return workload
+    workload = msgspec.structs.replace(workload, topology=draw.choice((*SHAPES, LETTERS)))
+    shape = workload.shape
+    if shape is None:
+        return workload
+    return msgspec.structs.replace(
+        workload,
+        exactly_once=workload.exactly_once or shape.exactly_once,
+        growing=(workload.growing or shape.new_topics) and shape.growing,
+        bounded=workload.bounded and shape.bounded,
+    )
 
 
 def _decide_sessions(workload: Workload, timing: Timing) -> Workload:
@@ -297,12 +350,23 @@ def plan_of(
     timing: Timing | None = None,
 ) -> Plan:
     """The physical plan of a pipeline file as a user would write it."""
-    inputs = INPUTS[topology]
-    steps: Sequence[dict[str, Any]] = [
-        {**step, "from": list(inputs) if len(inputs) > 1 else inputs[0]} if step["from"] == "input" else step
-        for step in [*_STEPS, *(_window_steps(timing) if timing is not None else [])]
-    ]
-    event_time = {} if timing is None else _event_time(timing)
+    document = _document(topology, parallelism, exactly_once, bounded, from_latest, timing)
+    return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {}))
+
+
+def _document(
+    topology: str, parallelism: int, exactly_once: bool, bounded: bool, from_latest: bool, timing: Timing | None
+) -> dict[str, Any]:
+    inputs, shape = INPUTS[topology], SHAPES.get(topology)
+    source: dict[str, Any] = {
+        "format": "json",
+        "schema": SCHEMA if timing is None else TIMED_SCHEMA,
+        "start": "latest" if from_latest else "earliest",
+        "until": "latest" if bounded else "never",
+        "bad_records": "dead-letter" if topology == LETTERS else "fail",
+        **({} if timing is None else _event_time(timing)),
+        **({} if shape is None else {"schema": shape.schema, **shape.source}),
+    }
     document = {
         "version": 1,
         "name": PIPELINE,
@@ -313,39 +377,52 @@ def plan_of(
             "interval": "1s",
             "mode": "exactly-once" if exactly_once else "at-least-once",
         },
-        "sources": {
-            name: {
-                "topic": name,
-                "format": "json",
-                "schema": SCHEMA if timing is None else TIMED_SCHEMA,
-                "start": "latest" if from_latest else "earliest",
-                "until": "latest" if bounded else "never",
-                "bad_records": "dead-letter" if topology == LETTERS else "fail",
-                **event_time,
-            }
-            for name in inputs
-        },
-        "steps": steps,
-        "sinks": {name: _SINKS[name] for name in OUTPUTS[topology] if name in _SINKS},
+        "sources": {name: source if "pattern" in source else {"topic": name, **source} for name in inputs},
+        "steps": _steps(inputs, timing) if shape is None else shape.steps,
+        "sinks": _sinks(topology, shape),
     }
     if topology == LETTERS:
         document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
-    loaded = parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {})
-    return build_plan(loaded)
+    return document
+
+
+def _sinks(topology: str, shape: Shape | None) -> dict[str, Any]:
+    if shape is not None:
+        return {f"to_{topic}": {"topic": topic, **sink} for topic, sink in shape.sinks.items()}
+    return {name: _SINKS[name] for name in OUTPUTS[topology] if name in _SINKS}
+
+
+def _steps(inputs: Sequence[str], timing: Timing | None) -> list[dict[str, Any]]:
+    return [
+        {**step, "from": list(inputs) if len(inputs) > 1 else inputs[0]} if step["from"] == "input" else step
+        for step in [*_STEPS, *(_window_steps(timing) if timing is not None else [])]
+    ]
 
 
 def _event_time(timing: Timing) -> dict[str, Any]:
-    return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": timing.idle}}
+    idle: Any = {"advance": "wall-clock"} if timing.by_clock else timing.idle
+    return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": idle}}
 
 
 def _window_steps(timing: Timing) -> list[dict[str, Any]]:
     size = f"{timing.size_ms}ms"
     window = {"tumbling": size} if timing.every_ms is None else {"sliding": size, "every": f"{timing.every_ms}ms"}
+    if timing.zone:
+        window = {"tumbling": "1d", "time_zone": timing.zone}
+    early = {"emit": {"every": f"{timing.early_ms}ms"}} if timing.early_ms else {}
     late = {"allowed_lateness": f"{timing.allowed_ms}ms"} if timing.allowed_ms else {}
     wide = {"tumbling": f"{WIDE * timing.size_ms}ms"}
     each = {"id": "last(id)", "customer": "last(customer)", "cents": "last(quantity * price_cents)"}
     return [
-        {"name": "per_sku", "from": "input", "key": "sku", "window": window, "aggregate": _WINDOW_OF_RECORDS, **late},
+        {
+            "name": "per_sku",
+            "from": "input",
+            "key": "sku",
+            "window": window,
+            "aggregate": _WINDOW_OF_RECORDS,
+            **late,
+            **early,
+        },
         {"name": "each", "from": "input", "key": "sku", "aggregate": each},
         {
             "name": "per_customer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from traceback import format_exception
 from typing import Final
 
@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.owner import PipelineKnown
-from tidegate.coordinator.recovery import RestoreRefused, merge_positions
+from tidegate.coordinator.recovery import RestoreRefused, merge_offsets
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
@@ -28,6 +28,7 @@ from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.kernel import Kernel, Process, SimClock
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.local_disk import LocalDisks
+from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
 from tidegate.simulation.oracle import check_committed, check_output, derive_wanted, topics_of_records
@@ -35,11 +36,12 @@ from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
 from tidegate.simulation.progress import Progress
 from tidegate.simulation.reach import Reach, note_cut
+from tidegate.simulation.shapes.oracle import ShapeOracle
 from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import Watch, check_left
-from tidegate.simulation.workload import INPUTS, OUTPUTS, InputRecord, Workload, plan_of
+from tidegate.simulation.workload import DEAD_TOPIC, INPUTS, LETTERS, OUTPUTS, InputRecord, Workload, plan_of
 from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
@@ -109,7 +111,7 @@ class World:
         self.progress = None if workload.windows is None else Progress(self, workload.windows)
         """Of the windows, where there are any."""
         on_row = None if self.progress is None else self.progress.on_row
-        self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions, on_row)
+        self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions, on_row, workload.shape)
         self.disk = Disk()
         """Of the checkpoint directory and of savepoints; all processes mount it."""
         self.files = Objects(self.disk, "/")
@@ -127,13 +129,7 @@ class World:
         self._dropped: RestoreOption | None = None
         """What was wished and could not be had."""
         self.transaction_timeout_ms = workload.transaction_timeout_ms
-        self.checkpoints = CheckpointPolicy(
-            interval_ms=workload.interval_ms,
-            timeout_ms=workload.checkpoint_timeout_ms,
-            max_concurrent=workload.max_concurrent,
-            tolerable_failures=3,
-            retained=workload.retained,
-        )
+        self.checkpoints = _policy_of(workload)
         self.attempts = 0
         self.completed = 0
         self.daemons: list[SimDaemon] = []
@@ -142,6 +138,12 @@ class World:
         """Why daemons stopped for good, where that was right: a file was damaged. Somebody then puts it back."""
         self._skipped: frozenset[int] | None = None
         """Records before the start, once it is fixed."""
+        self.lost: set[int] = set()
+        """Records that the journal says retention has removed before they were read."""
+        self.positions: Mapping[TopicPartition, int] = {}
+        """Of the newest committed checkpoint."""
+        self.loops: list[VirtualLoop] = []
+        """Of slots."""
         self.processed_count = 0
         """Sum of the positions of the newest committed checkpoint."""
         self.parallelism = workload.parallelism
@@ -187,6 +189,8 @@ class World:
             self.local_disks.close()
             for daemon in self.daemons:
                 daemon.loop.dispose()
+            for loop in self.loops:
+                loop.dispose()
         return Result(
             schedule=self.schedule,
             problems=tuple(self.problems),
@@ -303,10 +307,13 @@ class World:
         begin = state.newest_checkpoint
         assert begin is not None, "where the sources begin is a checkpoint"
         note_cut(self.reach, "restores", begin)
+        self.note_lost(begin)
         if self.progress is not None:
             self.progress.on_recovered(begin, self.parallelism)
         if self._skipped is None:
-            self._skipped = self.processed(begin) if self.schedule.workload.from_latest else frozenset()
+            shape = self.schedule.workload.shape
+            begins_late = self.schedule.workload.from_latest or (shape is not None and shape.forgetful)
+            self._skipped = self.processed(begin) if begins_late else frozenset()
         if self.going_back is None or state.origin != self.going_back[0]:
             return
         (origin, done), self.going_back = self.going_back, None
@@ -320,6 +327,13 @@ class World:
             self.progress.go_back(done)
         self.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
 
+    def note_lost(self, checkpoint: CompletedCheckpoint) -> None:
+        """It is in the journal: records in the ranges that it skips are not to be processed."""
+        for one in checkpoint.lost:
+            gone = self.feed.numbers_in(one.partition, one.from_offset, one.to_offset)
+            self.reach.note("records that retention removed before they were read", len(gone - self.lost))
+            self.lost |= gone
+
     def _go_on_in(self, directory: str) -> None:
         if directory != self.directory:
             self.reach.note("taken over with a copy of the directory")
@@ -331,7 +345,8 @@ class World:
         note_cut(self.reach, "checkpoints", checkpoint)
         if self.progress is not None:
             self.progress.on_completed(checkpoint)
-        processed = sum(sum(offsets.values()) for offsets, _ in merge_positions(checkpoint.positions).values())
+        self.positions = merge_offsets(checkpoint.positions)
+        processed = sum(self.positions.values())
         if processed != self.processed_count:
             self.processed_count = processed
             self.course.on_completed()
@@ -342,13 +357,16 @@ class World:
     def records(self) -> Sequence[InputRecord]:
         """Those that are to be processed."""
         skipped = self._skipped or frozenset()
-        return [record for record in self.feed.records if record.id not in skipped]
+        return [record for record in self.feed.records if record.id not in skipped and record.id not in self.lost]
 
     def is_complete(self) -> bool:
         """Whether every record has come out."""
         if self.going_back is not None or not self.outputs.read(self.kernel.clock.now_ms()):
             return False
         records, outputs = self.records, self.outputs
+        oracle_of_shape = self._shape_oracle()
+        if oracle_of_shape is not None:
+            return oracle_of_shape.is_complete(outputs.done, outputs.ids, outputs.ever)
         topics = topics_of_records(self.schedule.workload)
         if not all(derive_wanted(topic, records, outputs.done).keys() <= outputs.ids[topic] for topic in topics):
             return False
@@ -356,37 +374,69 @@ class World:
             return True
         oracle = self.progress.oracle(self._skipped or frozenset())
         return self.progress.all_read and not any(
-            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic]) for topic in oracle.topics
+            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic], self.progress.newest[topic])
+            for topic in oracle.topics
         )
 
     def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
         """Records of the input before its positions."""
-        offsets: dict[TopicPartition, int] = {}
-        for found, _ in merge_positions(checkpoint.positions).values():
-            offsets.update(found)
-        now_ms = self.kernel.clock.now_ms()
-        values = [
-            record.value
-            for place, before in offsets.items()
-            for at, record in self.broker.fetch(now_ms, place, 0, committed=True, limit=before).records
-            if at < before
-        ]
-        return frozenset(msgspec.json.decode(value or b"")["id"] for value in values)
+        offsets = merge_offsets(checkpoint.positions)
+        return frozenset(
+            number
+            for place, numbers in self.feed.places.items()
+            for offset, number in numbers
+            if offset < offsets.get(place, 0)
+        )
+
+    def _shape_oracle(self) -> ShapeOracle | None:
+        """Of what is known now; None without a shape."""
+        workload = self.schedule.workload
+        if workload.shape is None:
+            return None
+        rescaled = any(fault.kind == "rescale" for fault in self.faults.fired)
+        return ShapeOracle(
+            workload.shape,
+            self.records,
+            exactly_once=workload.exactly_once,
+            ordered=not (workload.shape.waits and rescaled),
+        )
 
     def _check(self) -> list[str]:
         """The oracle."""
         self.outputs.read(self.kernel.clock.now_ms())
         *earlier, last = histories = self.outputs.histories()
         workload, records = self.schedule.workload, self.records
+        oracle_of_shape = self._shape_oracle()
+        if oracle_of_shape is not None:
+            self.reach.note(f"schedules: {workload.topology}")
+            for what, count in oracle_of_shape.counts.items():
+                self.reach.note(what, count)
+            problems = oracle_of_shape.check(histories)
+            return problems or ([] if self.problems else check_left(self))
+        if workload.topology == LETTERS:
+            self.reach.note(f"schedules: {LETTERS}")
+            self.reach.note("dead letters", len(self.outputs.ever[DEAD_TOPIC]))
         problems = check_output(workload, records, last) + check_committed(workload, records, histories)
         for history in earlier:
             problems += check_output(workload, records, history, complete=False)
         if self.progress is not None:
+            if workload.windows is not None and workload.windows.title:
+                self.reach.note(f"schedules: {workload.windows.title}")
             oracle = self.progress.oracle(self._skipped or frozenset())
             problems += oracle.check(histories)
             for fate, count in oracle.count_fates().items():
                 self.reach.note(f"records of windows: {fate.value}", count)
         return problems + (check_left(self) if not self.problems else [])
+
+
+def _policy_of(workload: Workload) -> CheckpointPolicy:
+    return CheckpointPolicy(
+        interval_ms=workload.interval_ms,
+        timeout_ms=workload.checkpoint_timeout_ms,
+        max_concurrent=workload.max_concurrent,
+        tolerable_failures=3,
+        retained=workload.retained,
+    )
 
 
 def play(schedule: Schedule, workers: Workers) -> Result:

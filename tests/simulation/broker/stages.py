@@ -296,7 +296,7 @@ class ModelStage(Stage):
         return found.start, found.stable, found.end
 
     def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", topic, properties, self.client.topic_limits(topic), _ModelTools(self))
+        return Writer("out", {topic: self.client.topic_limits(topic)}, properties, _ModelTools(self))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return ModelConsumer(self.broker, self.port, config)
@@ -404,7 +404,7 @@ class RealStage(Stage):
         return TransactionClient(self.kafka)
 
     def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", topic, {**properties, **self.kafka}, self.client.topic_limits(topic))
+        return Writer("out", {topic: self.client.topic_limits(topic)}, {**properties, **self.kafka})
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return ck.Consumer({**config, **self.kafka})

@@ -90,11 +90,12 @@ _BROKERS: Final = [
 
 def _metadata(at: _Node, asked: Any) -> Any:
     kind = metadata.MetadataResponse
+    names = at.broker.topic_names() if asked.topics is None else [topic.name for topic in asked.topics]
     return kind(
         brokers=_BROKERS,
         cluster_id=at.broker.cluster_id,
         controller_id=NODES[0],
-        topics=[_topic(at, topic.name) for topic in asked.topics],
+        topics=[_topic(at, name) for name in names],
     )
 
 

@@ -99,6 +99,10 @@ class ModelBroker:
         """Id and partition count of those that exist."""
         return {name: self._topics[name].facts for name in names if name in self._topics}
 
+    def topic_names(self) -> list[str]:
+        """All of them."""
+        return list(self._topics)
+
     def settings(self, name: str) -> Mapping[str, str]:
         """Of a topic, as far as they are not the usual ones. Raises RequestRefused."""
         if name not in self._topics:

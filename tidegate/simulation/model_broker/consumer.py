@@ -110,9 +110,11 @@ class ModelConsumer:
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """See Consumer."""
-        assert not cached
+        """See Consumer. What the last fetch has said is what the partition has: fetches are never long ago."""
         wanted = TopicPartition(partition.topic, partition.partition)
+        if cached:
+            bounds = self._broker.offsets(self._port.clock.now_ms(), wanted)
+            return bounds.start, bounds.end
         try:
             return self._port.call("offsets", lambda: self._read_bounds(wanted), timeout)
         except RequestRefused as refused:
@@ -122,6 +124,19 @@ class ModelConsumer:
             raise _failed(ck.KafkaError._TIMED_OUT) from None
         except LinkLost:
             raise _failed(ck.KafkaError._TRANSPORT) from None
+
+    def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
+        """See Consumer."""
+        wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
+        try:
+            ends = self._port.call("offsets", lambda: [self._read_bounds(part)[1] for part in wanted], timeout)
+        except RequestRefused as refused:
+            raise _failed(int(refused.code)) from None
+        except LinkSilent:
+            raise _failed(ck.KafkaError._TIMED_OUT) from None
+        except LinkLost:
+            raise _failed(ck.KafkaError._TRANSPORT) from None
+        return [ck.TopicPartition(part.topic, part.partition, end) for part, end in zip(wanted, ends, strict=True)]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """See Consumer."""

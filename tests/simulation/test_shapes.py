@@ -1,0 +1,141 @@
+"""The oracle of pipelines whose whole output is said in advance: it accepts what must come out, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+
+from tidegate.ids import TopicPartition
+from tidegate.simulation.draw import draw_schedule
+from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.shape import Content
+from tidegate.simulation.workload import SHAPES, InputRecord, plan_of
+
+PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1))
+START_MS = 1_700_000_000_000
+
+
+class History(msgspec.Struct, frozen=True):
+    """Of contents."""
+
+    done: frozenset[int]
+    output: Mapping[str, Sequence[Sequence[Content]]]
+
+
+def records_of(name: str, count: int = 120) -> list[InputRecord]:
+    """Of a few keys, 20 ms apart, in two partitions."""
+    return [
+        InputRecord(
+            place=PLACES[number % 2],
+            id=number,
+            customer=f"c{number % 2 + number % 4}",
+            sku=f"s{number % 3}",
+            quantity=number % 5 + 1,
+            price_cents=number * 37 % 101,
+            status="paid",
+            at=SHAPES[name].time_of(number, START_MS + 20 * number),
+        )
+        for number in range(count)
+    ]
+
+
+def oracle_of(name: str, *, exactly_once: bool = True, ordered: bool = True) -> ShapeOracle:
+    return ShapeOracle(SHAPES[name], records_of(name), exactly_once=exactly_once, ordered=ordered)
+
+
+def right(name: str) -> dict[str, list[list[Content]]]:
+    """All that must come out, each topic in one partition."""
+    shape = SHAPES[name]
+    output: dict[str, list[list[Content]]] = {topic: [[]] for topic in shape.outputs}
+    for one in shape.derive(records_of(name)):
+        output[one.topic][0].append(one.content)
+    return output
+
+
+def check(name: str, *histories: History) -> list[str]:
+    return oracle_of(name).check(histories)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_must_come_out_is_accepted_and_complete(name: str) -> None:
+    output, shape = right(name), SHAPES[name]
+    assert check(name, History(frozenset(), output)) == []
+    names = {topic: {shape.name_of(topic, one) for one in output[topic][0]} for topic in shape.outputs}
+    assert oracle_of(name).is_complete(frozenset(), names, names)
+    assert all(output[topic][0] for topic in shape.outputs)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_record_that_is_lost_doubled_moved_or_changed_is_reported(name: str) -> None:
+    topic = SHAPES[name].outputs[0]
+
+    def changed(rows: Sequence[Content]) -> list[str]:
+        return check(name, History(frozenset(), {**right(name), topic: [list(rows)]}))
+
+    rows = right(name)[topic][0]
+    lane = [one for one in SHAPES[name].derive(records_of(name)) if one.topic == topic]
+    same = [index for index, one in enumerate(lane) if one.lane == lane[0].lane]
+    first, second = same[:2]
+    swapped = list(rows)
+    swapped[first], swapped[second] = rows[second], rows[first]
+    assert changed(rows[1:])
+    assert changed([*rows, rows[-1]])
+    assert changed(swapped)
+    assert changed([msgspec.structs.replace(rows[0], key=b"another"), *rows[1:]])
+    assert changed([msgspec.structs.replace(rows[0], headers=(("more", None),)), *rows[1:]])
+
+
+def test_a_lane_in_two_partitions_is_reported() -> None:
+    rows = right("last")["lasts"][0]
+    problems = check("last", History(frozenset(), {"lasts": [rows[:5], rows[5:]]}))
+    assert any("is in partitions" in problem for problem in problems)
+
+
+def test_after_going_back_the_rest_comes_again_and_nothing_before_it() -> None:
+    done = frozenset(range(60))
+    rows = right("dedup")["firsts"][0]
+    before = [one for one in rows if one.row is not None and one.row["id"] in done]
+    after = [one for one in rows if one not in before]
+
+    def problems(*outputs: Sequence[Content]) -> list[str]:
+        first, second = ({"firsts": [list(output)]} for output in outputs)
+        return check("dedup", History(frozenset(), first), History(done, second))
+
+    assert problems(rows[:-2], after) == []
+    assert any("came again" in one for one in problems(rows, [before[-1], *after]))
+    assert any("are missing" in one for one in problems(rows, after[1:]))
+    assert any("never come out" in one for one in problems(before[:-1], after))
+
+
+def test_rows_that_waited_in_a_checkpoint_come_after_it() -> None:
+    done = frozenset(range(60))
+    rows = right("calls")["answers"][0]
+    before = [one for one in rows if one.row is not None and one.row["id"] in done]
+    after = [one for one in rows if one not in before]
+    first, second = {"answers": [before[:-4]]}, {"answers": [before[-6:] + after]}
+    assert check("calls", History(frozenset(), first), History(done, second)) == []
+    lost = {"answers": [before[-3:] + after]}
+    assert any("are lost" in one for one in check("calls", History(frozenset(), first), History(done, lost)))
+
+
+def test_at_least_once_a_record_may_come_again() -> None:
+    rows = right("calls")["answers"][0]
+    output = {"answers": [[*rows[:3], *rows]]}
+    assert oracle_of("calls", exactly_once=False).check([History(frozenset(), output)]) == []
+    assert oracle_of("calls", exactly_once=False).check([History(frozenset(), {"answers": [rows[1:]]})])
+
+
+def test_the_words_of_every_shape_make_a_plan() -> None:
+    for name, shape in SHAPES.items():
+        assert plan_of(name, 2, True, False).vertices
+        assert not (shape.growing and shape.forgetful)
+
+
+def test_seeds_draw_every_shape_and_retention_where_input_is_lost() -> None:
+    drawn = [draw_schedule(seed) for seed in range(1000)]
+    assert {one.workload.topology for one in drawn} >= SHAPES.keys()
+    for schedule in drawn:
+        forgets = schedule.workload.shape is not None and schedule.workload.shape.forgetful
+        assert forgets == any(fault.kind == "retention" for fault in schedule.faults)

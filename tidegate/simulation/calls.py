@@ -1,0 +1,31 @@
+"""Calls of asynchronous steps: the real caller with its attempts, on a virtual loop in place of a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.operators.calls.caller import Asked, Target, ThreadCaller
+from tidegate.simulation.loop import VirtualLoop
+
+
+class SimCaller(ThreadCaller):
+    """See ThreadCaller. What is under way when its process dies never ends."""
+
+    def __init__(
+        self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None], loop: VirtualLoop
+    ) -> None:
+        super().__init__(name, target, policy, wake)
+        self._virtual = loop
+
+    def submit(self, asked: Asked) -> None:
+        """See Caller."""
+        if self._loop is None:
+            self._loop = self._virtual
+            self._virtual.create_task(self._serve())
+        self._virtual.call_soon(self._begin, asked)
+
+    def close(self) -> None:
+        """See Caller."""
+        if self._loop is not None:
+            self._virtual.call_soon(self._request_stop)

@@ -1,0 +1,191 @@
+"""Shapes in which every record of the output is made of one record of the input, whatever came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from tidegate.simulation.model_broker.log import Record
+from tidegate.simulation.shapes.lookup import ANSWER_FACTOR, is_refused
+from tidegate.simulation.shapes.shape import SCHEMA, Content, Headers, Produced, Shape
+
+if TYPE_CHECKING:
+    from tidegate.simulation.workload import InputRecord
+
+NOBODY: Final = -1
+"""The name of a tombstone that has lost its headers."""
+DELETED_OF: Final = 5
+"""One record of so many is a tombstone."""
+ITEMS_OF: Final = 4
+"""A record has up to so many items less one; without any it may have none at all."""
+BIG: Final = 3
+"""From this quantity on a record is taken apart."""
+
+
+class Spread(Shape):
+    """Tombstones, headers and keys that are passed on; rows that are routed, and taken apart."""
+
+    outputs = ("gone", "pieces", "rest")
+    schema: ClassVar[Mapping[str, str]] = {**SCHEMA, "items": "array<bigint>"}
+    source: ClassVar[Mapping[str, Any]] = {"metadata": {"key": "k", "partition": "part"}, "on_null": "tombstone"}
+    growing = False  # records of `rest` go to the partition from which they come
+    steps: ClassVar[Sequence[Mapping[str, Any]]] = [
+        {"name": "kinds", "from": "orders", "route": {"gone": "_deleted", "big": f"quantity >= {BIG}", "rest": "else"}},
+        {"name": "dead_keys", "from": "kinds.gone", "select": {"k": "k", "_deleted": "_deleted"}},
+        {"name": "items", "from": "kinds.big", "explode": {"items": "item", "position": "n", "outer": True}},
+        {"name": "pieces", "from": "items", "select": {"id": "id", "customer": "customer", "n": "n", "item": "item"}},
+        {"name": "others", "from": "kinds.rest", "select": {"id": "id", "customer": "customer", "part": "part"}},
+    ]
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gone": {
+            "from": "dead_keys",
+            "key": "k",
+            "headers": {"pass": "all"},
+            "on_null": {"column": "_deleted", "write": "tombstone"},
+        },
+        "pieces": {
+            "from": "pieces",
+            "key": "customer",
+            "headers": {"pass": "all", "rename": {"trace": "origin"}, "add": {"n": "cast(n as string)"}},
+        },
+        "rest": {
+            "from": "others",
+            "key": "customer",
+            "partition": "part",
+            "headers": {"pass": "all", "drop": ["trace"]},
+        },
+    }
+
+    def dress(self, record: InputRecord, now_ms: int) -> Record:
+        """See Shape."""
+        value = None if record.id % DELETED_OF == 1 else self._encode(record)
+        return Record(record.customer.encode(), value, now_ms, _headers_of(record))
+
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
+        """See Shape."""
+        return {
+            "tombstones passed on": sum(one.topic == "gone" for one in produced),
+            "rows taken apart": sum(one.topic == "pieces" for one in produced),
+        }
+
+    def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
+        """See Shape."""
+        return [one for record in records for one in self._derive(record)]
+
+    def name_of(self, topic: str, content: Content) -> Hashable:
+        """See Shape."""
+        if content.row is None:
+            return int(dict(content.headers).get("id") or NOBODY)
+        return (content.row["id"], content.row["n"]) if topic == "pieces" else content.row["id"]
+
+    @staticmethod
+    def _encode(record: InputRecord) -> bytes:
+        row = {name: getattr(record, name) for name in SCHEMA}
+        return msgspec.json.encode({**row, "items": _items_of(record)})
+
+    @staticmethod
+    def _derive(record: InputRecord) -> Iterator[Produced]:
+        key, headers, row = (
+            record.customer.encode(),
+            _headers_of(record),
+            {"id": record.id, "customer": record.customer},
+        )
+        lane = (record.customer, record.place)
+        if record.id % DELETED_OF == 1:
+            yield Produced("gone", record.id, lane, record.id, Content(key, None, headers))
+        elif record.quantity >= BIG:
+            renamed = tuple(("origin" if name == "trace" else name, value) for name, value in headers)
+            items: Sequence[tuple[int | None, int | None]] = list(enumerate(_items_of(record) or ())) or [(None, None)]
+            for n, item in items:
+                added = (*renamed, ("n", None if n is None else str(n).encode()))
+                content = Content(key, {**row, "n": n, "item": item}, added)
+                yield Produced("pieces", (record.id, n), lane, record.id, content)
+        else:
+            kept = tuple(one for one in headers if one[0] != "trace")
+            content = Content(key, {**row, "part": record.place.partition}, kept)
+            yield Produced("rest", record.id, record.place, record.id, content)
+
+
+class Calls(Shape):
+    """Rows are asked about; answers come in an order that is drawn, and some not at all."""
+
+    outputs = ("answers",)
+    source: ClassVar[Mapping[str, Any]] = {"bad_records": "skip"}
+    growing = False  # rows that wait are given away when partitions are: then their order is nobody's promise
+    waits = True
+    steps: ClassVar[Sequence[Mapping[str, Any]]] = [
+        {
+            "name": "asked",
+            "from": "orders",
+            "async": "tidegate.simulation.shapes.lookup:Lookup",
+            "output": {"answer": "bigint"},
+            "retries": 2,
+            "backoff": "20ms",
+            "capacity": 12,
+        },
+        {"name": "answered", "from": "asked", "select": {"id": "id", "customer": "customer", "answer": "answer"}},
+    ]
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"answers": {"from": "answered", "key": "customer"}}
+
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
+        """See Shape."""
+        return {"calls that nobody answers": len(records) - len(produced)}
+
+    def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
+        """See Shape."""
+        return [
+            _copy("answers", record, {"answer": record.id * ANSWER_FACTOR})
+            for record in records
+            if not is_refused(record.id)
+        ]
+
+
+class _Copies(Shape):
+    """Records as they come."""
+
+    outputs = ("copies",)
+    bounded = False
+    steps: ClassVar[Sequence[Mapping[str, Any]]] = [
+        {"name": "rows", "from": "orders", "select": {"id": "id", "customer": "customer"}}
+    ]
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"copies": {"from": "rows", "key": "customer"}}
+
+    def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
+        """See Shape."""
+        return [_copy("copies", record, {}) for record in records]
+
+
+class NewTopics(_Copies):
+    """Topics that a pattern finds while it runs."""
+
+    source: ClassVar[Mapping[str, Any]] = {"pattern": "orders.*"}
+    new_topics = True
+
+
+class LostInput(_Copies):
+    """Retention removes what has not been read yet, and the pipeline continues after it."""
+
+    source: ClassVar[Mapping[str, Any]] = {"on_lost_input": "continue"}
+    growing = False
+    exactly_once = True
+    forgetful = True
+
+
+def _copy(topic: str, record: InputRecord, more: Mapping[str, Any]) -> Produced:
+    content = Content(record.customer.encode(), {"id": record.id, "customer": record.customer, **more})
+    return Produced(topic, record.id, (record.customer, record.place), record.id, content)
+
+
+def _headers_of(record: InputRecord) -> Headers:
+    """Repeated names, and values that are NULL, empty, or no text."""
+    trace = (None, b"", b"\xff\x00", b"t")[record.id % 4]
+    return ("id", str(record.id).encode()), ("trace", trace), ("trace", b"again")
+
+
+def _items_of(record: InputRecord) -> list[int] | None:
+    count = record.id % ITEMS_OF
+    if not count:
+        return None if record.id % 8 else []
+    return [record.id * 10 + n for n in range(count)]
