@@ -20,6 +20,8 @@ import pytest
 from hypothesis import settings
 
 from tests.scheduling import ByRoom, derive_rank
+from tests.support.formatting import formatted_once
+from tests.support.trying import tried_here
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
 
@@ -50,6 +52,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return ByRoom(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fewer_processes() -> Iterator[None]:
+    """What is done in a child as often as a file is read or a broker made; commands that tests start do it as ever."""
+    with tried_here(), formatted_once():
+        yield
 
 
 class SessionBroker:

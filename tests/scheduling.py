@@ -14,7 +14,23 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER: Final = ("sinks", "operators")
 LIKE_SPARK: Final = "like_spark.py"
 """Files whose names end so use one Spark session."""
-ORDER: Final = (*TOGETHER, "e2e", "simulation", "users", "daemon", "spark", "dev", "sources", "kafka", "slot", "task")
+ORDER: Final = (
+    *TOGETHER,
+    *(
+        "e2e",
+        "simulation",
+        "users",
+        "storage",
+        "contract",
+        "daemon",
+        "spark",
+        "dev",
+        "sources",
+        "kafka",
+        "slot",
+        "task",
+    ),
+)
 """The longest first; all others follow."""
 
 

@@ -1,21 +1,21 @@
-"""Damaged checkpoint files, another cluster, other topics: the start is refused, with the place and the remedy."""
+"""Damaged checkpoint files, another cluster: the start is refused, with the place and the remedy.
+
+A topic that was deleted and created again: tests/daemon/start/test_check.py.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import BrokerMaker, SessionBroker
-from tests.e2e.conftest import RigMaker
 from tests.support.rig import Rig, read_journal
-from tests.waiting import wait_until
-from tidegate.coordinator.choice import derive_candidates
-from tidegate.dev.broker import BrokerFailed
-from tidegate.kafka.transactions import TransactionClient
+from tidegate.coordinator.choice import derive_candidates, derive_newer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -79,22 +79,21 @@ def test_F18_a_damaged_state_file_is_refused_with_its_name(
 def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back(
     ended_once: Rig, checkpoints: Path
 ) -> None:
-    """In a pipeline that had nothing left to write, the last checkpoints list the same files.
-
-    After an older one that is retained and whole, output is committed.
-    """
+    """All checkpoints after which nothing was committed are damaged: to one of them a daemon goes back unasked."""
     journal = read_journal(checkpoints)
-    final = journal.retained[-1].checkpoint
-    listed = max(state.path for state in final.states)  # a declined checkpoint may have left newer files
-    file = checkpoints / listed
-    right = file.read_bytes()
-    flip_a_bit(file)
+    idle = list(takewhile(lambda one: not derive_newer(journal, one), derive_candidates(journal)))
+    # The newest of each: a declined checkpoint may have left newer ones.
+    names = {max(state.path for state in one.checkpoint.states) for one in (journal.retained[-1], *idle)}
+    right = {name: (checkpoints / name).read_bytes() for name in names}
+    for name in names:
+        flip_a_bit(checkpoints / name)
     text = ended_once.refused(directory=checkpoints)
-    assert f"{file.parent.name}/{file.name}" in text
+    assert any("/".join(Path(name).parts[-2:]) in text for name in names)
     others = derive_candidates(journal)
-    whole = [one.checkpoint.id for one in others if listed not in {state.path for state in one.checkpoint.states}]
+    whole = [one.checkpoint.id for one in others if names.isdisjoint(state.path for state in one.checkpoint.states)]
     assert (f"checkpoint {whole[0]} is whole, but" if whole else "no other checkpoint is whole") in text
-    file.write_bytes(right)
+    for name, data in right.items():
+        (checkpoints / name).write_bytes(data)
     daemon = ended_once.daemon(directory=checkpoints).start().wait_running()
     assert daemon.terminate() == 0
     ended_once.assert_exact()
@@ -109,41 +108,3 @@ def test_F04_a_start_against_another_cluster_is_refused(
     other.create_topics(dict.fromkeys(ended_once.topic.values(), 4))
     log = ended_once.refused(directory=checkpoints, bootstrap=other.bootstrap)
     assert "`bootstrap.servers` leads to cluster" in log
-
-
-def test_F04_a_topic_that_was_deleted_and_created_again_is_refused_with_both_ids(make_rig: RigMaker) -> None:
-    from confluent_kafka.admin import AdminClient
-
-    ended = stopped(make_rig(seed=42))
-    topic = ended.topic["orders"]
-    before = topic_id(ended)
-    ended.outputs.close()
-    admin = AdminClient({"bootstrap.servers": ended.broker.bootstrap})
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
-    create_again(ended, topic)
-    log = ended.refused()
-    assert f"topic {topic} was deleted and created again" in log
-    assert before in log
-    assert topic_id(ended) in log
-
-
-def topic_id(rig: Rig) -> str:
-    client = TransactionClient({"bootstrap.servers": rig.broker.bootstrap})
-    try:
-        return client.topics([rig.topic["orders"]])[rig.topic["orders"]].topic_id
-    finally:
-        client.close()
-
-
-def create_again(rig: Rig, topic: str) -> None:
-    """The broker may still be busy with the deletion for a moment."""
-
-    def create() -> bool:
-        try:
-            rig.broker.create_topics({topic: 4})
-        except BrokerFailed as refusal:
-            assert "already exists" in str(refusal)
-            return False
-        return True
-
-    wait_until(create, f"{topic} can be created again")

@@ -25,14 +25,15 @@ QUICK_TO_GIVE_UP = {
 def test_F03_kills_of_worker_executor_daemon_and_broker_and_a_frozen_executor_leave_the_output_exact(
     tmp_path: Path,
 ) -> None:
-    """`make chaos` kills more often."""
-    with Scenario(tmp_path, SEED, rate=1000.0, spark=QUICK_TO_GIVE_UP) as scenario:
+    """`make chaos` kills more often. One sink writes two topics."""
+    with Scenario(tmp_path, SEED, rate=500.0, interval="1s", spark=QUICK_TO_GIVE_UP, halves=True) as scenario:
         scenario.run_kills(len(KINDS))
         freeze_an_executor(scenario.daemon)
         outcome = scenario.finish()
     print(outcome.line())
     assert outcome.kills == dict.fromkeys(KINDS, 1)
     assert outcome.orders > 0
+    assert [one.expected > 0 for one in outcome.halves] == [True, True]
     assert outcome.exact, msgspec.to_builtins(outcome)
     causes = [one.cause for one in outcome.recoveries if one.kind in {"worker", "executor"}]
     assert all(causes)

@@ -1,13 +1,10 @@
-"""Avro with a real registry, Kafka and Spark: a schema evolves while the pipeline runs, and the registry is away."""
+"""Avro and Protobuf with a real registry, Kafka and Spark: schemas evolve in the middle, and the registry is away."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +13,17 @@ import confluent_kafka as ck
 import fastavro
 import msgspec
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tests.support.apicurio import Apicurio
+from tests.support.command import tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.waiting import wait_until
 from tidegate.dev.demo.verify import read_topic
+from tidegate.formats.kinds.protobuf.schema import find_message
+from tidegate.formats.schemas import SchemaKind, SchemaText
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -46,10 +48,12 @@ def test_a_schema_evolves_and_the_registry_restarts_while_the_pipeline_runs(
     broker: SessionBroker, topics: TopicMaker, registry: Apicurio, tmp_path: Path
 ) -> None:
     source, target = topics("orders", PARTITIONS), topics("slim", PARTITIONS)
-    writer = Writer(broker.bootstrap, source)
+    writer = Writer(broker.bootstrap, source, register(registry, source, "long", "key"))
     first = register(registry, source, FIRST)
     writer.write(0, first, FIRST, [{"id": 1, "customer": "ann"}])
-    path = write_file(tmp_path, broker.bootstrap, registry.url, source, target)
+    payments = Payments(registry, broker.bootstrap, topics("payments", 1), topics("paid", 1))
+    payments.write(payments.first, "t.Payment", id=11, who={"name": "ann"})
+    path = write_file(tmp_path, broker.bootstrap, registry.url, source, target, payments)
     environ = {"TMPDIR": str(tmp_path), "TIDEGATE_CACHE": str(tmp_path / "cache")}
     assert validate(path, environ, "--connect")[0] == 0
     daemon = DaemonProcess(path, tmp_path / "daemon.log", environ).start()
@@ -60,12 +64,17 @@ def test_a_schema_evolves_and_the_registry_restarts_while_the_pipeline_runs(
         writer.write(0, second, SECOND, [{"id": 2, "customer": "bob", "note": "new"}])
         wait_until(lambda: 'tidegate_schemas_waiting{pipeline="avro"} 1.0' in daemon.http("/metrics")[1], "it waits")
         writer.write(1, first, FIRST, [{"id": 3, "customer": "cyd"}])
-        wait_until(lambda: ids_of(broker, target) == [1, 3], "the other partition goes on", 60)
+        wait_until(lambda: ids_of(broker, target) == [1, 3], "the other partition goes on")
         wait_until(lambda: "records wait for a schema" in daemon.http("/status")[1], "the status says why")
         registry.start()
+        payments.write_more()
+        wait_until(lambda: payments.paid() == [(11, "ann", None), (12, "bob", "new")], "messages of both schemas", 60)
+        said = "cannot be read: the schema is text of a `.proto` file"
+        wait_until(lambda: said in daemon.text(), "the log says which schema cannot be read")
+        wait_until(lambda: 'tidegate_schemas_unfit{pipeline="avro"} 1.0' in daemon.http("/metrics")[1], "it is counted")
         writer.write(0, UNKNOWN_ID, FIRST, [{"id": 4, "customer": "dan"}])
         writer.write(0, first, FIRST, [{"id": 5, "customer": "eve"}])
-        wait_until(lambda: ids_of(broker, target) == [1, 2, 3, 5], "all records", 60)
+        wait_until(lambda: ids_of(broker, target) == [1, 2, 3, 5], "all records")
         wait_until(lambda: ONE_UNKNOWN.search(daemon.http("/metrics")[1]) is not None, "the bad record is counted")
         assert daemon.attempt == 1, daemon.text()[-3000:]
         assert daemon.terminate() == 0, daemon.text()[-3000:]
@@ -76,7 +85,70 @@ def test_a_schema_evolves_and_the_registry_restarts_while_the_pipeline_runs(
     assert sorted(rows, key=lambda row: row["id"]) == [
         {"id": 1, "who": "ann"}, {"id": 2, "who": "bob"}, {"id": 3, "who": "cyd"}, {"id": 5, "who": "eve"}
     ]  # fmt: skip
+    keys = registry.ask("GET", f"/subjects/{target}-key/versions/latest")
+    found = [
+        (key, decode(value, written)["id"]) for rows in read_topic(broker.bootstrap, target) for key, value in rows
+    ]
+    assert [(decode(key or b"", keys), number) for key, number in found] == [(number, number) for _, number in found]
     check_refused(registry, path, target, environ)
+
+
+class Payments:
+    """A topic of messages; their schema, which refers to another one, gets a field more."""
+
+    def __init__(self, registry: Apicurio, bootstrap: str, source: str, target: str) -> None:
+        self.source, self.target = source, target
+        self._registry, self._bootstrap = registry, bootstrap
+        self._producer = ck.Producer({"bootstrap.servers": bootstrap})
+        fields: list[tuple[Any, ...]] = [("id", "int64"), ("who", "t.Customer")]
+        customer = file_of({"Customer": [("name", "string")]}, name="customer.proto")
+        self._refers = {"name": "customer.proto", "subject": "customer", "version": 1}
+        self._register("customer", text_of(customer).text, [])
+        self.first, self._second = (
+            text_of(file_of({"Other": fields, "Payment": more}, imports=["customer.proto"]), imports=[customer])
+            for more in (fields, [*fields, ("note", "string", "optional")])
+        )
+        self._ids = {self.first: self._register("payments-value", self.first.text, [self._refers])}
+
+    def write_more(self) -> None:
+        """With the second schema, and with one that is text alone."""
+        self._ids[self._second] = self._register("payments-value", self._second.text, [self._refers])
+        text = SchemaText(SchemaKind.PROTOBUF, 'syntax = "proto3"; package t; message Payment { int64 id = 1; }')
+        self._ids[text] = self._register("text", text.text, [])
+        self.write(self._second, "t.Payment", id=12, who={"name": "bob"}, note="new")
+        self._producer.produce(self.source, b"\0" + self._ids[text].to_bytes(4, "big") + b"\0")
+        assert self._producer.flush(60) == 0
+
+    def write(self, schema: SchemaText, message: str, **fields: Any) -> None:
+        one = find_message(msgspec.structs.replace(schema, message=message))
+        front = b"\0" + self._ids[schema].to_bytes(4, "big") + b"\x02\x02"
+        self._producer.produce(self.source, front + one.made(**fields).SerializeToString())
+        assert self._producer.flush(60) == 0
+
+    def paid(self) -> list[tuple[Any, ...]]:
+        """What the sink has written, as its registered schema has it."""
+        subject = f"{self.target}-value"
+        if subject not in self._registry.ask("GET", "/subjects"):
+            return []
+        written = self._registry.ask("GET", f"/subjects/{subject}/versions/latest")
+        made = find_message(SchemaText(SchemaKind.PROTOBUF, written["schema"])).made
+        front = b"\0" + written["id"].to_bytes(4, "big") + b"\0"
+        values = [value for rows in read_topic(self._bootstrap, self.target) for _, value in rows]
+        assert all(value.startswith(front) for value in values)
+        found = [made.FromString(value[len(front) :]) for value in values]
+        return [(one.id, one.name, one.note if one.HasField("note") else None) for one in found]
+
+    def _register(self, subject: str, text: str, references: list[Any]) -> int:
+        body = {"schema": text, "schemaType": "PROTOBUF", "references": references}
+        found: int = self._registry.ask("POST", f"/subjects/{subject}/versions", body)["id"]
+        return found
+
+
+def write_paid(directory: Path) -> str:
+    """The schema of the second sink: the name of its file."""
+    file = file_of({"Paid": [("id", "int64"), ("name", "string"), ("note", "string", "optional")]})
+    (directory / "paid.desc").write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
+    return "paid.desc"
 
 
 def check_refused(registry: Apicurio, path: Path, target: str, environ: dict[str, str]) -> None:
@@ -94,7 +166,8 @@ def check_refused(registry: Apicurio, path: Path, target: str, environ: dict[str
 class Writer:
     """Writes records of the wire format."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, key_id: int) -> None:
+        self._key_id = key_id
         self._producer = ck.Producer({"bootstrap.servers": bootstrap})
         self._topic = topic
 
@@ -103,12 +176,13 @@ class Writer:
             body = io.BytesIO()
             fastavro.schemaless_writer(body, fastavro.parse_schema(schema), row)
             value = b"\0" + schema_id.to_bytes(4, "big") + body.getvalue()
-            self._producer.produce(self._topic, value, partition=partition)
+            key = b"\0" + self._key_id.to_bytes(4, "big") + bytes([2 * row["id"]])  # a small long
+            self._producer.produce(self._topic, value, key, partition=partition)
         assert self._producer.flush(60) == 0
 
 
-def register(registry: Apicurio, topic: str, schema: dict[str, Any]) -> int:
-    found: int = registry.ask("POST", f"/subjects/{topic}-value/versions", {"schema": json.dumps(schema)})["id"]
+def register(registry: Apicurio, topic: str, schema: Any, part: str = "value") -> int:
+    found: int = registry.ask("POST", f"/subjects/{topic}-{part}/versions", {"schema": json.dumps(schema)})["id"]
     return found
 
 
@@ -124,12 +198,11 @@ def ids_of(broker: SessionBroker, target: str) -> list[int]:
 
 
 def validate(path: Path, environ: dict[str, str], *options: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "tidegate", "validate", str(path), *options]
-    ran = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
-    return ran.returncode, ran.stdout + ran.stderr
+    ended = tidegate("validate", path, *options, environ=environ)
+    return ended.code, ended.text
 
 
-def write_file(directory: Path, bootstrap: str, url: str, source: str, target: str) -> Path:
+def write_file(directory: Path, bootstrap: str, url: str, source: str, target: str, payments: Payments) -> Path:
     """The pipeline file: JSON is YAML."""
     path = directory / "pipeline.yaml"
     document = {
@@ -144,11 +217,31 @@ def write_file(directory: Path, bootstrap: str, url: str, source: str, target: s
                 "topic": source,
                 "format": "avro",
                 "schema": {"registry": f"{source}-value"},
+                "metadata": {"key": "k"},
+                "key_format": "avro",
+                "key_schema": {"registry": f"{source}-key"},
                 "bad_records": "skip",
-            }
+            },
+            "payments": {
+                "topic": payments.source,
+                "format": "protobuf",
+                "schema": {"id": "bigint", "who": "struct<name: string>", "note": "string"},
+                "bad_records": "skip",
+            },
         },
-        "steps": [{"name": "named", "from": "orders", "select": {"id": "id", "who": "customer"}}],
-        "sinks": {"slim": {"from": "named", "topic": target, "format": "avro"}},
+        "steps": [
+            {"name": "named", "from": "orders", "select": {"id": "k", "who": "customer"}},
+            {"name": "flat", "from": "payments", "select": {"id": "id", "name": "who.name", "note": "note"}},
+        ],
+        "sinks": {
+            "slim": {"from": "named", "topic": target, "format": "avro", "key": "id", "key_format": "avro"},
+            "paid": {
+                "from": "flat",
+                "topic": payments.target,
+                "format": "protobuf",
+                "schema": {"file": write_paid(directory)},
+            },
+        },
     }
     path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2))
     return path

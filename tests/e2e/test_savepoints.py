@@ -108,6 +108,7 @@ def check_savepoint_apart(rig: Rig, daemon: DaemonProcess, moved: Path) -> None:
     found = read_savepoint(LocalStorage(str(moved), create=False))
     assert found.checkpoint.id not in [entry.checkpoint.id for entry in journal(rig).retained]
     assert found.checkpoint.states
+    rig.wait_newer()  # or there is nothing to write again
     daemon.wait_checkpoints(4)
     paths = {handle.path for entry in journal(rig).retained for handle in entry.checkpoint.states}
     assert not any(f"/{found.checkpoint.id:012d}/" in name for name in paths)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import RigMaker
+from tests.support.command import tidegate
 from tests.support.rig import Rig
 from tests.support.secured_broker import Right, SecuredBroker
-from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -50,9 +48,8 @@ def needed(rig: Rig) -> list[Right]:
 
 def validate(rig: Rig) -> tuple[int, str]:
     """Exit code and words of `tidegate validate --connect`."""
-    command = [sys.executable, "-m", "tidegate", "validate", "--connect", str(rig.daemons[-1].pipeline)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    return ran.returncode, ran.stdout + ran.stderr
+    ended = tidegate("validate", "--connect", rig.daemons[-1].pipeline)
+    return ended.code, ended.text
 
 
 def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_once(

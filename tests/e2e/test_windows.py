@@ -1,4 +1,6 @@
-"""Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots."""
+"""Windows as users run them: Kafka, Spark, records out of order and late, a kill, and another number of slots. Beside
+them totals of a table's changes, which share the slots and the kill.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.support.daemon_process import DaemonProcess
+from tests.support.tables import SINKS, SOURCE, STEPS, draw_history, expected_view, make_sinks, newest
+from tests.waiting import wait_until
 from tidegate.dev.demo.verify import read_topic
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SEED: Final = 17
 PARTITIONS, COUNT = 3, 4000
+CHANGES: Final = 2000
 DELAY_MS: Final = 2_000
 START_MS: Final = 1_767_225_600_000
 TUMBLING_MS, SLIDING_MS, EVERY_MS = 10_000, 30_000, 10_000
@@ -33,27 +38,37 @@ Windows = dict[tuple[str, int], tuple[int, float]]
 """(key, window's end in ms) -> count and sum."""
 
 
-def test_windows_are_exact_after_a_kill_with_open_windows_and_with_another_number_of_slots(
+def test_windows_and_totals_of_changes_are_exact_after_a_kill_and_with_another_number_of_slots(
     broker: SessionBroker, topics: TopicMaker, tmp_path: Path
 ) -> None:
-    """Lateness is a property of the input, so a plain loop over each partition says what must come out."""
+    """Lateness is a property of the input, so a plain loop over each partition says what must come out. Totals of
+    changes end as the table is.
+    """
     print(f"seed {SEED}")
     source, tumbling, sliding, passed = (topics(name, PARTITIONS) for name in ("read", "tumbling", "sliding", "passed"))
     records = make_records()
     produce(broker.bootstrap, source, records)
     targets = {"tumbling": tumbling, "sliding": sliding, "passed": passed}
+    targets |= {name: topics(name, PARTITIONS) for name in ("table", *SINKS)}
+    table, events = draw_history(random.Random(SEED), CHANGES)
+    produce_changes(broker.bootstrap, targets["table"], events[: CHANGES // 2])
     name = f"windows-{os.getpid()}-{source}"
-    first = run(tmp_path, "first", write(tmp_path, broker.bootstrap, name, source, targets, parallelism=2))
+    endless = write(tmp_path, broker.bootstrap, name, source, targets, parallelism=2, until="never")
+    first = run(tmp_path, "first", endless)  # however late the kill comes
     try:
         first.wait_committed()
+        wait_until(lambda: bool(read_newest(broker.bootstrap, targets["regions"])), "totals of the table are out")
         first.assert_alive()
         first.kill()
     finally:
         first.destroy()
-    second = run(tmp_path, "second", write(tmp_path, broker.bootstrap, name, source, targets, parallelism=3))
+    produce_changes(broker.bootstrap, targets["table"], events[CHANGES // 2 :])
+    path = write(tmp_path, broker.bootstrap, name, source, targets, parallelism=3)
+    second = run(tmp_path, "second", path)
     try:
         assert second.wait() == 0, second.text()[-3000:]
         assert "state of per_sku restored from" in second.text(), "no window was open"
+        assert "state of regions restored from" in second.text(), "there were no totals"
     finally:
         second.destroy()
     expected = expect(records, TUMBLING_MS, TUMBLING_MS)
@@ -61,6 +76,7 @@ def test_windows_are_exact_after_a_kill_with_open_windows_and_with_another_numbe
     assert read_windows(broker.bootstrap, tumbling) == expected
     assert read_windows(broker.bootstrap, sliding) == expect(records, SLIDING_MS, EVERY_MS)
     assert sum(map(len, read_topic(broker.bootstrap, passed))) == PARTITIONS * COUNT
+    assert {name: read_newest(broker.bootstrap, targets[name]) for name in SINKS} == expected_view(table)
 
 
 def make_records() -> list[list[Record]]:
@@ -108,6 +124,20 @@ def read_windows(bootstrap: str, topic: str) -> Windows:
     return found
 
 
+def produce_changes(bootstrap: str, topic: str, events: list[tuple[int, dict[str, Any] | None]]) -> None:
+    producer = ck.Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for key, event in events:
+        value = None if event is None else json.dumps(event)
+        producer.produce(topic, value, key=str(key), partition=key % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def read_newest(bootstrap: str, topic: str) -> dict[str, Any]:
+    """The newest record of each key; its records are in one partition."""
+    rows = [row for partition in read_topic(bootstrap, topic) for row in partition]
+    return newest(((key or b"").decode(), json.loads(value) if value else None) for key, value in rows)
+
+
 def run(directory: Path, name: str, path: Path) -> DaemonProcess:
     return DaemonProcess(path, directory / f"{name}.log", {"TMPDIR": str(directory)}).start()
 
@@ -121,7 +151,14 @@ def produce(bootstrap: str, topic: str, records: list[list[Record]]) -> None:
 
 
 def write(
-    directory: Path, bootstrap: str, name: str, source: str, targets: dict[str, str], *, parallelism: int
+    directory: Path,
+    bootstrap: str,
+    name: str,
+    source: str,
+    targets: dict[str, str],
+    *,
+    parallelism: int,
+    until: str = "latest",
 ) -> Path:
     """The pipeline file: JSON is YAML."""
     totals = {"orders": "count(*)", "net": "sum(price)"}
@@ -140,19 +177,22 @@ def write(
                 "schema": {"sku": "string", "at": "bigint", "price": "double"},
                 "event_time": "at",
                 "watermark": {"delay": f"{DELAY_MS}ms"},
-                "until": "latest",
-            }
+                "until": until,
+            },
+            "table": {"topic": targets["table"], "until": until, **SOURCE},
         },
         "steps": [
             {"name": "per_sku", "from": "orders", "key": "sku", "window": {"tumbling": "10s"}, "aggregate": totals},
             {"name": "hopping", "from": "orders", "key": "sku", "window": sliding, "aggregate": totals},
             {"name": "tumbling_ends", "from": "per_sku", "select": shown},
             {"name": "sliding_ends", "from": "hopping", "select": shown},
+            *STEPS,
         ],
         "sinks": {
             "tumbling": {"from": "tumbling_ends", "topic": targets["tumbling"], "key": "sku"},
             "sliding": {"from": "sliding_ends", "topic": targets["sliding"], "key": "sku"},
             "passed": {"from": "orders", "topic": targets["passed"], "key": "sku", "kafka": SLOW_SINK},
+            **make_sinks(targets),
         },
     }
     path = directory / f"pipeline-{parallelism}.yaml"

@@ -46,7 +46,7 @@ def freeze_a_slot(daemon: DaemonProcess) -> None:
     slot = daemon.slots()[0]
     with frozen([slot]):
         lost = daemon.wait_for(rf"process {slot} .* was lost: no heartbeat for (\d+\.\d) s")
-        assert 4.0 <= float(lost.group(1)) < 10.0
+        assert float(lost.group(1)) >= 4.0
         daemon.wait_attempt(attempt)
     wait_until(lambda: not is_alive(slot), "the slot ends when it wakes up")
 

@@ -143,8 +143,8 @@ class _Tools(KafkaTools):
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
         return cast("TransactionClient", _Hooked("client", super().connect(kafka, timeout_s), self._points))
 
-    def writer(self, sink: str, topic: str, properties: Mapping[str, str], limits: TopicLimits) -> Writer:
-        return cast("Writer", _Hooked("writer", super().writer(sink, topic, properties, limits), self._points))
+    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Writer:
+        return cast("Writer", _Hooked("writer", super().writer(sink, topics, properties), self._points))
 
     def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
         return cast("ck.Consumer", _Hooked("consumer", super().consumer(config), self._points))

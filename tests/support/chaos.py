@@ -48,11 +48,12 @@ class Outcome(msgspec.Struct):
     recoveries: list[Recovery]
     paid: Verdict
     totals: Verdict
+    halves: tuple[Verdict, ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Both outputs are what they must be."""
-        return self.paid.exact and self.totals.exact
+        """All outputs are what they must be."""
+        return all(one.exact for one in (self.paid, self.totals, *self.halves))
 
     def line(self) -> str:
         """One line for people."""
@@ -78,6 +79,7 @@ class Scenario:
         rate: float = 4000.0,
         transaction_version: int = 2,
         spark: Mapping[str, str] | None = None,
+        halves: bool = False,
     ) -> None:
         self.seed = seed
         self.broker = DevelopmentBroker(directory / "broker", transaction_version=transaction_version).start()
@@ -85,7 +87,14 @@ class Scenario:
         self.recoveries: list[Recovery] = []
         self._dice = random.Random(seed)
         self.rig = Rig(
-            self.broker, directory, seed=seed, rate=rate, master=master, interval=interval, spark=dict(spark or {})
+            self.broker,
+            directory,
+            seed=seed,
+            rate=rate,
+            master=master,
+            interval=interval,
+            spark=dict(spark or {}),
+            halves=halves,
         )
         self.daemon: DaemonProcess = self.rig.running()
 
@@ -141,13 +150,14 @@ class Scenario:
         self.rig.wait_output()
         code = self.daemon.terminate()
         assert code == 0, f"SIGTERM: exit code {code}\n{self.daemon.text()[-3000:]}"
-        paid, totals = self.rig.verdicts()
+        paid, totals, *halves = self.rig.verdicts()
         return Outcome(
             seed=self.seed,
             orders=len(self.rig.writer.orders),
             kills=dict(self.kills),
             recoveries=self.recoveries,
             paid=paid,
+            halves=tuple(halves),
             totals=totals,
         )
 

@@ -40,7 +40,7 @@ class LoopKafka:
         self._committed: set[int] = set()
         sources = [topic for source in plan.operators(SourceOperator) for topic in source.topics]
         self._topics = {topic: len(self.history) for topic in sources}
-        self._topics.update({sink.topic: 1 for sink in plan.operators(SinkOperator)})
+        self._topics.update({topic: 1 for sink in plan.operators(SinkOperator) for topic in sink.topics})
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         return "cluster", await self.topic_facts(topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,14 +32,18 @@ def answer_with(status: int, body: bytes | str, **headers: str) -> Trouble:
 class FakeRegistry:
     """See the module. `asked` are the requests so far; `trouble` is what happens instead of an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.asked: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.trouble: Trouble | None = None
         self.incompatible: list[str] = []
         """Why no subject takes another schema; none: they do."""
         self.schemas: dict[int, dict[str, Any]] = {}
+        self.guids: dict[str, int] = {}
         self.subjects: dict[str, list[int]] = {}
+        self.serialized: dict[str, str] = {}
+        """Of texts, what is given for them where `format=serialized` is asked for."""
         self.released = threading.Event()
         """Ends what hangs."""
 
@@ -60,6 +65,11 @@ class FakeRegistry:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if self._tls is not None:
+            setattr(self._server, "handle_error", lambda *_: None)  # noqa: B010 - of a client that is refused
+            self._server.socket = self._tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
@@ -73,7 +83,7 @@ class FakeRegistry:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._server.server_port}"
 
     def hang(self, _handler: BaseHTTPRequestHandler) -> None:
         """A trouble: no answer before `released`."""
@@ -98,15 +108,18 @@ class FakeRegistry:
         if self.trouble is not None:
             self.trouble(handler)
             return
-        status, answer = self._answer(handler.command, urlsplit(handler.path).path.strip("/").split("/"), body)
+        parts = urlsplit(handler.path)
+        status, answer = self._answer(handler.command, parts.path.strip("/").split("/"), body)
+        if "format=serialized" in parts.query and status == 200:
+            answer = {**answer, "schema": self.serialized.get(answer["schema"], answer["schema"])}
         answer_with(status, json.dumps(answer), **{"Content-Type": "application/vnd.schemaregistry.v1+json"})(handler)
 
     def _answer(self, method: str, path: list[str], body: Any) -> tuple[int, Any]:
         match (method, *map(unquote, path)):
             case ("GET", "schemas", "types"):
                 return 200, ["AVRO", "JSON", "PROTOBUF"]
-            case ("GET", "schemas", "ids", number):
-                found = self.schemas.get(int(number))
+            case ("GET", "schemas", "ids" | "guids" as word, name):
+                found = self.schemas.get(int(name) if word == "ids" else self.guids.get(name, 0))
                 return (200, found) if found else (404, {"error_code": 40403, "message": "Schema not found"})
             case ("GET", "subjects", subject, "versions", version):
                 return self._version(subject, version)

@@ -13,11 +13,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from tests.support.command import refused
 from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
-from tests.support.orders_pipeline import OrdersPipeline
+from tests.support.orders_pipeline import HALVES, OrdersPipeline
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.dev.demo.orders import Order
 from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
 from tidegate.storage.local import LocalStorage
 
@@ -56,7 +57,8 @@ class Rig:
             **overrides,
         )
         self.topic = {name: self.pipeline.prefix + name for name in ("orders", "paid", "totals")}
-        broker.create_topics(dict.fromkeys(self.topic.values(), partitions))
+        self.halves = [self.pipeline.prefix + name for name in HALVES] if self.pipeline.halves else []
+        broker.create_topics(dict.fromkeys([*self.topic.values(), *self.halves], partitions))
         self.writer = OrderWriter(broker.bootstrap, self.topic["orders"], seed, rate)
         self.outputs = OutputReader(broker.bootstrap, [self.topic["paid"], self.topic["totals"]])
         self.daemons: list[DaemonProcess] = []
@@ -146,6 +148,9 @@ class Rig:
         found = [verify_paid(orders, read_topic(self.broker.bootstrap, self.topic["paid"]))]
         if self.pipeline.keyed:
             found.append(verify_totals(orders, read_topic(self.broker.bootstrap, self.topic["totals"])))
+        for remainder, topic in enumerate(self.halves):
+            half = [_only_in(order, remainder) for order in orders]
+            found.append(verify_paid(half, read_topic(self.broker.bootstrap, topic)))
         return found
 
     def assert_exact_so_far(self) -> None:
@@ -192,3 +197,9 @@ def restored_checkpoint(text: str) -> int:
 def read_journal(directory: Path) -> JournalState:
     """What a checkpoint directory has, without taking it over."""
     return Journal(LocalStorage(str(directory)), Writer("reader", "reader", 0), retained=3, id_reserve=1).read()
+
+
+def _only_in(order: Order, remainder: int) -> Order:
+    """As for one half: an order of the other is none that was paid."""
+    mine = order.id % len(HALVES) == remainder
+    return order if mine else msgspec.structs.replace(order, status="elsewhere")

@@ -67,7 +67,7 @@ def broker(
     """Run a real single-node Kafka for development.
 
     Prints its address when it is ready, and runs until SIGINT or SIGTERM. The first run downloads Kafka (45 MB) into a
-        cache. Not for production: one node, one copy, loopback only.
+    cache. Not for production: one node, one copy, loopback only.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both signals mean the same: stop in order
     try:

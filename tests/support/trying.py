@@ -1,0 +1,34 @@
+"""Expressions tried in the process of the test: a child loads Polars for every file that is read, 0.3 s each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Self
+from unittest import mock
+
+from tidegate.daemon.start import expression_check
+from tidegate.daemon.start.expression_check import ExpressionCheck
+from tidegate.expressions.expression import Expression
+
+
+class TriedHere(ExpressionCheck):
+    """Without a child."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """There is nothing to end."""
+
+    def _try(self, expressions: Sequence[Expression]) -> list[str]:
+        from tidegate.expressions.compiled.probe import find_problem
+
+        return [find_problem(expression) for expression in expressions]
+
+
+@contextmanager
+def tried_here() -> Iterator[None]:
+    """Within the block."""
+    with mock.patch.object(expression_check, "ExpressionCheck", TriedHere):
+        yield
