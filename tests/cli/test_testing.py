@@ -114,7 +114,7 @@ def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: 
     assert run_command([*command, "--step", "bigg"]) == 2
     assert "has no step or source 'bigg'" in capsys.readouterr().err
     assert run_command([*command, "--records"]) == 2
-    assert "line 1 is no record: it has no `value`" in capsys.readouterr().err
+    assert f"{command[3]}: line 1 is no record: it has no `value`" in capsys.readouterr().err
     assert run_command(command[:4]) == 2
     assert "has several sources; choose one by --source" in capsys.readouterr().err
 

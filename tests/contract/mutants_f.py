@@ -66,7 +66,9 @@ SNAPSHOTS: Final = (
     Mutant("F16", f"{LOOP}.turn", "if c.checkpoint <= prepared.checkpoint", ""),
     Mutant("F17", "slot.deployment:Deployment.__init__", "settings.state_backend", '"memory"'),
     Mutant("F18", f"{PENDING}.complete", "for part in ack.positions", "for part in ack.positions[:0]"),
-    Mutant("F23", "state.memory:MemoryState._freeze_all", "self._entries.copy()", "self._entries"),
+    Mutant(
+        "F23", "state.memory:MemoryState._freeze_all", "self._entries.freeze()", "Moment(tuple(self._entries._layers))"
+    ),
     Mutant("F24", f"{SNAPSHOT}.done", "self._uploads or ", ""),
     Mutant("F25", "slot.uploads:Uploads._put", "self._jobs.put(job)", "self._do(job)"),
     Mutant("F26", f"{LOOP}.begin_snapshot", "self._acknowledge(task.subtask, pending)", "pass"),

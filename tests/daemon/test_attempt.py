@@ -61,7 +61,10 @@ class Parts:
         coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
         recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
         settings = nothing(
-            slots=nothing(unaligned_after_ms=None, transaction_timeout_ms=0), start_timeout_s=60.0, look_s=1.0
+            slots=nothing(unaligned_after_ms=None, transaction_timeout_ms=0),
+            start_timeout_s=60.0,
+            look_s=1.0,
+            new_topics_s=60.0,
         )
         host = nothing(spark=nothing(job=self._make_job), server=server, address="")
         listener = nothing(on_running=lambda _attempt: None, on_completed=lambda _checkpoint: None)

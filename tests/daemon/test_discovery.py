@@ -61,7 +61,7 @@ def look(
             )
             restore = RestorePlan(ATTEMPT, None, slots, CheckpointId(1))
             found = Discovery(
-                plan_of(topic, until, pattern), restore, services, lambda *to: sent.append(to), _unwanted, 1.0
+                plan_of(topic, until, pattern), restore, services, lambda *to: sent.append(to), _unwanted, 1.0, 0.0
             )
             await _steps(found.look_for_topics if pattern else found.look, steps)
         finally:
@@ -131,10 +131,7 @@ def test_a_topic_that_was_deleted_is_told_behind_three_looks(broker: SessionBrok
         look(broker, topic, lambda: delete(broker, topic), lambda: None, lambda: None)
 
 
-def test_a_new_topic_that_matches_ends_the_attempt(
-    broker: SessionBroker, topics: TopicMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidegate.daemon.discovery.NEW_TOPICS_S", 0.0)
+def test_a_new_topic_that_matches_ends_the_attempt(broker: SessionBroker, topics: TopicMaker) -> None:
     topic = topics()
     other = f"{topic}-other"
     with pytest.raises(TopicFound, match=f"source orders: {other} is new and matches {topic}") as found:

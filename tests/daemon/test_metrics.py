@@ -75,6 +75,7 @@ def fill(metrics: PipelineMetrics) -> None:
     """At least one sample in every family."""
     metrics.state(PipelineState.RUNNING)
     metrics.registry_says("", 0)
+    metrics.schemas_do_not_fit(0)
     report = SlotReport(
         records_in={ORDERS: 10},
         bytes_in={ORDERS: 1000},

@@ -73,6 +73,21 @@ def test_every_slot_that_asks_is_answered_by_one_request(desk: Desk) -> None:
     assert desk.told == ("", 0)
 
 
+def test_a_guid_is_asked_for_by_its_own_name_and_copied(desk: Desk) -> None:
+    guid = "00112233-4455-6677-8899-aabbccddeeff"
+    desk.fake.guids[guid] = desk.fake.add("orders", '"int"')
+    expected = SchemaAnswer(guid, SchemaText(SchemaKind.AVRO, '"int"'))
+
+    async def use(one: SchemaDesk) -> None:
+        one.ask([guid], desk.answers.put_nowait)
+        assert await desk.answers.get() == expected
+
+    desk.run(use)
+    assert desk.fake.asked == [("GET", f"/schemas/guids/{guid}")]
+    desk.fake.trouble = answer_with(503, "")
+    desk.run(use)
+
+
 def test_an_id_that_the_registry_does_not_have_is_looked_for_twice(desk: Desk) -> None:
     async def use(one: SchemaDesk) -> None:
         one.ask([7], desk.answers.put_nowait)
@@ -137,3 +152,14 @@ def test_what_nobody_has_thought_of_is_waited_out_too(desk: Desk, monkeypatch: p
 
     desk.run(use)
     assert len(desk.pauses) == 1
+
+
+def test_a_schema_that_no_source_can_read_is_in_the_log_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    counted: list[int] = []
+    one = SchemaDesk(count_unfit=counted.append)
+    for number in (7, 7, 8):
+        one.refuse(number, f"schema {number} cannot be read with version 2 of `orders-value`: why")
+    assert counted == [0, 1, 2]
+    said = [record.getMessage() for record in caplog.records]
+    assert [one.partition(": why; ")[0][:8] for one in said] == ["schema 7", "schema 8"]
+    assert said[0].endswith("with version 2 of `orders-value`: why; every record that was written with it is bad")

@@ -106,3 +106,12 @@ def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, 
     topics = {"in": seen, "out": seen, "dead": msgspec.structs.replace(seen, **unfit)}
     found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
     assert [(one.path, words in one.message) for one in found] == ([("dead_letters.topic", True)] if words else [])
+
+
+def test_every_topic_that_a_sink_may_choose_is_looked_at() -> None:
+    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
+    text = text.replace("topic: out", "topic: {expression: \"'a'\", allow: [a, b]}")
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    topics = {"in": seen, "a": seen, "b": SeenTopic("UnknownTopicOrPartition", None, frozenset())}
+    (problem,) = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
+    assert (problem.path, problem.message) == ("sinks.out.topic.allow.1", "the topic `b` does not exist")

@@ -115,3 +115,20 @@ def test_columns_and_text_of_an_aggregate() -> None:
 def test_what_is_not_one_aggregate_call_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
         parse_aggregate(text, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "remedy"),
+    [
+        ("summ(amount)", "there is no aggregate function `summ`", "did you mean `sum`?"),
+        ("cuont(*)", "there is no aggregate function `cuont`", "did you mean `count`?"),
+        ("zzz(amount)", "there is no aggregate function `zzz`", "use one of count, sum, "),
+        ("upper(name)", "this is not one call of an aggregate function", "use one of count, sum, "),
+        ("sum(amount) + 1", "this is not one call of an aggregate function", "use one of count, sum, "),
+    ],
+)
+def test_what_is_no_aggregate_is_refused_with_what_was_meant(text: str, problem: str, remedy: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_aggregate(text, COLUMNS, windowed=True)
+    assert caught.value.problem == problem
+    assert caught.value.remedy.startswith(remedy)

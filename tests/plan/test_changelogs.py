@@ -6,7 +6,9 @@ import pytest
 
 from tests.plan.test_build import HEAD, check, names, operators, plan_of
 from tidegate.config.load import parse_pipeline
+from tidegate.operators.kinds.aggregate import ChangesOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.plan.explain import derive_explanation, render_explanation
 
 SOURCE = """\
@@ -17,7 +19,6 @@ sources:
 SINK = "sinks:\n  out: {from: last, topic: out}\n"
 RETRACTION = "needs retraction, which is not supported yet: a delete would count as a row"
 REFUSED = {
-    "aggregate": "key: id, aggregate: {n: count(*)}",
     "window": "key: id, window: {tumbling: 1m}, aggregate: {n: count(*)}",
     "keep": "keep: {by: at, n: 2}, key: id",
     "dedup": "dedup: {key: id, within: 1m}",
@@ -43,6 +44,149 @@ def test_steps_that_count_or_keep_rows_are_refused(word: str, before: str) -> No
     line = (HEAD + SOURCE + "steps:\n" + others).count("\n") + 1
     message = f"`{word}` of the inserts, updates and deletes of `customers` {RETRACTION}"
     assert found == (f"{line}:{step.index(f' {word}: ') + 2}", message)
+
+
+TOTALS = "  - {name: totals, from: FROM, key: name, aggregate: {n: count(*), least: min(id)}}\n"
+ON_NULL = "on_null: {column: _deleted}"
+
+
+def kinds_of(steps: str, sinks: str) -> tuple[dict[str, bool], dict[str, tuple[str | None, ...]]]:
+    """Sources whose rows have kinds, and what was put before which sink: its places, and the column of tombstones."""
+    found = operators(plan_of(f"{SOURCE}steps:\n{steps}sinks:\n{sinks}"))
+    sources = {name: one.options.row_kinds for name, one in found.items() if isinstance(one, SourceOperator)}
+    upserts = {name: (*one.place, one.deleted) for name, one in found.items() if isinstance(one, UpsertOperator)}
+    return sources, upserts
+
+
+def test_running_totals_of_changes_are_changes() -> None:
+    steps = (
+        TOTALS.replace("FROM", "customers") + "  - {name: sizes, from: totals, key: n, aggregate: {names: count(*)}}\n"
+    )
+    sinks = (
+        f"  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n  sizes_out: {{from: sizes, topic: s, key: n}}\n"
+    )
+    found = operators(plan_of(f"{SOURCE}steps:\n{steps}sinks:\n{sinks}"))
+    totals, sizes = found["totals"], found["sizes"]
+    assert isinstance(totals, ChangesOperator)
+    assert isinstance(sizes, ChangesOperator)
+    assert names(totals.output) == ["name", "n", "least", "_deleted"]
+    assert [one.name for one in totals.states(128)] == ["groups", "values_bigint"]
+    assert [one.name for one in sizes.states(128)] == ["groups"]
+    upserts = {"out.upserts": ("name", "_deleted"), "sizes_out.upserts": ("n", None)}
+    assert kinds_of(steps, sinks) == ({"customers": True}, upserts)
+
+
+@pytest.mark.parametrize(
+    ("step", "sink", "kinds", "places"),
+    [
+        ("select: {id: id, _deleted: _deleted}", f"key: id, {ON_NULL}", False, []),  # a row replaces the older one
+        ("where: id > 1", f"key: id, {ON_NULL}", True, []),  # one that is chosen no longer has to go
+        ("where: id > 1", "key: id", False, []),  # a log
+        ("route: {some: id > 1, other: else}", f"key: id, {ON_NULL}", True, []),
+        (
+            "select: {id: id, p: cast(at as int), _deleted: _deleted}",
+            f"partition: p, key: id, {ON_NULL}",
+            True,
+            ["p"],
+        ),
+        ("select: {id: id, _deleted: _deleted}", f"partition: id, key: id, {ON_NULL}", True, []),  # each once
+        (
+            "select: {id: id, name: name, _deleted: _deleted}",
+            f"topic: {{expression: name, allow: [a, b]}}, key: id, {ON_NULL}",
+            True,
+            ["topic"],
+        ),
+    ],
+)
+def test_rows_have_kinds_where_somebody_needs_them(step: str, sink: str, kinds: bool, places: list[str]) -> None:
+    reads, topic = "last.some" if "route" in step else "last", "" if "topic" in sink else "topic: out, "
+    sinks = f"  out: {{from: {reads}, {topic}{sink}}}\n  log: {{from: customers, topic: log}}\n"
+    sources, upserts = kinds_of(f"  - {{name: last, from: customers, {step}}}\n", sinks)
+    assert sources == {"customers": kinds}
+    assert upserts == ({"out.upserts": ("id", *places, "_deleted"), "log.upserts": (None,)} if kinds else {})
+
+
+BRANCHES = """\
+  - {name: r, from: FROM, route: {one: id > 1, two: else}}
+  - {name: last, from: [r.one, r.two]}
+"""
+
+
+@pytest.mark.parametrize("reads", ["last", "[r.one, r.two]"])
+@pytest.mark.parametrize("of", ["customers", "totals"])
+def test_a_tombstone_on_one_way_would_have_no_order_with_the_row_on_another(reads: str, of: str) -> None:
+    totals = "  - {name: totals, from: customers, key: id, aggregate: {n: count(*)}}\n"
+    branches = f"steps:\n{totals if of == 'totals' else ''}{BRANCHES.replace('FROM', of)}"
+    log = f"sinks:\n  out: {{from: {reads}, topic: out, key: id}}\n"
+    assert not check(SOURCE + branches + log).problems
+    (found,) = check(SOURCE + branches + log.replace("}", f", {ON_NULL}}}")).problems
+    assert found.path == "sinks.out.from"
+    assert found.message == (
+        f"rows of `{of}` come on several ways, which have no order: an update that moves a row from one to another "
+        "could delete it"
+    )
+
+
+def test_totals_have_no_order_to_lose() -> None:
+    totals = TOTALS.replace("FROM", "last")
+    sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
+    branches = BRANCHES.replace("FROM", "customers")
+    assert not check(f"{SOURCE}steps:\n{branches}{totals}{sinks}").problems
+
+
+def test_rows_of_other_sources_have_no_kinds() -> None:
+    sources, _ = kinds_of(
+        TOTALS.replace("FROM", "[plain, customers]"), "  out: {from: totals, topic: out, key: name}\n"
+    )
+    assert sources == {"customers": True, "plain": False}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("min(id)", "first(id)", "`first` cannot take rows back: the rows of a table have no order"),
+        ("count(*)", "last(at)", "`last` cannot take rows back: the rows of a table have no order"),
+        ("}}", "}, emit: each}", "half an update has no total of its own"),
+        ("}}", "}, ttl: 30d}", "a change may take back what has ended long ago"),
+        ("least:", "_deleted:", "`_deleted` is a column of totals of changes already"),
+        ("count(*)", "count(distinct id)", "`count(distinct x)` needs a window: there are no running totals of it"),
+    ],
+)
+def test_what_totals_of_changes_cannot_do(old: str, new: str, message: str) -> None:
+    text = TOTALS.replace("FROM", "customers").replace("totals,", "last,")
+    (found,) = problems_of("steps:\n" + text.replace(old, new))
+    assert found[1] == message
+
+
+CALL = "{name: a, from: customers, async: f.py:look, output: {x: bigint}, order: ordered}"
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "part", "column"),
+    [
+        ("", "key: name, aggregate: {n: \"sum(if(_op = 'u', 1, 0))\"}", "`n`", "_op` of `customers"),
+        ("", "key: _op, aggregate: {n: count(*)}", "key `_op`", "_op` of `customers"),
+        ("{name: a, from: customers, where: NOT _deleted}", "", "the choice of records", "_deleted` of `customers"),
+        ("{name: a, from: customers, select: {name: name, x: o % 2}}", "max(x)", "`n`", "o` of `customers"),
+        (CALL, "max(x)", "`n`", "x` of `a"),
+    ],
+)
+def test_totals_by_what_differs_when_a_row_is_taken_back_are_refused(
+    before: str, step: str, part: str, column: str
+) -> None:
+    whole = step if "key" in step else f"key: name, aggregate: {{n: {step or 'count(*)'}}}"
+    steps = f"  - {before}\n" if before else ""
+    steps += f"  - {{name: last, from: {'a' if before else 'customers'}, {whole}}}\n"
+    source = SOURCE.replace("debezium,", "debezium, metadata: {offset: o, key: k},")
+    (found,) = problems_of("steps:\n" + steps, source)
+    reason = "which may differ when a row is taken back: it would not be found"
+    assert found[1] == f"{part} goes by `{column}`, {reason}"
+
+
+def test_totals_by_what_a_record_keeps_are_not_refused() -> None:
+    source = SOURCE.replace("debezium,", "debezium, metadata: {topic: t, key: k},")
+    step = "  - {name: last, from: customers, key: [k, t], aggregate: {n: sum(id + 1)}}\n"
+    assert problems_of("steps:\n" + step, source) == []
 
 
 @pytest.mark.parametrize("word", REFUSED)
@@ -100,6 +244,16 @@ sinks:
     assert found == ([message] if warned else [])
 
 
+@pytest.mark.parametrize(("sink", "warned"), [(f", {ON_NULL}", False), ("", False), ("_not", True)])
+def test_a_sink_of_totals_that_are_deleted_is_warned_of(sink: str, warned: bool) -> None:
+    steps = TOTALS.replace("FROM", "customers") + "  - {name: some, from: totals, select: {name: name, n: n}}\n"
+    reads, more = ("some", "") if warned else ("totals", sink)
+    checked = check(f"{SOURCE}steps:\n{steps}sinks:\n  out: {{from: {reads}, topic: out, key: name{more}}}\n")
+    assert checked.problems == ()
+    message = "writes deleted rows of `totals` like any others: nothing reads `_deleted`"
+    assert [one.message for one in checked.warnings if one.path == "sinks.out"] == [message] * warned
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -116,3 +270,12 @@ def test_words_that_do_not_go_together(old: str, new: str, message: str) -> None
     loaded = parse_pipeline(HEAD + text.replace(old, new, 1), "p.yaml", {})
     found = loaded.problems or check(text.replace(old, new, 1)).problems
     assert message in found[0].message
+
+
+@pytest.mark.parametrize("of", ["customers", "totals"])
+def test_a_select_without_the_column_of_deletes_is_named_as_the_reason(of: str) -> None:
+    steps = TOTALS.replace("FROM", "customers") + f"  - {{name: some, from: {of}, select: {{name: name}}}}\n"
+    text = f"{SOURCE}steps:\n{steps}sinks:\n  out: {{from: some, topic: out, key: name, {ON_NULL}}}\n"
+    (found,) = check(text).problems
+    assert (found.path, found.message) == ("sinks.out.on_null.column", "there is no column `_deleted`")
+    assert found.remedy == "pass it on: a `select` before the sink needs `_deleted: _deleted`"

@@ -167,6 +167,18 @@ def test_what_the_event_time_is_read_from_belongs_to_the_meaning_of_a_step_that_
     assert not changes["totals"]
 
 
+def test_the_timestamp_in_kafka_is_the_same_event_time_by_whatever_name() -> None:
+    columns = "schema: {id: bigint, customer: string, amount: double, qty: int"
+    window = "{name: timed, from: orders, key: customer, window: {tumbling: 1m}, aggregate: {n: count(*)}}"
+    added = ("sinks:\n", f"  - {window}\nsinks:\n  t: {{from: timed, topic: t, key: customer}}\n")
+    named = (columns, f"metadata: {{timestamp: t, offset: o}}, {columns}")
+    timed = (columns, f"event_time: t, metadata: {{timestamp: t, offset: o}}, {columns}")
+    offset = (columns, f"event_time: o, metadata: {{timestamp: t, offset: o}}, {columns}")
+    plain, same, other = (meanings_of(one, added)["timed"] for one in (named, timed, offset))
+    assert find_changes(plain, same) == []
+    assert find_changes(plain, other) == ["the event time of orders"]
+
+
 def test_X16_a_source_may_join_what_feeds_a_step() -> None:
     old = meanings_of(("from: [orders, returns]", "from: orders"))
     assert find_changes(old["both"], meanings_of()["both"]) == []

@@ -6,7 +6,7 @@ import pytest
 
 from tests.plan.test_build import HEAD, check, names, operators, plan_of, shape
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.select import SelectOperator
 from tidegate.plan.build import build_plan
@@ -217,3 +217,59 @@ def test_the_meaning_of_a_state_goes_by_the_part_of_the_record(
         text = text.replace(old, new)
     before, after = (derive_meanings(plan_of(one)) for one in (SOURCE + AGGREGATE, text))
     assert [find_changes(before[name], after[name]) for name in before] == [changes]
+
+
+CHOICE = "{expression: \"concat('o-', customer)\", allow: [o-a, o-b]}"
+
+
+def test_a_sink_that_chooses_topics_has_a_column_for_the_choice_and_writes_what_arrives() -> None:
+    text = SOURCE + SINK + f"{{from: orders, topic: {CHOICE}, key: k, headers: {{add: {{a: customer}}}}}}\n"
+    plan = plan_of(text)
+    sink = sink_of(plan)
+    assert sink.topic == TopicChoice("topic", ("o-a", "o-b"), "concat('o-', customer)")
+    assert sink.topics == ("o-a", "o-b")
+    assert "topic" not in names(sink.columns)
+    made = operators(plan)["out.headers"]
+    assert isinstance(made, SelectOperator)
+    assert {"topic", "headers.0"} <= {name for name, _ in made.output}
+    alone = plan_of(SOURCE.replace("topic: t}", "topic: topic}") + SINK + f"{{from: orders, topic: {CHOICE}}}\n")
+    assert isinstance(operators(alone)["out.topic"], SelectOperator)
+    found = sink_of(alone)
+    assert isinstance(found.topic, TopicChoice)
+    assert found.topic.column == "topic_", "the name is taken by a column that is written"
+    data = derive_explanation(parse_pipeline(HEAD + text, "p.yaml", {}), plan)
+    assert "topic concat('o-', customer), one of o-a, o-b; json" in render_explanation(data)
+    (shown,) = [one for vertex in data["vertices"] for one in vertex["operators"] if one["name"] == "out"]
+    assert shown["topic"] == {"expression": "concat('o-', customer)", "allow": ["o-a", "o-b"]}
+
+
+def test_topics_that_are_chosen_may_feed_the_pipeline_or_hold_dead_letters() -> None:
+    sink = SINK + "{from: orders, topic: {expression: customer, allow: [orders, other, dead]}}\n"
+    (warning,) = [one for one in check(SOURCE + sink).warnings if "feeds itself" in one.message]
+    assert warning.message.startswith("`orders` is read by")
+    letters = SOURCE.replace("topic: orders", "bad_records: dead-letter\n    topic: orders")
+    (problem,) = check(letters + sink + "dead_letters: {topic: dead}\n").problems
+    assert problem.message == "`dead` is written by the sink `out`"
+
+
+@pytest.mark.parametrize(
+    ("sink", "dropped"),
+    [
+        ("format: json, headers: {pass: all}", ("__value_schema_id", "__key_schema_id")),
+        ("format: json, key_format: raw, key: v, headers: {pass: all}", ("__value_schema_id",)),
+        ("format: json, headers: {pass: [__value_schema_id]}", ()),
+    ],
+)
+def test_headers_that_say_how_a_record_was_written_are_not_passed_on_to_another_one(
+    sink: str, dropped: tuple[str, ...]
+) -> None:
+    text = (
+        'registry: {url: "http://h:1"}\nsources:\n  orders: {topic: orders, format: avro, schema: {v: binary}, '
+        f"schema_id: ID}}\n{SINK}{{from: orders, topic: out, {sink}}}\n"
+    )
+    rules = sink_of(plan_of(text.replace("ID", "header"))).headers
+    assert rules is not None
+    assert rules.dropped == dropped
+    rules = sink_of(plan_of(text.replace("ID", "prefix"))).headers
+    assert rules is not None
+    assert rules.dropped == ()

@@ -7,7 +7,7 @@ import pytest
 from tidegate.config.load import parse_pipeline
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.select import SelectOperator
-from tidegate.plan.build import build_plan
+from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 
@@ -74,3 +74,12 @@ def test_columns_that_pass_mean_what_they_meant() -> None:
     plain = plan_of("{id: id, cust: cust, amount: amount, debug: debug}")
     assert derive_meanings(plan_of('{"*": all, except: debug, rename: {cust: who}}')) == derive_meanings(plain)
     assert derive_meanings(plan_of('{"*": all, add: {amount: amount * 2.0d}}')) != derive_meanings(plain)
+
+
+def test_an_expression_with_the_new_name_of_a_column_is_refused_with_the_old_one() -> None:
+    select = '{"*": all, rename: {cust: who}, add: {loud: upper(who)}}'
+    (problem,) = check_pipeline(parse_pipeline(FILE.replace("SELECT", select), "p.yaml", {})).problems
+    assert problem.path == "steps.slim.select.add.loud"
+    assert problem.message == "`who` is the new name of `cust`"
+    assert problem.remedy.startswith("write `cust`")
+    plan_of('{"*": all, rename: {cust: who}, add: {loud: "size(transform(array(1), who -> who + 1))"}}')

@@ -38,6 +38,12 @@ def problems_of(step: str, more: str = "") -> list[str]:
     return [f"{'.'.join(one.path.split('.')[2:])}: {one.message}; {one.remedy}" for one in found]
 
 
+def warnings_of(text: str) -> list[str]:
+    """All but the one about the source that the file does not use."""
+    found = check_pipeline(parse_pipeline(text, "p.yaml", {})).warnings
+    return [one.message for one in found if one.path != "sources.bytes"]
+
+
 def plan_of(step: str = STEP, more: str = "") -> Plan:
     return build_plan(parse_pipeline(pipeline(step, more), "p.yaml", {}))
 
@@ -96,14 +102,15 @@ def test_a_window_that_cannot_be_is_refused_at_its_key(window: str, problem: str
             "emit: there are no early results of a session window",
         ),
         (
-            "window: {session: 1m}, aggregate: {n: count(*)}, allowed_lateness: 1s",
-            "allowed_lateness: sessions have no `allowed_lateness` yet",
+            "window: {session: 1m}, aggregate: {_deleted: count(*)}, allowed_lateness: 1s",
+            "aggregate._deleted: `_deleted` is a column",
         ),
         ("window: {tumbling: 1m}, aggregate: {window_end: count(*)}", "aggregate.window_end: `window_end` is a column"),
         ("aggregate: {n: count(*)}, allowed_lateness: 1s", "allowed_lateness: `allowed_lateness` without `window`"),
         ("aggregate: {n: count(*)}, emit: on close", "emit: this is for windows"),
         ("window: {tumbling: 1m}", ": `aggregate` is missing"),
         (f"{STEP}, late: nobody", "late: there is no sink `nobody`"),
+        (f"{STEP}, retries: 3", "retries: `retries` without `async` or `http`"),
     ],
 )
 def test_what_does_not_go_with_a_window_is_refused(step: str, problem: str) -> None:
@@ -151,6 +158,95 @@ def test_late_rows_of_a_raw_source_have_their_bytes() -> None:
     assert problem.startswith("format: a raw sink writes the column `value`, which is not there")
 
 
+ON_NULL = ", on_null: {column: _deleted}"
+KEPT = "window: {session: 1m}, aggregate: {n: count(*)}, allowed_lateness: 5m"
+
+
+def test_sessions_that_are_kept_for_late_rows_say_which_results_are_none_any_more() -> None:
+    operator = window_of(plan_of(KEPT))
+    assert [name for name, _ in operator.output] == ["customer", "window_start", "window_end", "n", "_deleted"]
+    sink = "  dead: {from: totals, topic: dead, key: customer, on_null: {column: _deleted, write: tombstone}}\n"
+    assert not warnings_of(pipeline(KEPT, sink))
+
+
+def test_steps_that_cannot_take_a_result_back_are_refused_after_sessions_that_are_kept() -> None:
+    more = "  - {name: each, from: totals, key: customer, aggregate: {m: sum(n)}}\nsinks:\n"
+    text = pipeline(KEPT).replace("sinks:\n", more).replace("out: {from: totals", "out: {from: each")
+    (problem,) = check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
+    assert problem.message.startswith(
+        "`aggregate` of the results of `totals`, which late records correct, needs retraction"
+    )
+    assert problem.remedy.startswith("remove `allowed_lateness` of `totals`")
+
+
+def test_nobody_on_the_way_to_a_sink_asks_which_results_are_deletes() -> None:
+    more = "  - {name: each, from: totals, select: {customer: customer, n: n}}\nsinks:\n"
+    text = pipeline(KEPT).replace("sinks:\n", more).replace("out: {from: totals", "out: {from: each")
+    (warning,) = warnings_of(text)
+    assert warning.startswith("writes deleted rows of `totals` like any others")
+
+
+@pytest.mark.parametrize(
+    ("step", "reads", "sink", "warned"),
+    [
+        ("where: n > 5", "each", ON_NULL, True),
+        ("where: _deleted OR n > 5", "each", ON_NULL, False),
+        ("where: customer <> 'bot'", "each", ON_NULL, False),  # rows that delete have it
+        ("where: n > 5", "each", "", False),
+        ("route: {large: n > 5, small: else}", "each.large", ON_NULL, True),
+    ],
+)
+def test_a_condition_that_rows_which_delete_a_session_do_not_pass(
+    step: str, reads: str, sink: str, warned: bool
+) -> None:
+    more = f"  - {{name: each, from: totals, {step}}}\nsinks:\n"
+    text = pipeline(KEPT).replace("sinks:\n", more)
+    sinks = f"{text.partition('sinks:')[0]}sinks:\n  o: {{from: {reads}, topic: o, key: customer{sink}}}\n"
+    message = "rows that delete a result of `totals` do not pass, since their `n` is NULL"
+    found = [one for one in warnings_of(sinks) if "NULL" in one]
+    assert found == ([message] if warned else [])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        KEPT,
+        "window: {session: 1m}, aggregate: {n: count(*)}",
+        "keep: {by: id, n: 2, emit: on close}",
+        "dedup: {key: customer, within: 1m}",
+    ],
+)
+def test_every_step_that_finds_rows_late_has_an_output_for_them(step: str) -> None:
+    text = pipeline(f"{step}, late: too_late", "  too_late: {topic: late, key: customer}\n")
+    if step.startswith("dedup"):
+        text = text.replace("key: customer, dedup", "dedup")
+    checked = check_pipeline(parse_pipeline(text, "p.yaml", {}))
+    assert checked.plan is not None
+    assert not warnings_of(text)
+    sinks = {sink.name: sink for sink in checked.plan.operators(SinkOperator)}
+    names = [name for name, _ in sinks[OperatorName("too_late")].columns]
+    assert names == ["id", "customer", "amount", "at", "_reason", "_watermark"]
+
+
+@pytest.mark.parametrize("step", [STEP, "keep: {by: id, n: 2, emit: on close}", "dedup: {key: customer, within: 1m}"])
+def test_a_sink_of_late_rows_computes_with_what_arrived_and_the_reason(step: str) -> None:
+    sink = """  too_late:
+    topic: {expression: "if(id > 1, _reason, 'late')", allow: [late]}
+    headers: {add: {at: cast(_watermark AS string)}}
+"""
+    text = pipeline(f"{step}, late: too_late", sink).replace("key: customer, dedup", "dedup")
+    assert OperatorName("totals") in derive_meanings(build_plan(parse_pipeline(text, "p.yaml", {})))
+
+
+def test_lateness_of_sessions_may_change_but_not_be_added() -> None:
+    longer = KEPT.replace("5m", "6m")
+    assert changes(KEPT, longer, KEPT.replace(", allowed_lateness: 5m", ""), f"{KEPT}, late: too_late") == [
+        [],
+        ["the window of orders"],
+        [],
+    ]
+
+
 def test_a_sink_has_from_or_is_named_as_late() -> None:
     (both,) = problems_of(f"{STEP}, late: out")
     assert both.startswith("from: it gets the late records of `totals`, and nothing else")
@@ -158,8 +254,22 @@ def test_a_sink_has_from_or_is_named_as_late() -> None:
     assert neither.startswith(": `from` is missing")
 
 
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ("keep: last", "`keep: last` takes every record: none is late; remove it"),
+        ("keep: {by: id, n: 2}", "`emit: each` takes every record: none is late; remove it, or write `emit: on close`"),
+    ],
+)
+def test_steps_for_which_no_row_is_late_have_no_output_for_them(step: str, problem: str) -> None:
+    (found,) = problems_of(f"{step}, late: too_late", "  too_late: {topic: late}\n")
+    assert found == f"late: {problem}"
+
+
 def changes(*ways: str) -> list[list[str]]:
-    found = [derive_meanings(plan_of(way))[OperatorName("totals")] for way in ways]
+    late = "  too_late: {topic: late}\n"
+    plans = [plan_of(way, late if "late: too_late" in way else "") for way in ways]
+    found = [derive_meanings(plan)[OperatorName("totals")] for plan in plans]
     return [find_changes(found[0], one) for one in found[1:]]
 
 
@@ -171,3 +281,22 @@ def test_a_window_that_changes_means_another_state() -> None:
     )
     assert changes(plain, STEP.replace("amount * 2", "amount * 3")) == [["`net` of orders"]]
     assert changes(f"{plain}, allowed_lateness: 1m", f"{plain}, allowed_lateness: 5m") == [[]]
+
+
+def test_settings_that_do_nothing_where_they_stand_are_found_with_their_default_values_too() -> None:
+    text = pipeline().replace("format: raw}", "format: raw, schema_id: prefix}")
+    (problem,) = check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
+    assert (problem.path, problem.message) == ("sources.bytes.schema_id", "raw has no schemas")
+    registry = 'registry: {url: "http://localhost:8081"}\n'
+    assert warnings_of(pipeline() + registry) == ["no source and no sink has a format with schemas: it is never asked"]
+    read = "format: raw, key_format: avro, key_schema: bigint, metadata: {key: k}}"
+    assert warnings_of(pipeline().replace("format: raw}", read) + registry) == []
+
+
+def test_a_window_that_keeps_values_says_how_many() -> None:
+    step = "window: {tumbling: 1m}, aggregate: {ids: collect_set(id), users: count(distinct id), n: count(*)}"
+    operator = window_of(plan_of(step))
+    assert operator.explains()["keeps_values"] == {"of": ["ids", "users"], "values_max": 100_000, "bytes_max": 4 << 20}
+    limit = "at most 100,000 or 4 MiB of them for each key and window"
+    assert f"state grows with the values of ids, users: {limit}" in operator.describes()
+    assert "keeps_values" not in window_of(plan_of()).explains()

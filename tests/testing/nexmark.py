@@ -52,7 +52,7 @@ QUERIES: Mapping[str, str] = {
         )
         select auction, price, bidder, dateTime, extra from ranked where place = 1""",
     "q11": """
-        with gaps as (select bidder, dateTime, dateTime - lag(dateTime) over earlier >= 10000 gap from bid
+        with gaps as (select bidder, dateTime, dateTime - lag(dateTime) over earlier > 10000 gap from bid
             window earlier as (partition by bidder order by dateTime)),
         numbered as (select bidder, dateTime, sum(coalesce(gap, 0)) over (
             partition by bidder order by dateTime) session from gaps)

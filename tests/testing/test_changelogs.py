@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.testing.pipelines import messages, run_one
+from pathlib import Path
+
+from tests.testing.pipelines import messages, run, run_one
 
 PIPELINE = """\
 version: 1
@@ -55,3 +57,94 @@ def test_changes_are_written_as_an_upsert_topic() -> None:
 def test_a_delete_is_a_tombstone() -> None:
     (found,) = messages(run_one(case(last="{id: 1, name: BOB, paid: null, at: null}"), PIPELINE))
     assert found.startswith("copy: ")
+
+
+TOTALS = """\
+version: 1
+name: tables
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///nowhere}
+parallelism: 2
+sources:
+  orders:
+    topic: orders
+    format: debezium
+    schema: {id: bigint, region: string, amount: "decimal(10,2)", status: string, at: bigint, tags: array<string>}
+    event_time: at
+    metadata: {key: k, partition: p}
+    bad_records: skip
+steps:
+  - {name: open, from: orders, where: status = 'open'}
+  - {name: totals, from: open, key: region, aggregate: {n: count(*), net: sum(amount), most: max(amount)}}
+  - {name: several, from: totals, where: n > 1}
+  - {name: sizes, from: totals, key: n, aggregate: {regions: count(*)}}
+  - {name: words, from: open, select: {id: id, tags: tags}}
+  - {name: each, from: words, explode: {tags: tag}}
+  - {name: tagged, from: each, key: tag, aggregate: {ids: count(id)}}
+sinks:
+  out: {from: totals, topic: out, key: region, on_null: {column: _deleted}}
+  some: {from: several, topic: some, key: region, on_null: {column: _deleted}}
+  numbers: {from: sizes, topic: numbers, key: n, on_null: {column: _deleted}}
+  tags: {from: tagged, topic: tags, key: tag, on_null: {column: _deleted}}
+  copy: {from: open, topic: copy, key: k, on_null: {column: _deleted}}
+  log: {from: open, topic: log}
+tests:
+"""
+
+
+def order(number: int, region: str, amount: str, status: str = "open", tags: str = "x") -> str:
+    """A row of the table."""
+    return f"{{id: {number}, region: {region}, amount: '{amount}', status: {status}, at: {number}, tags: [{tags}]}}"
+
+
+def update(before: str, after: str, key: str) -> str:
+    return f"{{key: '{key}', value: {{op: u, before: {before}, after: {after}}}}}"
+
+
+HISTORY = [
+    f"{{key: '1', value: {{op: r, after: {order(1, 'n', '5.00')}}}}}",
+    f"{{key: '2', value: {{op: c, after: {order(2, 'n', '2.00', tags='x, y')}}}}}",
+    update(order(1, "n", "5.00"), order(1, "n", "5.00", "paid"), "1"),
+    update(order(2, "n", "2.00", tags="x, y"), order(2, "s", "7.00", tags="y, z"), "2"),
+    update("null", order(2, "s", "9.00"), "2"),
+    f"{{key: '2', value: {{op: d, before: {order(2, 's', '7.00', tags='y, z')}}}}}",
+    "{key: '2', value: null}",
+    f"{{key: '3', value: {{op: d, before: {order(3, 'n', '1.00')}}}}}",
+]
+EXPECTED = {
+    "out": [
+        "{key: n, value: {region: n, n: 1, net: '5.00', most: '5.00'}}",
+        "{key: n, value: {region: n, n: 2, net: '7.00', most: '5.00'}}",
+        "{key: n, value: {region: n, n: 1, net: '2.00', most: '2.00'}}",
+        "{key: n, value: null}",
+        "{key: s, value: {region: s, n: 1, net: '7.00', most: '7.00'}}",
+        "{key: s, value: null}",
+    ],
+    "some": ["{key: n, value: {region: n, n: 2, net: '7.00', most: '5.00'}}", "{key: n, value: null}"],
+    "copy": ["{key: '1'}", "{key: '2'}", "{key: '1', value: null}", "{key: '2'}", "{key: '2', value: null}",
+             "{key: '3', value: null}"],
+    "tags": [
+        "{key: x, value: {tag: x, ids: 1}}",
+        "{key: x, value: {tag: x, ids: 2}}",
+        "{key: x, value: {tag: x, ids: 1}}",
+        "{key: x, value: null}",
+        "{key: y, value: {tag: y, ids: 1}}",
+        "{key: y, value: null}",
+        "{key: z, value: {tag: z, ids: 1}}",
+        "{key: z, value: null}",
+    ],
+    "log": ["{}", "{}", "{}", "{}", "{}"],
+}  # fmt: skip
+
+
+def test_totals_filters_and_copies_follow_a_table() -> None:
+    expect = ", ".join(f"{sink}: [{', '.join(records)}]" for sink, records in EXPECTED.items())
+    case_of = f"given: {{orders: [{', '.join(HISTORY)}]}}, expect: {{{expect}}}, bad_records: "
+    assert messages(run_one(case_of + "{INCOMPLETE_CHANGE: 1, INCONSISTENT_CHANGE: 2}", TOTALS)) == []
+
+
+def test_the_example_keeps_what_its_cases_say() -> None:
+    text = (Path(__file__).resolve().parents[2] / "examples" / "changes.yaml").read_text(encoding="utf-8")
+    results = run("", text)
+    assert [(name, messages(one)) for name, one in results.items() if messages(one)] == []
+    assert len(results) == 3

@@ -82,3 +82,78 @@ def test_what_differs_besides_the_value_fails_a_case() -> None:
 def test_headers_survive_slots_and_a_restart() -> None:
     result = run_one(case(), PIPELINE, parallelism=3)
     assert result.passed, messages(result)
+
+
+CHOICE = """\
+version: 1
+name: parts
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+sources:
+  orders: {topic: orders, schema: {id: bigint, region: string}, bad_records: skip}
+sinks:
+  totals: {from: orders, topic: {expression: "concat('totals-', region)", allow: [totals-eu, totals-us]}, key: region}
+tests:
+"""
+CHOSEN = (
+    "given: {orders: ["
+    + ", ".join(
+        f"{{value: {{id: {number}, region: {region}}}}}"
+        for number, region in enumerate(["us", "eu", "null", "us", "cn"])
+    )
+    + "]}, bad_records: {NO_TOPIC: 2}"
+)
+
+
+def test_an_expected_record_says_its_topic() -> None:
+    records = [
+        "{topic: totals-us, key: us, value: {id: 0, region: us}}",
+        "{topic: totals-us, value: {id: 3, region: us}}",
+        "{topic: totals-eu}",
+    ]
+    result = run_one(f"{CHOSEN}, expect: {{totals: [{', '.join(records)}]}}", CHOICE)
+    assert result.passed, messages(result)
+    result = run_one(f"{CHOSEN}, expect: {{totals: [{', '.join(records[:2])}, {{topic: totals-us}}]}}", CHOICE)
+    assert messages(result) == ["totals: 3 records came out, as many as expected, but not the same"]
+
+
+AVRO = """\
+version: 1
+name: parts
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+registry: {url: "http://127.0.0.1:1"}
+sources:
+  orders:
+    topic: orders
+    schema: {n: int}
+    metadata: {key: k}
+    key_format: avro
+    key_schema: {id: bigint, region: string}
+    bad_records: skip
+  words: {topic: words, format: avro, schema: {n: int}, metadata: {key: k}, key_format: avro, key_schema: string}
+sinks:
+  out: {from: orders, topic: out, key: k, key_format: avro}
+  copy: {from: words, topic: copy, format: avro, key: k, key_format: avro}
+tests:
+"""
+
+
+def test_avro_keys_are_given_and_expected_as_json() -> None:
+    key = """'{"id": 7, "region": "eu"}'"""
+    orders = f"{{key: {key}, value: {{n: 1}}}}, {{key_base64: AAEC, value: {{n: 3}}}}, {{value: {{n: 4}}}}"
+    words = """{key: '"ann"', value: {n: 5}}"""
+    out = """{key: '{"id":7,"region":"eu"}', value: {n: 1, k: {id: 7, region: eu}}}, {key: null}"""
+    copy = """{key: '"ann"', value: {n: 5, k: ann}}"""
+    given = f"given: {{orders: [{orders}], words: [{words}]}}, bad_records: 1"
+    result = run_one(f"{given}, expect: {{out: [{out}], copy: [{copy}]}}", AVRO)
+    assert result.passed, messages(result)
+
+
+def test_given_values_and_keys_have_their_ids_in_front_where_headers_may_have_them() -> None:
+    source = "words: {topic: words, schema_id: header,"
+    given = "given: {words: [{key: '\"ann\"', value: {n: 5}}]}"
+    result = run_one(
+        f"{given}, expect: {{copy: [{{value: {{n: 5, k: ann}}}}]}}", AVRO.replace("words: {topic: words,", source)
+    )
+    assert result.passed, messages(result)

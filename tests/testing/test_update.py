@@ -208,3 +208,15 @@ def test_a_text_that_would_become_another_pipeline_is_not_written(
         with pytest.raises(UpdateRefused, match="cannot be edited safely"):
             update(tmp_path / "a.yaml", text)
         assert (tmp_path / "a.yaml").read_text(encoding="utf-8") == text
+
+
+def test_a_new_expectation_has_the_topic_that_the_sink_has_chosen(tmp_path: Path) -> None:
+    text = (
+        ORDERS.replace("topic: copy,", "topic: {expression: value, allow: [x, y]},")
+        .replace("copy: {from: lines", "copy: {from: texts")
+        .replace("sinks:\n", "  - {name: texts, from: lines, select: {value: cast(value AS string)}}\nsinks:\n")
+    )
+    text += "  - {name: one, given: {lines: [{value: x}]}}\n"
+    after, passed = update(tmp_path / "a.yaml", text)
+    assert passed
+    assert changed(text, after)[1].endswith("copy: [{value: x, topic: x}]}}")

@@ -54,6 +54,25 @@ def test_records_close_windows_and_late_ones_go_their_way(parallelism: int) -> N
     assert result.output["late_orders"][0]["value"]["id"] == 9
 
 
+def test_late_records_correct_sessions_and_take_back_those_that_are_none_any_more() -> None:
+    text = PIPELINE.replace(
+        "window: {session: 10s}, ", "window: {session: 10s}, allowed_lateness: 1m, late: late_visits, "
+    )
+    text = text.replace("from: visits, topic: visits, key: customer", "from: named, topic: visits, key: id, ON_NULL")
+    text = text.replace("ON_NULL", "on_null: {column: _deleted, write: tombstone}")
+    select = "\"concat(customer, date_format(window_start, ' mm:ss'))\""
+    named = f'  - {{name: named, from: visits, select: {{"*": all, add: {{id: {select}}}}}}}\nsinks:\n'
+    text = text.replace("sinks:\n", named + "  late_visits: {topic: late-visits, format: json}\n")
+    given = ", ".join(
+        [record("00:00"), record("00:15"), "{watermark: 2026-01-01T00:00:40Z}", record("00:08"), record("00:52")]
+    )
+    given += f", {{watermark: 2026-01-01T00:03:00Z}}, {record('00:07', 9)}, {{watermark: 2026-01-01T00:04:00Z}}"
+    result = run_one(f"given: {{orders: [{given}]}}, expect: {{visits_out: []}}", text)
+    shown = [(one["key"], one["value"] and one["value"]["n"]) for one in result.output["visits_out"]]
+    assert shown == [("ann 00:00", 1), ("ann 00:15", 1), ("ann 00:15", None), ("ann 00:00", 3), ("ann 00:52", 1)]
+    assert [one["value"]["id"] for one in result.output["late_visits"]] == [9]
+
+
 def test_a_watermark_closes_windows_and_so_does_idleness() -> None:
     given = f"{record('00:10')}, {{watermark: 2026-01-01T00:01:00Z}}, {record('01:10')}"
     assert run_one(f"given: {{orders: [{given}]}}, expect: {{totals: [{total(0, 1)}]}}", PIPELINE).passed

@@ -65,7 +65,10 @@ LIGHT = [
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
     *("process", "registry", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
 ]
-RUNNING = ("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "/runtime.py", "/running/")
+RUNNING = (
+    *("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "operators/lateness.py"),
+    *("/runtime.py", "/running/"),
+)
 """Places of light rooms that are imported only where rows are processed."""
 
 WORDS = {

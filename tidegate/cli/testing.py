@@ -140,7 +140,7 @@ def preview(
     The input ends with the file. Bad records are reported on standard error, and left out if the source says `skip`.
     """
     loaded, plan = plan_file(file, os.environ)
-    from tidegate.testing.feed import plain_options
+    from tidegate.testing.feed import plain_key_options, plain_options
     from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
 
     chosen = choose_source(loaded, source)
@@ -152,7 +152,8 @@ def preview(
     if tapped:
         loaded, plan = tap_steps(loaded, plan, tapped)
     options = plain_options(plan).get(chosen, NO_OPTIONS)
-    parser = LineParser(loaded.settings.sources[chosen], options, whole=records)
+    key_options = plain_key_options(plan).get(chosen)
+    parser = LineParser(loaded.settings.sources[chosen], options, key_options, whole=records, file=lines.name)
     run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True))
     places = tapped or list(loaded.settings.sinks)
     _print_records(run.run(parser.read(lines), tapped), places, limit, style, with_keys=not tapped)

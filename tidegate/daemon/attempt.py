@@ -59,6 +59,7 @@ from tidegate.task.messages import (
     PeerAddress,
     Running,
     SchemasWanted,
+    SchemaUnfit,
     SlotFailed,
     SlotMessage,
     SourceFinished,
@@ -145,7 +146,9 @@ class AttemptRunner:
         self._begun = False
         self._ending = False
         self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
-        self._discovery = Discovery(plan, restore, services, self._add_partitions, self.fail, settings.look_s)
+        self._discovery = Discovery(
+            plan, restore, services, self._add_partitions, self.fail, settings.look_s, settings.new_topics_s
+        )
         self._executor = InstructionExecutor(
             plan.pipeline,
             services,
@@ -338,6 +341,8 @@ class AttemptRunner:
                 self._on_source_finished(slot.index, source)
             case SchemasWanted(ids=ids):
                 self._services.schemas.ask(ids, slot.send)
+            case SchemaUnfit(id=schema_id, why=why):
+                self._services.schemas.refuse(schema_id, why)
             case SlotFailed():
                 self.fail(_slot_error(slot, message))
             case Stopped():

@@ -14,6 +14,10 @@ from tidegate.task.messages import SlotSettings
 LOOK_S: Final = 10.0
 """Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
 
+NEW_TOPICS_S: Final = 60.0
+"""Between two looks for new topics of a pattern. Each time that there is one costs an attempt: so seldom that
+`restart.give_up_after` does not end a pipeline for it."""
+
 
 class AttemptSettings(msgspec.Struct, frozen=True):
     """What all attempts of a daemon have in common."""
@@ -24,6 +28,7 @@ class AttemptSettings(msgspec.Struct, frozen=True):
     start_timeout_s: float
     look_s: float = LOOK_S
     """Between two looks at the topics for new partitions."""
+    new_topics_s: float = NEW_TOPICS_S
 
 
 def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> AttemptSettings:

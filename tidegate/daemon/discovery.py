@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from tidegate.coordinator.discovery import (
     LOOKS_AWAY_MAX,
@@ -22,6 +21,7 @@ from tidegate.coordinator.discovery import (
     derive_assigned,
 )
 from tidegate.coordinator.recovery import RestorePlan
+from tidegate.daemon.attempt_settings import NEW_TOPICS_S
 from tidegate.daemon.services import Services
 from tidegate.errors import TidegateError
 from tidegate.ids import SlotIndex
@@ -30,9 +30,6 @@ from tidegate.plan.graph import Plan
 from tidegate.task.messages import AddPartitions
 
 logger = logging.getLogger(__name__)
-
-NEW_TOPICS_S: Final = 60.0
-"""Each time costs an attempt: so seldom that `restart.give_up_after` does not end a pipeline for it."""
 
 
 class Discovery:
@@ -46,6 +43,7 @@ class Discovery:
         send: Callable[[SlotIndex, AddPartitions], None],
         fail: Callable[[TidegateError], None],
         look_s: float,
+        new_topics_s: float = NEW_TOPICS_S,
     ) -> None:
         self._attempt = restore.attempt
         self._services = services
@@ -54,7 +52,8 @@ class Discovery:
         self._look_s = look_s
         sources = [source for source in plan.operators(SourceOperator) if source.until == "never"]
         self._patterns = [source for source in sources if source.pattern]
-        self._until_listed_s = NEW_TOPICS_S
+        self._new_topics_s = new_topics_s
+        self._until_listed_s = new_topics_s
         """Until all topics are listed."""
         self._topics = {
             source.name: source.topics
@@ -89,11 +88,11 @@ class Discovery:
                 logger.warning("the topics could not be checked: %s", error.message)
 
     async def look_for_topics(self) -> None:
-        """Once in `NEW_TOPICS_S`, where a source has a pattern. Raises TopicFound, BrokerUnavailable, SinkRefused."""
+        """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, SinkRefused."""
         self._until_listed_s -= self._look_s
         if not self._patterns or self._until_listed_s > 0:
             return
-        self._until_listed_s = NEW_TOPICS_S
+        self._until_listed_s = self._new_topics_s
         listed = await self._services.kafka.all_topics()
         for source in self._patterns:
             new = sorted(topic for topic in listed if source.matches(topic) and topic not in self._topics[source.name])

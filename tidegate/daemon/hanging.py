@@ -36,7 +36,7 @@ class HangingCheck:
 
     def __init__(self, plan: Plan, services: Services) -> None:
         self._pipeline = plan.pipeline
-        self._topics = sorted({sink.topic for sink in plan.operators(SinkOperator)})
+        self._topics = sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics})
         self._services = services
         self._since: dict[OpenTransaction, float] = {}
         self._told: frozenset[tuple[OpenTransaction, Verdict]] = frozenset()

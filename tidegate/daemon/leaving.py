@@ -41,7 +41,7 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, lim
         why = error.message
     else:
         return ""
-    topics = ", ".join(sorted({sink.topic for sink in plan.operators(SinkOperator)}))
+    topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
     return (
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
         f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, readers of "

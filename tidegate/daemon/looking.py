@@ -104,7 +104,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
     sources = plan.operators(SourceOperator)
     read, listed = await _find_topics(sources, services, state)
     named = {topic for names in read.values() for topic in names}
-    named |= {sink.topic for sink in plan.operators(SinkOperator)}
+    named |= {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}
     cluster_id, found = await services.kafka.cluster_facts(named - listed.keys())
     topics = {**listed, **found}
     fingerprint = hashlib.sha256(msgspec.json.encode((plan.vertices, plan.edges))).hexdigest()[:16]

@@ -208,6 +208,11 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "Age of the oldest transaction that is not ended, 0 when there is none.",
         ),
         MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not given yet."),
+        MetricSpec(
+            "tidegate_schemas_unfit",
+            _G,
+            "Schemas since the start whose records no source can read: all of them are bad.",
+        ),
         MetricSpec("tidegate_brokers_away_seconds", _G, "Time in which no broker has answered; 0 while they do."),
         MetricSpec(
             "tidegate_hanging_transactions",

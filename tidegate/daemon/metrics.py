@@ -295,6 +295,11 @@ class PipelineMetrics:
             self._schemas = f"records wait for a schema: {why}" if waiting and why else ""
             self._settle_state()
 
+    def schemas_do_not_fit(self, count: int) -> None:
+        """Of how many schemas records cannot be read."""
+        with self._lock:
+            self._gauge("tidegate_schemas_unfit").set(count)
+
     def _settle_state(self) -> None:
         """What keeps records from flowing, or readers from seeing them, is a state of its own while an attempt runs."""
         self.current_state = self._told_state

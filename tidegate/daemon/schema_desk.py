@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.errors import TidegateError
-from tidegate.formats.schemas import SchemaText
+from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
@@ -35,6 +35,13 @@ SECOND_LOOK_S: Final = 1.0
 Answer = Callable[[SchemaAnswer], object]
 TellRegistry = Callable[[str, int], None]
 """(why it does not answer, or nothing; how many ids are waited for)."""
+UNFIT_MAX: Final = 10_000
+
+
+VALUE: Final = "schema"
+KEY: Final = "key_schema"
+WrittenSchemas = Mapping[tuple[OperatorName, str], SchemaText]
+"""What sinks write with: their values (`VALUE`) and keys (`KEY`)."""
 
 
 class SchemaDesk:
@@ -45,18 +52,22 @@ class SchemaDesk:
         registry: Registry | None = None,
         tell: TellRegistry = lambda _why, _count: None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        count_unfit: Callable[[int], None] = lambda _count: None,
     ) -> None:
         self._registry = registry
         self._tell = tell
         self._pause = pause
-        self._waiting: dict[int, list[Answer]] = {}
+        self._waiting: dict[int | str, list[Answer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._complaints = Complaints(logger)
         self._why = ""
-        self._written: Mapping[OperatorName, SchemaText] = {}
+        self._unfit: set[int | str] = set()
+        self._count_unfit = count_unfit
+        count_unfit(0)
+        self._written: WrittenSchemas = {}
 
-    def ask(self, ids: Iterable[int], answer: Answer) -> None:
+    def ask(self, ids: Iterable[int | str], answer: Answer) -> None:
         """A slot asks for these; `answer` is called once for each."""
         for schema_id in ids:
             if schema_id in self._waiting:
@@ -68,7 +79,14 @@ class SchemaDesk:
             task.add_done_callback(self._tasks.discard)
         self._tell(self._why, len(self._waiting))
 
-    def write_with(self, schemas: Mapping[OperatorName, SchemaText]) -> None:
+    def refuse(self, schema_id: int | str, why: str) -> None:
+        """A slot cannot read the records of a schema: the log says so once, however many slots there are."""
+        if schema_id not in self._unfit and len(self._unfit) < UNFIT_MAX:
+            self._unfit.add(schema_id)
+            logger.warning("%s; every record that was written with it is bad", why)
+            self._count_unfit(len(self._unfit))
+
+    def write_with(self, schemas: WrittenSchemas) -> None:
         """What sinks write with, now that the registry has given ids."""
         self._written = schemas
 
@@ -93,10 +111,15 @@ class SchemaDesk:
         )
 
     def _complete(self, sink: SinkOperator) -> SinkOperator:
-        schema = self._written.get(sink.name)
-        if schema is None:
-            return sink
-        return msgspec.structs.replace(sink, options=msgspec.structs.replace(sink.options, schema=schema))
+        return msgspec.structs.replace(
+            sink,
+            options=self._with_id(sink.options, (sink.name, VALUE)),
+            key_options=self._with_id(sink.key_options, (sink.name, KEY)),
+        )
+
+    def _with_id(self, options: FormatOptions, place: tuple[OperatorName, str]) -> FormatOptions:
+        schema = self._written.get(place)
+        return options if schema is None else msgspec.structs.replace(options, schema=schema)
 
     async def close(self) -> None:
         """Nobody waits any more."""
@@ -104,13 +127,13 @@ class SchemaDesk:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _fetch(self, schema_id: int) -> None:
+    async def _fetch(self, schema_id: int | str) -> None:
         schema = await self._find(schema_id)
         for answer in self._waiting.pop(schema_id):
             answer(SchemaAnswer(schema_id, schema))
         self._tell(self._why, len(self._waiting))
 
-    async def _find(self, schema_id: int) -> SchemaText | None:
+    async def _find(self, schema_id: int | str) -> SchemaText | None:
         """As long as it takes. None: the registry says that it has none."""
         if self._registry is None:
             self._complaints.report("records name schemas, but the pipeline file has no `registry`", f"id {schema_id}")
@@ -130,7 +153,7 @@ class SchemaDesk:
                 self._silent(f"{error}" if isinstance(error, TidegateError) else repr(error), schema_id)
                 copy = self._registry.copy(schema_id)
                 if copy is not None:
-                    logger.warning("schema %d is taken from its copy on disk", schema_id)
+                    logger.warning("schema %s is taken from its copy on disk", schema_id)
                     return copy
                 await self._pause(pause_s)
                 pause_s = min(PAUSE_S_MAX, pause_s * 2)
@@ -138,7 +161,7 @@ class SchemaDesk:
                 self._answers()
                 return schema
 
-    def _silent(self, why: str, schema_id: int) -> None:
+    def _silent(self, why: str, schema_id: int | str) -> None:
         self._complaints.report("records wait for a schema of the registry", f"id {schema_id}: {why}")
         self._why = why
         self._tell(self._why, len(self._waiting))

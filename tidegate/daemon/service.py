@@ -263,7 +263,9 @@ class Daemon:
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(reveal(settings.kafka)),
             metrics=self._metrics,
-            schemas=SchemaDesk(self._registry, self._metrics.registry_says),
+            schemas=SchemaDesk(
+                self._registry, self._metrics.registry_says, count_unfit=self._metrics.schemas_do_not_fit
+            ),
         )
 
     def _make_host(self) -> SlotHost:

@@ -87,6 +87,27 @@ def parse_aggregate(text: str, columns: Mapping[str, DataType], *, windowed: boo
     return _placed(text, lambda: _aggregate(text, columns, windowed=windowed))
 
 
+def names_in(text: str) -> frozenset[str]:
+    """The columns that a text names, whether they are there or not; none where it is no expression."""
+    try:
+        return frozenset(_names_in(derive_syntax(text)))
+    except (Refusal, RecursionError):
+        return frozenset()
+
+
+def _names_in(tree: Syntax) -> set[str]:
+    match tree:
+        case Name(name=name):
+            return {name}
+        case Member(base=operand) | CastTo(operand=operand):
+            return _names_in(operand)
+        case Arrow(parameters=parameters, body=body):
+            return _names_in(body) - set(parameters)
+        case Apply(arguments=arguments):
+            return {name for argument in arguments for name in _names_in(argument)}
+    return set()
+
+
 def check_alone(text: str, *, aggregate: bool) -> None:
     """What can be said of an expression whose columns are unknown: its grammar, and whether its functions exist.
 
@@ -267,11 +288,19 @@ def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     )
 
 
+def _no_aggregate(tree: Syntax, *, windowed: bool) -> Refusal:
+    names = derive_aggregate_names(windowed=windowed)
+    if isinstance(tree, Apply) and tree.function not in REGISTRY:
+        near = difflib.get_close_matches(tree.function[:100], AGGREGATES, n=1, cutoff=NEAR_FUNCTION)
+        remedy = f"did you mean `{near[0]}`?" if near else f"use one of {names}"
+        return Refusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
+    return Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
+
+
 def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) -> AggregateCall:
     tree = derive_syntax(text)
     if not isinstance(tree, Apply) or tree.function not in AGGREGATES:
-        names = derive_aggregate_names(windowed=windowed)
-        raise Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
+        raise _no_aggregate(tree, windowed=windowed)
     scope = _Scope(columns)
     arguments: list[Argument] = []
     for argument in tree.arguments:

@@ -415,9 +415,12 @@ class _Reader:
             parts.append(self.expression())
         if not parts:
             raise self.unexpected("expected WHEN")
-        if self._word("else"):
+        other = self._word("else")
+        if other:
             parts.append(self.expression())
-        self._expect_word("end")
+        if not self._word("end"):
+            wanted = "expected END" if other else "expected WHEN, ELSE or END: `CASE WHEN a THEN b ELSE c END`"
+            raise self.unexpected(wanted)
         return Apply(start, "case", tuple(parts))
 
     def _interval(self, start: int) -> Syntax:
@@ -454,8 +457,9 @@ class _Reader:
             return self._decimal(token.start)
         kind = _TYPES.get(word) if token.kind == "name" else None
         if kind is None:
-            known = ", ".join(sorted((*_TYPES, "decimal(p,s)")))
-            raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", f"use one of {known}")
+            known = ", ".join((*sorted((*_TYPES, "decimal(p,s)")), "array<...>", "map<..., ...>"))
+            remedy = "write `string`" if word in ("char", "varchar") else f"use one of {known}"
+            raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", remedy)
         return kind
 
     def _decimal(self, start: int) -> DataType:

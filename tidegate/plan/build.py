@@ -13,11 +13,17 @@ import msgspec
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
+from tidegate.expressions.expression import columns_of
+from tidegate.formats.keys import AVRO
+from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
+from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import DELETED, SourceOperator
+from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.spec import LATE
 from tidegate.plan.chain import derive_vertices
+from tidegate.plan.changes import derive_changing, find_disordered, find_unrepeatable, leads_to_tombstones
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
@@ -61,15 +67,20 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
     refused, unused = find_dead_letter_problems(reachable, loaded)
     if refused:
         return Checked(None, tuple(sorted(refused)), (), tuple(builder.expressions))
+    wrong = [*_unrepeatable(loaded, scope, reachable), *_disordered(loaded, scope, reachable)]
+    if wrong:
+        return Checked(None, tuple(sorted(wrong)), (), tuple(builder.expressions))
     warnings = (
         *_unused(loaded, scope, reachable),
         *_unread(loaded, scope, reachable),
         *_loops(loaded, reachable),
         *_unordered(loaded, scope, reachable),
-        *_undeleted(loaded, scope, reachable, builder.changelogs),
+        *_unasked(loaded),
+        *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
+        *_withheld(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
     )
-    whole = add_dead_letters(reachable, loaded)
+    whole = add_dead_letters(derive_changing(reachable), loaded)
     vertices, edges = derive_vertices(derive_pruned(derive_headed(derive_timed(whole))))
     settings = loaded.settings
     plan = Plan(
@@ -95,6 +106,17 @@ def _unused(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> li
     ]
 
 
+def _unasked(loaded: LoadedPipeline) -> list[Problem]:
+    """A registry that nobody asks."""
+    settings = loaded.settings
+    ends = [(one.format, one.key_format) for one in settings.sources.values()]
+    ends += [(one.format, one.key_format) for one in settings.sinks.values()]
+    if settings.registry is None or any(FORMATS[value].schema_kind or key == AVRO for value, key in ends):
+        return []
+    message, remedy = "no source and no sink has a format with schemas: it is never asked", "remove it"
+    return [_warning(loaded.problem(("registry",), message, remedy, at_key=True))]
+
+
 def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
     read = {(one.upstream, one.output) for node in reachable.values() for one in node.inputs}
     message = "is read by nobody: its records are dropped, and counted as filtered"
@@ -109,18 +131,19 @@ def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> li
 def _loops(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
     sources = [node.operator for node in reachable.values() if isinstance(node.operator, SourceOperator)]
     sinks = [node.operator for node in reachable.values() if isinstance(node.operator, SinkOperator)]
-    read = {sink.topic: one.name for sink in sinks for one in sources if one.matches(sink.topic)}
+    written = [(sink, topic) for sink in sinks for topic in sink.topics]
+    read = {topic: one.name for _, topic in written for one in sources if one.matches(topic)}
     read |= {topic: one.name for one in sources for topic in one.topics}
     return [
         _warning(
             loaded.problem(
                 ("sinks", sink.name, "topic"),
-                f"`{sink.topic}` is read by `{read[sink.topic]}`: the pipeline feeds itself",
+                f"`{topic}` is read by `{read[topic]}`: the pipeline feeds itself",
                 "write another topic unless this is meant",
             )
         )
-        for sink in sinks
-        if sink.topic in read
+        for sink, topic in written
+        if topic in read
     ]
 
 
@@ -128,31 +151,90 @@ def _undeleted(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, changelogs: Mapping[str, str]
 ) -> list[Problem]:
     """Sinks of changes where nobody on the way asks which rows are deletes."""
-    remedy = "add `on_null: {column: _deleted}`, or leave them out: `where: NOT _deleted`"
+    sinks = [name for name, node in reachable.items() if isinstance(node.operator, SinkOperator) and name in changelogs]
+    unread = {name: _unread_deletes(reachable, name, OperatorName(changelogs[name])) for name in sinks}
+    remedy = "add `on_null: {column: _deleted}` (each `select` passes `_deleted` on), or a step `where: NOT _deleted`"
     return [
         _warning(
             loaded.problem(
                 scope.declared[name].path,
-                f"writes deleted rows of `{changelogs[name]}` like any others: nothing reads `{DELETED}`",
+                f"writes deleted rows of `{of}` like any others: nothing reads `{DELETED}`",
                 remedy,
                 at_key=True,
             )
         )
-        for name, node in reachable.items()
-        if isinstance(node.operator, SinkOperator) and name in changelogs
-        if DELETED not in _columns_read(reachable, name, changelogs[name])
+        for name, of in unread.items()
+        if of is not None
     ]
 
 
-def _columns_read(graph: LogicalGraph, sink: OperatorName, source: str) -> set[str]:
-    """The columns of a source that one of its sinks needs, by whatever way."""
-    above, waiting = {sink}, [sink]
+def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorName) -> OperatorName | None:
+    """Whose deletes one of the sinks gets without knowing: those of the step that makes changes, or of the source."""
+    above, waiting, of = {sink}, [sink], source
     while waiting:
-        found = {one.upstream for one in graph[waiting.pop()].inputs} - above
+        name = waiting.pop(0)
+        if graph[name].operator.gives_changes():
+            of = name if of == source else of
+            continue
+        found = {one.upstream for one in graph[name].inputs} - above
         above |= found
         waiting += found
     alone = derive_pruned({name: node for name, node in graph.items() if name in above})
-    return {column for column, _ in alone[OperatorName(source)].operator.produces()}
+    read = {
+        column
+        for node in alone.values()
+        if any(one.upstream == of for one in node.inputs)
+        for column in node.operator.reads()
+    }
+    return None if DELETED in read else of
+
+
+def _withheld(
+    loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
+) -> list[Problem]:
+    """Conditions on results of corrected sessions that rows which delete one do not pass, since these have none."""
+    found = []
+    for name, node in reachable.items():
+        step, of = node.operator, corrections.get(name)
+        if of is None or not isinstance(step, FilterOperator | RouteOperator):
+            continue
+        columns = columns_of(step.predicate if isinstance(step, FilterOperator) else step.choice)
+        session = scope.declared[of].settings
+        values = set(getattr(session, "aggregate", None) or ()) & columns
+        if values and DELETED not in columns and leads_to_tombstones(reachable, name):
+            word = "where" if isinstance(step, FilterOperator) else "route"
+            message = f"rows that delete a result of `{of}` do not pass, since their `{min(values)}` is NULL"
+            remedy = f"write `{DELETED} OR ...` in a `where`, or no tombstone is written"
+            place = (*scope.declared[name].path, word)
+            found.append(_warning(loaded.problem(place, message, remedy, at_key=True)))
+    return found
+
+
+def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
+    """Totals of changes that go by what is not the same when a row is taken back."""
+    return [
+        loaded.problem(
+            (*scope.declared[name].path, "aggregate"),
+            f"{part} goes by `{column}` of `{of}`, which may differ when a row is taken back: it would not be found",
+            "use columns of the table's row",
+            at_key=True,
+        )
+        for name, part, (of, column) in find_unrepeatable(reachable)
+    ]
+
+
+def _disordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
+    """Upsert topics in which a tombstone could come after the row that takes the place of the deleted one."""
+    return [
+        loaded.problem(
+            (*scope.declared[name].path, "from"),
+            f"rows of `{of}` come on several ways, which have no order: an update that moves a row from one to another "
+            "could delete it",
+            "choose values by CASE in one `select`, or write each way to a topic of its own",
+            at_key=True,
+        )
+        for name, of in find_disordered(reachable)
+    ]
 
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:

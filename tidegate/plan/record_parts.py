@@ -9,14 +9,20 @@ from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.datatypes import DataType, Kind, holds_kind
 from tidegate.expressions.expression import Column, Expression
 from tidegate.formats import keys
+from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.header_ids import KEY_HEADER, VALUE_HEADER
 from tidegate.formats.record_parts import HeaderRules
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_keys import check_key_type, key_type
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
+from tidegate.operators.kinds.kafka_sink import TopicChoice
 from tidegate.operators.kinds.kafka_source import DELETED, PARTS, TOMBSTONE, MetadataColumn
 from tidegate.plan.logical import Input
 from tidegate.plan.prune import find_loss
 from tidegate.plan.scope import Declared
 from tidegate.settings.base import Path
 from tidegate.settings.record_parts import ALL
+from tidegate.settings.schemas import NamedSchema
 
 if TYPE_CHECKING:
     from tidegate.plan.steps import Builder
@@ -29,8 +35,29 @@ Found = tuple[Path, str, str]
 """Path, message, remedy."""
 
 
+def derive_key(
+    name: str, source: SourceSettings, schema: SchemaText | None
+) -> tuple[DataType | None, FormatOptions, list[Found]]:
+    """The type of a source's keys, None where that is not known; how they are read; and what is wrong with that.
+
+    `schema`: the one that `key_schema` names.
+    """
+    declared = None if isinstance(source.key_schema, NamedSchema) else source.key_schema
+    if source.key_format != keys.AVRO:
+        return keys.derive_key_type(source.key_format or keys.TEXT, declared), NO_OPTIONS, []
+    options = FormatOptions(schema, IdPlace(source.schema_id))
+    try:
+        if schema is not None:
+            return key_type(schema), options, []
+        if declared is not None:
+            check_key_type(declared)
+    except FormatRefusal as refusal:
+        return None, options, [(("sources", name, "key_schema"), refusal.message, refusal.remedy)]
+    return declared, options, []
+
+
 def derive_metadata(
-    name: str, source: SourceSettings, values: Mapping[str, DataType]
+    name: str, source: SourceSettings, values: Mapping[str, DataType], key_kind: DataType | None
 ) -> tuple[tuple[MetadataColumn, ...], list[Found]]:
     """The columns of a source besides those of its `values`, and what is wrong with them."""
     path: Path = ("sources", name)
@@ -43,7 +70,7 @@ def derive_metadata(
             problems.append(((*path, "on_null"), message, "rename it, or use skip"))
         taken[DELETED] = "`on_null: tombstone`"
     for part, column in source.metadata.parts.items():
-        kind = PARTS.get(part) or keys.derive_key_type(source.key_format or keys.TEXT, source.key_schema)
+        kind = PARTS.get(part) or key_kind
         if column in taken:
             message = f"`{column}` is a column of {taken[column]} already"
             problems.append(((*path, "metadata", part), message, "give the column another name"))
@@ -73,8 +100,9 @@ class SinkParts:
         self.key = FORMATS[sink.format].default_key(columns) if sink.key is None else sink.key
         self.key_format = sink.key_format or keys.TEXT
         self.inputs: dict[str, Expression] = {name: Column(name, kind) for name, kind in columns.items()}
-        """All columns that the sink may read: those that arrive, and a column for each header that is added."""
+        """All columns that the sink may read: those that arrive, one for each header that is added, and the topic's."""
         self.added: tuple[tuple[str, str], ...] = ()
+        self.topic: str | TopicChoice | None = None
 
     @property
     def headers(self) -> HeaderRules | None:
@@ -83,7 +111,20 @@ class SinkParts:
         if words is None:
             return None
         passed = None if words.pass_ == ALL else words.pass_ if isinstance(words.pass_, tuple) else ()
-        return HeaderRules(passed, words.drop, words.rename, self.added, tuple(words.add.values()))
+        drop = (*words.drop, *self._stale()) if words.pass_ == ALL else words.drop
+        return HeaderRules(passed, drop, words.rename, self.added, tuple(words.add.values()))
+
+    def _stale(self) -> list[str]:
+        """Headers that say how a record was written, which this sink does not do: readers would believe them."""
+        if not any(one.schema_id == IdPlace.HEADER for one in self._builder.loaded.settings.sources.values()):
+            return []
+        kept = {VALUE_HEADER: self._sink.format == keys.RAW, KEY_HEADER: self.key_format == keys.RAW}
+        return [name for name, whole in kept.items() if not whole]
+
+    @property
+    def made(self) -> str:
+        """What the columns are for that do not arrive: the word of the operator that makes them."""
+        return "headers" if self.added else "topic"
 
     def check(self) -> bool:
         """Whether all of it can be used; what cannot is reported."""
@@ -95,6 +136,7 @@ class SinkParts:
             self._check_type("partition", self._sink.partition, WHOLE, "a whole number", "cast it to int in a `select`")
         self._check_tombstones()
         self._check_headers()
+        self._choose_topic()
         return len(self._builder.problems) == before
 
     def _path(self, *below: str) -> Path:
@@ -128,19 +170,27 @@ class SinkParts:
         words = self._sink.on_null
         if words is None:
             return
-        self._check_type(
-            "on_null",
-            words.column,
-            frozenset({"boolean"}),
-            "boolean",
-            "compare it with something in a `select`",
-            "column",
-        )
+        if words.column == DELETED and DELETED not in self._columns and self._gets_changes():
+            remedy = f"pass it on: a `select` before the sink needs `{DELETED}: {DELETED}`"
+            self._builder.problem(self._path("on_null", "column"), f"there is no column `{DELETED}`", remedy)
+        else:
+            self._check_type(
+                "on_null",
+                words.column,
+                frozenset({"boolean"}),
+                "boolean",
+                "compare it with something in a `select`",
+                "column",
+            )
         if self.key is None:
             message = "a tombstone deletes a key, and this sink writes none"
             self._builder.problem(self._path("on_null"), message, "add `key`: the column that is the record key")
         elif words.column == self.key:
             self._builder.problem(self._path("on_null", "column"), f"`{self.key}` is the key", "name another column")
+
+    def _gets_changes(self) -> bool:
+        name = self._path_of[-1]
+        return name in self._builder.changelogs or name in self._builder.corrections
 
     def _check_headers(self) -> None:
         words = self._sink.headers
@@ -166,12 +216,29 @@ class SinkParts:
                 remedy = "cast it: `cast(... as string)`"
                 self._builder.problem(path, f"is {expression.type}, not a string or binary", remedy)
                 continue
-            column = f"headers.{place}"
-            while column in self._columns:
-                column += "_"
-            self.inputs[column] = expression
-            added.append((header, column))
+            added.append((header, self._add(f"headers.{place}", expression)))
         self.added = tuple(added)
+
+    def _add(self, column: str, expression: Expression) -> str:
+        """A column of its own for what an expression makes; its name."""
+        while column in self.inputs:
+            column += "_"
+        self.inputs[column] = expression
+        return column
+
+    def _choose_topic(self) -> None:
+        words = self._sink.topic
+        if isinstance(words, str):
+            self.topic = words
+            return
+        path = self._path("topic", "expression")
+        expression = self._builder.expression(path, words.expression, self._columns)
+        if expression is None:
+            return
+        if expression.type.kind != "string":
+            self._builder.problem(path, f"is {expression.type}, not a string", "cast it: `cast(... as string)`")
+            return
+        self.topic = TopicChoice(self._add("topic", expression), words.allow, words.expression)
 
     def _check_loss(self) -> None:
         lost = find_loss(self._builder.graph, self._reads)

@@ -27,10 +27,11 @@ from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Operator
+from tidegate.operators.step import NEEDS_RETRACTION
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.plan.record_parts import SinkParts, derive_metadata
+from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
-from tidegate.plan.written_schema import derive_written_schema
+from tidegate.plan.written_schema import derive_written_key, derive_written_schema
 from tidegate.settings.base import Path
 from tidegate.settings.schemas import NamedSchema
 from tidegate.settings.secrets import reveal
@@ -62,6 +63,8 @@ class Builder:
     """What happens to bad records of a name."""
     changelogs: dict[str, str] = field(default_factory=dict)
     """Of every source and step whose rows are changes of a table's: the source that they come from."""
+    corrections: dict[str, str] = field(default_factory=dict)
+    """Of every step whose rows are results that are given again, or taken back: the step that does so."""
     problems: list[Problem] = field(default_factory=list)
     expressions: list[PlacedExpression] = field(default_factory=list)
 
@@ -71,10 +74,11 @@ class Builder:
             self._source(OperatorName(one.name), one.settings)
             return
         self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
-        bases = (name.partition(".")[0] for name in one.inputs)
-        changes = next((self.changelogs[name] for name in bases if name in self.changelogs), None)
-        if changes is not None:
-            self.changelogs[one.name] = changes
+        bases = [name.partition(".")[0] for name in one.inputs]
+        for known, names in ((self.changelogs, bases), (self.corrections, [] if one.late_of else bases)):
+            origin = next((known[name] for name in names if name in known), None)
+            if origin is not None:
+                known[one.name] = origin
         columns = self._input_columns(one)
         if columns is None:
             self.look_alone(one)
@@ -89,6 +93,8 @@ class Builder:
         if isinstance(step, SinkSettings) and step.headers is not None:
             for header, text in step.headers.add.items():
                 self._alone((*one.path, "headers", "add", header), text)
+        if isinstance(step, SinkSettings) and not isinstance(step.topic, str):
+            self._alone((*one.path, "topic", "expression"), step.topic.expression)
         if not isinstance(step, StepSettings):
             return
         for kind in step_kinds():
@@ -123,7 +129,11 @@ class Builder:
         values = self._source_columns(name, source, options)
         if not values or not (source.all_topics or source.pattern):
             return
-        metadata, problems = derive_metadata(name, source, values)
+        key_kind, key_options, problems = derive_key(
+            name, source, self.loaded.schemas.get(("sources", name, "key_schema"))
+        )
+        metadata, more = derive_metadata(name, source, values, key_kind)
+        problems += more
         for path, message, remedy in problems:
             self.problem(path, message, remedy, at_key=path[-1] == "on_null")
         deleted = {DELETED: BOOLEAN} if source.on_null == TOMBSTONE else {}
@@ -146,6 +156,7 @@ class Builder:
             pattern=source.pattern or "",
             metadata=metadata,
             key_format=source.key_format or keys.TEXT,
+            key_options=key_options,
             on_null=source.on_null or (SKIP if record_format.is_changelog else ""),
         )
         self.graph[name] = LogicalNode(operator)
@@ -204,7 +215,15 @@ class Builder:
         source = self.changelogs.get(one.name)
         if source is not None and (reason := kind.refuses_changes(step)):
             message = f"`{kind.word}` of the inserts, updates and deletes of `{source}` {reason}"
-            remedy = "read a topic of rows; `where`, `select`, `route`, `explode` and sinks take changes"
+            remedy = (
+                "read a topic of rows; filters, `select`, `route`, `explode`, running totals and sinks take changes"
+            )
+            self.problem((*one.path, kind.word), message, remedy, at_key=True)
+        corrected = self.corrections.get(one.name)
+        reason = NEEDS_RETRACTION if kind.counts else kind.refuses_changes(step)
+        if corrected is not None and reason:
+            message = f"`{kind.word}` of the results of `{corrected}`, which late records correct, {reason}"
+            remedy = f"remove `allowed_lateness` of `{corrected}`, or write its results to a topic"
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
             kind.build(step, _Context(self, one, columns))
@@ -223,18 +242,19 @@ class Builder:
             self.problem((*one.path, "format"), refusal.message, refusal.remedy)
             return
         written_with = derive_written_schema(self.loaded, one, sink, dict(written), self.problem)
-        if not usable or written_with is None:
+        key_with = derive_written_key(self.loaded, one, sink, columns.get(parts.key or ""), self.problem)
+        if not usable or written_with is None or key_with is None or parts.topic is None:
             return
         name = OperatorName(one.name)
         reads = _inputs_of(one) if len(one.late_of) == 1 else (self.upstream(one, columns),)
-        if parts.added:
-            before = make_projection(OperatorName(f"{name}.headers"), parts.inputs, self.policies[one.name])
+        if len(parts.inputs) > len(columns):
+            before = make_projection(OperatorName(f"{name}.{parts.made}"), parts.inputs, self.policies[one.name])
             self.graph[before.name] = LogicalNode(before, reads)
             reads = (Input(before.name),)
         properties = derive_client_properties({**self.loaded.settings.kafka, **sink.kafka}, "producer")
         operator = SinkOperator(
             name,
-            sink.topic,
+            parts.topic,
             sink.format,
             written,
             parts.key,
@@ -247,6 +267,8 @@ class Builder:
             partition=sink.partition,
             deleted=deleted,
             headers=parts.headers,
+            key_options=key_with.options,
+            key_register=key_with.register,
         )
         self.graph[name] = LogicalNode(operator, reads)
 
@@ -307,6 +329,7 @@ class _Context:
         self.columns = columns
         self.policy = builder.policies[one.name]
         self.several = len(one.inputs) > 1
+        self.changes = one.name in builder.changelogs
         self._builder = builder
         self._one = one
         self._last: OperatorName | None = None
@@ -330,6 +353,9 @@ class _Context:
         name = f"{self.name}.{output}" if output else self.name
         self._builder.schemas[name] = dict(columns)
         self._builder.policies[name] = self.policy
+
+    def corrects(self) -> None:
+        self._builder.corrections[self.name] = self.name
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         if self._last is not None:

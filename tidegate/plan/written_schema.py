@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
-from tidegate.datatypes import Schema
-from tidegate.formats.contract import Format, FormatRefusal
+from tidegate.datatypes import DataType, Schema
+from tidegate.formats import keys
+from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_keys import check_key_schema, derive_key_schema
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, Registration, SchemaText
 from tidegate.plan.scope import Declared
 from tidegate.settings.base import Path
@@ -38,32 +41,89 @@ def derive_written_schema(
     record_format = FORMATS[sink.format]
     if record_format.schema_kind is None:
         return WrittenWith()
-    settings = sink.schema_ or WrittenSchema()
-    path: Path = (*one.path, "schema")
+    name = sink.topic if isinstance(sink.topic, str) else one.name
+    return _written_with(
+        _Part((*one.path, "schema"), (*one.path, "format"), "value", sink.schema_ or WrittenSchema(), sink),
+        loaded.schemas.get((*one.path, "schema")),
+        lambda: record_format.derive_schema(columns, name),
+        lambda text: record_format.check_schema(text, columns),
+        record_format.schema_name,
+        problem,
+    )
+
+
+def derive_written_key(
+    loaded: LoadedPipeline, one: Declared, sink: SinkSettings, kind: DataType | None, problem: ReportProblem
+) -> WrittenWith | None:
+    """As derive_written_schema, of keys, which are columns of the type `kind`."""
+    if sink.key_format != keys.AVRO or kind is None:
+        return WrittenWith()
+    name = sink.topic if isinstance(sink.topic, str) else one.name
+    return _written_with(
+        _Part((*one.path, "key_schema"), (*one.path, "key_format"), "key", sink.key_schema or WrittenSchema(), sink),
+        loaded.schemas.get((*one.path, "key_schema")),
+        lambda: derive_key_schema(kind, name),
+        lambda text: check_key_schema(text, kind),
+        FORMATS[keys.AVRO].schema_name,
+        problem,
+    )
+
+
+class _Part(NamedTuple):
+    """What the file says of the schema of a sink's values, or keys."""
+
+    path: Path
+    format_path: Path
+    word: str
+    """In the names of subjects."""
+    settings: WrittenSchema
+    sink: SinkSettings
+
+
+def _written_with(
+    part: _Part,
+    text: SchemaText | None,
+    derive: Callable[[], SchemaText],
+    check: Callable[[SchemaText], None],
+    name_of: Callable[[SchemaText], str],
+    problem: ReportProblem,
+) -> WrittenWith | None:
+    """`text`: what the file names, once it is there. `derive`, `check` and `name_of` raise FormatRefusal."""
+    settings = part.settings
     named = settings.file is not None or (settings.registry is not None and settings.register_ == "existing")
-    text = loaded.schemas.get(path)
     if named and text is None:
         return None
     try:
         if text is None:
-            text = record_format.derive_schema(columns, sink.topic)
+            text = derive()
         else:
-            record_format.check_schema(text, columns)
-        ids, registered = IdPlace(sink.schema_id), settings.file is None and text.id != 0
+            check(text)
+        ids, registered = IdPlace(part.sink.schema_id), settings.file is None and text.id != 0
         if ids is not IdPlace.NONE and not registered:
-            text = msgspec.structs.replace(text, subject=_subject(record_format, settings, sink.topic, text))
+            text = msgspec.structs.replace(text, subject=_subject(part, text, name_of))
     except FormatRefusal as refusal:
-        problem(path if named else (*one.path, "format"), refusal.message, refusal.remedy)
+        problem(part.path if named else part.format_path, refusal.message, refusal.remedy)
         return None
     register = None if ids is IdPlace.NONE or registered else Registration(settings.register_)
     return WrittenWith(FormatOptions(text, ids), register)
 
 
-def _subject(record_format: Format, settings: WrittenSchema, topic: str, text: SchemaText) -> str:
+def _subject(part: _Part, text: SchemaText, name_of: Callable[[SchemaText], str]) -> str:
     """Raises FormatRefusal."""
+    settings, topic = part.settings, part.sink.topic
     if settings.registry is not None:
         return settings.registry
+    if settings.subject != "record" and not isinstance(topic, str):
+        raise FormatRefusal(
+            "the one schema of all records is not registered for each of several topics",
+            f"name its subject: `{part.path[-1]}: {{registry: NAME}}`"
+            + (", or write `schema: {subject: record}`" if part.word == "value" else ""),
+        )
     if settings.subject == "topic":
-        return f"{topic}-value"
-    name = record_format.schema_name(text)
+        return f"{topic}-{part.word}"
+    try:
+        name = name_of(text)
+    except FormatRefusal as refusal:  # of a key, which may be of any type; a value's schema was looked at before
+        message = f"the subject is to be called after the record, and the {part.word} is none"
+        raise FormatRefusal(message, f"name it: `{part.path[-1]}: {{registry: NAME}}`") from refusal
     return name if settings.subject == "record" else f"{topic}-{name}"

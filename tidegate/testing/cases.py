@@ -18,7 +18,7 @@ from tidegate.operators.runtime import END_OF_TIME
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
-from tidegate.testing.feed import Event, derive_ends, derive_events, plain_options
+from tidegate.testing.feed import Event, derive_ends, derive_events, plain_key_options, plain_options
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log
@@ -64,7 +64,7 @@ class CaseRunner:
     def __init__(self, loaded: LoadedPipeline, plan: Plan, parallelism: int | None = None) -> None:
         self._sources = loaded.settings.sources
         self._plan = plan
-        self._options = plain_options(plan)
+        self._options, self._key_options = plain_options(plan), plain_key_options(plan)
         self._parallelism = parallelism
         sinks = {sink.name: sink for sink in plan.operators(SinkOperator)}
         self._sinks = {name: sinks[name] for name in map(OperatorName, loaded.settings.sinks)}
@@ -78,13 +78,12 @@ class CaseRunner:
             failures = self._judge_stop(case, error)
             return CaseResult(case, tuple(failures), time.perf_counter() - started, {})
         output: dict[str, list[Record]] = {
-            name: derive_records(written.get(sink.name, ()), sink.format, sink.options)
-            for name, sink in self._sinks.items()
+            name: derive_records(written.get(sink.name, ()), sink) for name, sink in self._sinks.items()
         }
         return CaseResult(case, tuple(failures), time.perf_counter() - started, output)
 
     def _judge(self, case: CaseSettings) -> tuple[Output, list[Failure]]:
-        events = derive_events(case.given, self._sources, self._options)
+        events = derive_events(case.given, self._sources, self._options, self._key_options)
         skipped: list[str] = []
         run = _Run(self._plan_of(case), case, events, self._sources.values(), skipped.append)
         played = run.play()
@@ -115,7 +114,7 @@ class CaseRunner:
             sink = self._sinks[OperatorName(name)]
             ordered = not isinstance(expected, ExpectedSet)
             wanted = expected.set_ if isinstance(expected, ExpectedSet) else expected
-            actual = derive_records(written.get(sink.name, ()), sink.format, sink.options)
+            actual = derive_records(written.get(sink.name, ()), sink)
             difference = compare([derive_expected(one) for one in wanted], actual, ordered=ordered)
             if difference is not None:
                 failures.append(Failure(_describe(len(wanted), len(actual)), name, difference))
@@ -128,8 +127,8 @@ class CaseRunner:
             return [Failure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
         failures: list[Failure] = []
         for name, sink in self._sinks.items():
-            before = derive_records(plain.get(name, ()), sink.format, sink.options)
-            after = derive_records(restarted.get(name, ()), sink.format, sink.options)
+            before = derive_records(plain.get(name, ()), sink)
+            after = derive_records(restarted.get(name, ()), sink)
             ordered = not isinstance(case.expect.get(name), ExpectedSet)
             difference = compare_runs(before, after, ordered=ordered)
             if difference is not None:

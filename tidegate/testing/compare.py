@@ -10,11 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.cases import ExpectedSettings
+from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
+from tidegate.formats.schema_keys import key_to_plain
+from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.testing.parts import Written
 
-FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition")
+FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition", "topic")
 ALIGNED_MAX: Final = 400_000
 """Pairs of records that are looked at to find the best alignment; beyond them records are compared by their place."""
 
@@ -39,16 +41,16 @@ _ABSENT: Final = object()
 _NUMBERS: Final = (int, float, Decimal)
 
 
-def derive_records(written: Sequence[Written], format_name: str, options: FormatOptions = NO_OPTIONS) -> list[Record]:
+def derive_records(written: Sequence[Written], sink: SinkOperator) -> list[Record]:
     """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
-    return [_record(one, format_name, options) for one in written]
+    return [_record(one, sink) for one in written]
 
 
-def _record(one: Written, format_name: str, options: FormatOptions) -> Record:
+def _record(one: Written, sink: SinkOperator) -> Record:
     record: Record = {}
-    record.update(_text_or_base64("key", one.key))
+    record.update(_key_of(one.key, sink))
     try:
-        record["value"] = None if one.value is None else FORMATS[format_name].to_plain(one.value, options)
+        record["value"] = None if one.value is None else FORMATS[sink.format].to_plain(one.value, sink.options)
     except ValueError:
         record.update(_text_or_base64("value", one.value))
     if one.headers:
@@ -57,7 +59,16 @@ def _record(one: Written, format_name: str, options: FormatOptions) -> Record:
         record["timestamp"] = one.timestamp_ms
     if one.partition is not None:
         record["partition"] = one.partition
+    if one.topic is not None:
+        record["topic"] = one.topic
     return record
+
+
+def _key_of(key: bytes | None, sink: SinkOperator) -> Record:
+    """Of a format with schemas as JSON."""
+    if key is None or sink.key_format != keys.AVRO:
+        return _text_or_base64("key", key)
+    return {"key": key_to_plain(key, sink.key_options)}
 
 
 def _text_or_base64(name: str, data: bytes | None) -> Record:
@@ -100,7 +111,7 @@ def _field(actual: Record, name: str) -> Any:
         return actual[name]
     if name == "headers":
         return []
-    if name in ("timestamp", "partition"):
+    if name in ("timestamp", "partition", "topic"):
         return None
     value = actual.get(name.partition("_")[0], _ABSENT)
     if name.endswith("_base64") and isinstance(value, str):
@@ -141,7 +152,7 @@ def _digits_of(value: Any) -> Any:
 
 
 def compare(expected: Sequence[Record], actual: Sequence[Record], *, ordered: bool) -> Difference | None:
-    """None when they agree: `ordered` for each key, else each record somewhere."""
+    """None when they agree: `ordered` for each key in each topic, else each record somewhere."""
     if ordered:
         return None if _matches_in_order(expected, actual) else _difference_by_key(expected, actual)
     partners = _match(expected, actual)
@@ -174,11 +185,16 @@ def compare_runs(before: Sequence[Record], after: Sequence[Record], *, ordered: 
 
 
 def _whole(record: Record) -> Record:
-    return {"headers": [], "timestamp": None, "partition": None, **record}
+    return {"headers": [], "timestamp": None, "partition": None, "topic": None, **record}
 
 
 def _key(record: Record) -> Any:
     return record.get("key_base64", record.get("key"))
+
+
+def _lane(record: Record) -> Any:
+    """Records of one have an order."""
+    return _key(record), record.get("topic")
 
 
 def _names_key(record: Record) -> bool:
@@ -191,13 +207,13 @@ def _matches_in_order(expected: Sequence[Record], actual: Sequence[Record]) -> b
         return False
     waiting: dict[Any, list[int]] = {}
     for place in reversed(range(len(actual))):
-        waiting.setdefault(_key(actual[place]), []).append(place)
+        waiting.setdefault(_lane(actual[place]), []).append(place)
     heads = {places[-1] for places in waiting.values()}
     for one in expected:
         found = next((place for place in sorted(heads) if agrees(one, actual[place])), None)
         if found is None:
             return False
-        places = waiting[_key(actual[found])]
+        places = waiting[_lane(actual[found])]
         heads.discard(places.pop())
         if places:
             heads.add(places[-1])

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from tidegate.config.cases import GivenSettings
 from tidegate.config.models import SourceSettings
 from tidegate.errors import TidegateError
+from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas, known_schemas
+from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+
+_KEY_ID: Final = 2**31 - 1
+"""Of keys' schemas that have none: values have 0."""
 
 
 class Produced(msgspec.Struct, frozen=True):
@@ -52,8 +58,27 @@ def plain_options(plan: Plan) -> dict[str, FormatOptions]:
 
 
 def plain_schemas(source: SourceOperator) -> Schemas:
-    """The one that values are written with: there is no registry."""
-    return known_schemas(_plain_options(source))
+    """Those that values and keys are written with: there is no registry."""
+    found = [one.schema for one in (_plain_options(source), _plain_key_options(source)) if one.schema is not None]
+    return KnownSchemas({one.id: one for one in found})
+
+
+def plain_key_options(plan: Plan) -> dict[str, FormatOptions]:
+    """As plain_options, of keys in a format with schemas."""
+    return {
+        str(one.name): _plain_key_options(one) for one in plan.operators(SourceOperator) if one.key_format == keys.AVRO
+    }
+
+
+def _plain_key_options(source: SourceOperator) -> FormatOptions:
+    options = source.key_options
+    if source.key_format != keys.AVRO:
+        return options
+    schema = options.schema
+    if schema is None:
+        (kind,) = [one.type for one in source.metadata if one.part == "key"]
+        schema = derive_key_schema(kind, source.name)
+    return msgspec.structs.replace(options, schema=msgspec.structs.replace(schema, id=schema.id or _KEY_ID))
 
 
 def _plain_options(source: SourceOperator) -> FormatOptions:
@@ -68,6 +93,7 @@ def derive_events(
     given: Mapping[str, Sequence[GivenSettings]],
     sources: Mapping[str, SourceSettings],
     options: Mapping[str, FormatOptions],
+    key_options: Mapping[str, FormatOptions],
 ) -> list[Event]:
     """Each source has a time of its own, which its `advance` moves; at the same time the sources' order counts."""
     events: list[Event] = []
@@ -80,14 +106,27 @@ def derive_events(
             elif element.watermark is not None:
                 events.append(Event(after_ms, None, name, element.watermark))
             else:
-                events.append(Event(after_ms, _record(element, sources[name], options.get(name, NO_OPTIONS))))
+                record = _record(element, sources[name], options.get(name, NO_OPTIONS), key_options.get(name))
+                events.append(Event(after_ms, record))
     return sorted(events, key=lambda event: event.after_ms)
 
 
-def _record(element: GivenSettings, source: SourceSettings, options: FormatOptions) -> Produced:
+def _record(
+    element: GivenSettings, source: SourceSettings, options: FormatOptions, key_options: FormatOptions | None
+) -> Produced:
     part = TopicPartition(element.topic or source.example_topic, element.partition)
-    key = element.key_base64 if element.key is None else element.key.encode()
+    key = element.key_base64 if element.key is None else _key(element.key, key_options)
     return Produced(part, key, _value(element, source.format, options), element.timestamp, element.headers or ())
+
+
+def _key(text: str, options: FormatOptions | None) -> bytes:
+    """`options`: of a key in a format with schemas, which is written as JSON."""
+    if options is None:
+        return text.encode()
+    try:
+        return key_from_plain(text, options)
+    except FormatRefusal as refused:
+        raise ValueRefused(f"{refused.message}: {text[:100]}; {refused.remedy}") from refused
 
 
 def _value(element: GivenSettings, format_name: str, options: FormatOptions) -> bytes | None:

@@ -234,7 +234,7 @@ class Harness:
         return found
 
     def _exchange(self) -> bool:
-        """Carry frames from slot to slot, and credits back."""
+        """Carry frames from slot to slot, credits and questions back."""
         moved = False
         for sender, deployment in enumerate(self._slots):
             for receiver, outputs in deployment.remote_outputs.items():
@@ -245,6 +245,10 @@ class Harness:
                         channel.push(decode_element(Frame(kind, edge, sequence, body)))
                         moved = True
                     output.grant(channel.take_credit())
+                    question = channel.take_question()
+                    if question:
+                        output.on_question(question)
+                        moved = True
         return moved
 
 

@@ -117,6 +117,14 @@ class LogConsumer:
         """See Consumer."""
         return 0, len(self._log.partitions[TopicPartition(partition.topic, partition.partition)])
 
+    def offsets_for_times(
+        self,
+        partitions: list[ck.TopicPartition],
+        timeout: float = -1,  # noqa: ARG002  # as Consumer
+    ) -> list[ck.TopicPartition]:
+        """See Consumer."""
+        return [ck.TopicPartition(p.topic, p.partition, self.get_watermark_offsets(p)[1]) for p in partitions]
+
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Nobody asks: nothing is ever away."""
         raise NotImplementedError

@@ -208,6 +208,8 @@ class Written(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     """None: chosen by the key."""
+    topic: str | None = None
+    """None: the sink has only one."""
 
 
 Numbered = tuple[int, Written]
@@ -233,17 +235,16 @@ class Collector(SinkRuntime):
         """See KafkaSink."""
         return ROWS_MAX
 
-    @property
-    def record_limits(self) -> RecordLimits:
-        """Without a topic nobody knows its own; a record without time cannot be stored all the same."""
-        return RecordLimits(self.operator.topic, NO_LIMIT)
+    def record_limits(self, topic: str) -> RecordLimits:
+        """Without Kafka nobody knows those of a topic; a record without time cannot be stored all the same."""
+        return RecordLimits(topic, NO_LIMIT)
 
     def write(self, rows: OutputRecords) -> None:
         """See KafkaSink."""
         none = [None] * len(rows)
         sent = (rows.timestamps_ms or none, rows.headers or none, rows.partitions or none)
         for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
-            record = Written(key, value, timestamp_ms, tuple(headers or ()), partition)
+            record = Written(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
             self._written.append((next(self.numbers), record))
 
     def turn(self) -> bool:

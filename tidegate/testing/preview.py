@@ -18,6 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -126,7 +127,7 @@ class Preview:
             if tapped and not name.startswith(_STEP_SINK):
                 continue
             place = tapped[int(name.removeprefix(_STEP_SINK))] if tapped else name
-            for record in derive_records(written.pop(name, ()), sinks[name].format, sinks[name].options):
+            for record in derive_records(written.pop(name, ()), sinks[name]):
                 yield Previewed(place, record)
 
 
@@ -151,8 +152,19 @@ class LineParser:
     them, `key`, `timestamp`, `partition`, `headers`; else it is the value.
     """
 
-    def __init__(self, settings: SourceSettings, options: FormatOptions = NO_OPTIONS, *, whole: bool) -> None:
+    def __init__(
+        self,
+        settings: SourceSettings,
+        options: FormatOptions = NO_OPTIONS,
+        key_options: FormatOptions | None = None,
+        *,
+        whole: bool,
+        file: str = "",
+    ) -> None:
+        """`key_options`: of keys in a format with schemas, which are written as JSON. `file`: what the lines are of."""
+        self._file = f"{file}: " if file else ""
         self._options = options
+        self._key_options = key_options
         self._format = FORMATS[settings.format]
         self._topics = settings.all_topics or (settings.example_topic,)
         self._whole = whole
@@ -167,7 +179,7 @@ class LineParser:
             for value in values:
                 yield Produced(TopicPartition(self._topics[0], 0), None, value)
         except ValueError as error:
-            raise RecordRefused(f"the file cannot be read: {error}") from error
+            raise RecordRefused(f"{self._file}the file cannot be read: {error}") from error
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
         """A record of each line that is not blank. Raises RecordRefused."""
@@ -178,7 +190,7 @@ class LineParser:
             try:
                 yield self._parse(text)
             except (ValueError, TypeError, RecursionError, FormatRefusal) as error:
-                raise RecordRefused(f"line {number} is no record: {error}", line=number) from error
+                raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> Produced:
         if not self._whole:  # as it is: what is wrong with it is the pipeline's to find
@@ -190,11 +202,17 @@ class LineParser:
         assert isinstance(topic, str)
         return Produced(
             TopicPartition(topic, int(entry.get("partition") or 0)),
-            _bytes_of(entry, "key"),
+            self._key(entry),
             self._value(entry),
             _timestamp(entry.get("timestamp")),
             tuple((str(name), _header_value(value)) for name, value in entry.get("headers") or ()),
         )
+
+    def _key(self, entry: Mapping[str, Any]) -> bytes | None:
+        text = entry.get("key")
+        if self._key_options is None or not isinstance(text, str) or text.startswith("\0"):  # with its schema's id
+            return _bytes_of(entry, "key")
+        return key_from_plain(text, self._key_options)
 
     def _value(self, entry: Mapping[str, Any]) -> bytes | None:
         if "value_base64" in entry:

@@ -84,6 +84,11 @@ def test_a_predicate_takes_lambda_functions_and_functions_by_rows() -> None:
     assert (found["s"].to_list(), failures) == (["{}"], [])
 
 
+def test_a_sequence_that_is_too_long_fails_by_the_number_of_its_elements() -> None:
+    _, failures = evaluate("sequence(1, n * 100000)", pl.DataFrame({"n": [1]}, schema={"n": pl.Int32}))
+    assert "the array has more than 10,000 elements in `sequence(" in failures[0]
+
+
 def test_constants_of_nested_types_are_spread_over_the_rows() -> None:
     frame = pl.DataFrame({"n": [1, 2]}, schema={"n": pl.Int32})
     assert evaluate("from_json('[1, 2]', 'array<int>')", frame) == ([[1, 2], [1, 2]], [])

@@ -14,7 +14,7 @@ from typing import Protocol
 import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.bounds import MAX_VALUE_BYTES
+from tidegate.expressions.bounds import ELEMENTS_MAX, MAX_VALUE_BYTES
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.formats.failures import FailureKind, RecordFailure
 
@@ -43,7 +43,10 @@ _MEANINGS = {
 
 def failure_text(kind: FailureKind, source: Expression) -> str:
     """What is said of a record for which evaluating `source` fails."""
-    return f"{_MEANINGS[kind]} in `{text_of(source)}`"
+    meaning = _MEANINGS[kind]
+    if kind is FailureKind.RESULT_TOO_LARGE and isinstance(source, Call) and source.function == "sequence":
+        meaning = f"the array has more than {ELEMENTS_MAX:,} elements"
+    return f"{meaning} in `{text_of(source)}`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,10 @@ def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
     Without `zone` the offset does not count, and the result is a `timestamp_ntz`.
     """
     groups = text.str.extract_groups(TIMESTAMP_TEXT)
-    hours, minutes = _number(groups, "zh", 0), _number(groups, "zm", 0)
+    zone_text = groups.struct.field("zo")
+    hour_text = zone_text.str.slice(0, 2).str.strip_chars_end(":")
+    minute_text = zone_text.str.slice(hour_text.str.len_bytes()).str.strip_chars_start(":")
+    hours, minutes = (part.cast(pl.Int64, strict=False).fill_null(0) for part in (hour_text, minute_text))
     sign = pl.when(groups.struct.field("zs") == "-").then(-1).otherwise(1)
     offset = sign * (hours * 60 + minutes)
     valid = (hours * 60 + minutes <= OFFSET_MINUTES_MAX) & (minutes < 60)
