@@ -12,13 +12,14 @@ from tidegate.storage import kinds
 from tidegate.storage import open as opening
 from tidegate.storage.base import Storage, StoreKind
 from tidegate.storage.open import STORES, discover_stores, open_storage, scheme_of
+from tidegate.storage.options import StorageOptions
 
 
 class MemoryStore(StoreKind):
     schemes = ("memory",)
     example = "memory://a"
 
-    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
+    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
         assert (address, create, stays) == ("memory://a", False, False)
         return FakeStorage()
 
@@ -40,7 +41,7 @@ def test_the_scheme_is_what_stands_in_front_and_else_file(address: str, scheme: 
 
 
 def test_the_kinds_are_found_by_their_schemes() -> None:
-    assert list(STORES) == ["file"]
+    assert list(STORES) == ["az", "file", "gs", "s3"]
 
 
 def test_a_kind_opens_the_addresses_of_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:

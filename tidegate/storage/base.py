@@ -8,9 +8,11 @@ survives, `put_if_absent` lets one of several writers win, and `get` and `list` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from tidegate.errors import TidegateError
+from tidegate.storage.options import StorageOptions
 
 
 class StorageError(TidegateError):
@@ -19,6 +21,14 @@ class StorageError(TidegateError):
     code = "storage"
     exit_code = 1
     retriable = True
+
+
+class StorageUnsupported(StorageError):
+    """The address asks for a kind of storage that this release, or this installation, cannot use."""
+
+    code = "storage-unsupported"
+    exit_code = 2
+    retriable = False
 
 
 class ObjectMissing(StorageError):
@@ -59,6 +69,12 @@ class Storage(Protocol):
     def get(self, name: str) -> bytes:
         """The whole content. Raises ObjectMissing."""
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """So many bytes of the content from a place on; fewer, or none, where it ends before. Raises ObjectMissing.
+
+        Nothing else of the object is transferred: it is for the beginnings and parts of objects of many megabytes.
+        """
+
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name now."""
 
@@ -67,6 +83,9 @@ class Storage(Protocol):
 
     def delete(self, name: str) -> None:
         """Idempotent: deleting what is not there is no error."""
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """As `delete` of each, in any order; after an error some are deleted."""
 
     def probe(self) -> None:
         """Write, read and delete a small object; put_if_absent must refuse a second write. Raises StorageError.
@@ -82,16 +101,19 @@ class StoreKind(ABC):
     """In lower case, without `://`."""
     example: ClassVar[str]
     """An address, for remedies."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Those of `StorageOptions` that it takes."""
 
     def check(self, address: str) -> str:  # noqa: ARG002 - for kinds whose addresses can be wrong by their text alone
         """What is wrong with the text of an address in a pipeline file; empty if nothing is. Asks nothing outside."""
         return ""
 
     @abstractmethod
-    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
-        """With `create` False it is only to be read: nothing is touched, and what is not there is empty.
+    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
+        """With `create` False it is only to be read: nothing is touched, and what is not there is empty. Else what can
+        be known to be wrong with it is reported now.
 
         With `stays` a `put` fails where the address stands for another place than when it was opened.
 
-        Raises StorageError.
+        Raises StorageError; never with a text of the address that may hold a credential.
         """

@@ -13,7 +13,7 @@ from typing import Final
 from tidegate.storage.base import ObjectCorrupt
 
 _HEADER: Final = re.compile(rb"tidegate-sealed 1 (0|[1-9][0-9]{0,17}) ([0-9a-f]{64})\n")
-_HEADER_BYTES_MAX: Final = 128
+HEADER_BYTES_MAX: Final = 128
 
 
 def seal(body: bytes) -> bytes:
@@ -23,7 +23,7 @@ def seal(body: bytes) -> bytes:
 
 def unseal(name: str, data: bytes) -> bytes:
     """The body of a sealed object; raises ObjectCorrupt, which names the object and what is wrong with it."""
-    header = _HEADER.match(data[:_HEADER_BYTES_MAX])
+    header = _HEADER.match(data[:HEADER_BYTES_MAX])
     if header is None:
         raise _corrupt(name, f"it does not begin with the header of a sealed object ({len(data)} bytes in all)")
     body = data[header.end() :]

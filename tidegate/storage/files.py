@@ -19,6 +19,9 @@ class SystemCalls(Protocol):
     def read(self, descriptor: int, length: int, /) -> bytes:
         """The next bytes, none at the end."""
 
+    def pread(self, descriptor: int, length: int, offset: int, /) -> bytes:
+        """The next bytes from a place on, none at the end."""
+
     def write(self, descriptor: int, data: memoryview, /) -> int:
         """How many were written."""
 
@@ -76,6 +79,19 @@ def read_all(calls: SystemCalls, path: Path) -> bytes:
         parts = []
         while part := calls.read(descriptor, READ_BYTES):
             parts.append(part)
+        return b"".join(parts)
+    finally:
+        calls.close(descriptor)
+
+
+def read_range(calls: SystemCalls, path: Path, start: int, length: int) -> bytes:
+    """So many bytes of a file from a place on, or those that there are. Raises OSError."""
+    descriptor = calls.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while length > 0 and (part := calls.pread(descriptor, min(length, READ_BYTES), start)):
+            parts.append(part)
+            start, length = start + len(part), length - len(part)
         return b"".join(parts)
     finally:
         calls.close(descriptor)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tidegate.storage.base import StorageError
-from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, write_all
+from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, read_range, write_all
 from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
 
@@ -90,6 +90,11 @@ class LocalStorage:
         path = self._path(name)
         return self._guard("read", name, lambda: open_patiently(lambda: read_all(self._calls, path)))
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See Storage."""
+        path = self._path(name)
+        return self._guard("read", name, lambda: open_patiently(lambda: read_range(self._calls, path, start, length)))
+
     def exists(self, name: str) -> bool:
         """See Storage."""
         path = self._path(name)
@@ -118,6 +123,11 @@ class LocalStorage:
             self._prune(target.parent)
 
         self._guard("delete", name, remove)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """See Storage."""
+        for name in names:
+            self.delete(name)
 
     def probe(self) -> None:
         """See Storage. It also makes the directory itself durable."""
@@ -284,6 +294,14 @@ class LocalStorage:
             return action()
         except OSError as failure:
             raise describe_failure(self.location, operation, name, failure) from failure
+
+
+def remove_empty(url: str) -> None:
+    """Remove a directory whose objects were all deleted; one with anything in it stays."""
+    root = directory_of(url)
+    for folder in (*(entry for entry in root.iterdir() if entry.is_dir()), root):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def directory_of(url: str) -> Path:

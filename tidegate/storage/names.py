@@ -8,6 +8,7 @@
     state/000000000007/<vertex>-<subtask>.input              rows in flight in front of a subtask
     state/000000000007/<vertex>-<subtask>.output             rows in flight that waited to leave it (unaligned both)
     shared/000000000012-slot-0                               while attempt 12 starts: proof that all see one directory
+    restoring/0123456789abcdef                               while a savepoint is copied into the directory
 
 A checkpoint id is never used twice (C10), so a state object's name belongs to one checkpoint of one attempt; later ones
 may list it, too.
@@ -23,6 +24,7 @@ from tidegate.ids import CheckpointId, JournalSequence, OperatorName, SlotIndex
 JOURNAL_PREFIX: Final = "journal/"
 STATE_PREFIX: Final = "state/"
 PROOF_PREFIX: Final = "shared/"
+RESTORING_PREFIX: Final = "restoring/"
 
 _JOURNAL = re.compile(r"journal/([0-9]{12})\.json")
 _STATE = re.compile(r"state/([0-9]{12})/.+")

@@ -53,9 +53,11 @@ def is_lasting_errno(number: int | None) -> bool:
 
 
 def is_lasting(error: StorageError) -> bool:
-    """Whether another start would fail in the same way; so does every error that the operating system did not raise."""
+    """Whether another start would fail in the same way; so does every error that says nothing else."""
     if isinstance(error, ObjectMissing):
         return False
+    if "lasting" in error.fields:
+        return bool(error.fields["lasting"])
     label = error.fields.get("errno")
     return label is None or label in {errno.errorcode[number] for number in _LASTING}
 

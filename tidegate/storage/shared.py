@@ -65,9 +65,8 @@ class Proof:
 
         Not what a later one has: this daemon may be superseded without knowing it yet.
         """
-        for name in self._storage.list(PROOF_PREFIX):
-            if name < _derive_prefix(Attempt(self._attempt + 1)):
-                self._storage.delete(name)
+        mine = _derive_prefix(Attempt(self._attempt + 1))
+        self._storage.delete_all([name for name in self._storage.list(PROOF_PREFIX) if name < mine])
 
     def _is_there(self, who: str) -> bool:
         for tries_left in reversed(range(TRIES)):

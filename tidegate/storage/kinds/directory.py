@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-from tidegate.storage.base import Storage, StoreKind
+from tidegate.storage.base import Storage, StorageUnsupported, StoreKind
 from tidegate.storage.local import LocalStorage
+from tidegate.storage.options import NO_OPTIONS, StorageOptions
 
 
 class DirectoryStore(StoreKind):
@@ -24,8 +25,10 @@ class DirectoryStore(StoreKind):
             return "the directory has a NUL byte, which no path has"
         return ""
 
-    def open(self, address: str, *, create: bool, stays: bool) -> Storage:
+    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
         """See StoreKind."""
+        if options != NO_OPTIONS:
+            raise StorageUnsupported(f"{address}: a directory takes no options")
         return LocalStorage(address, create=create, stays=stays)
 
 

@@ -1,0 +1,204 @@
+"""An HTTP proxy in front of a store of objects, so that a test can hurt single requests."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, Self
+
+import msgspec
+
+HANG_S: Final = 600.0
+_OWN: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "date", "server"})
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    FORWARD = auto()
+    FAIL = auto()
+    """503 and SlowDown; the store never sees it."""
+    LOSE = auto()
+    """Done by the store; the connection is closed in place of the answer."""
+    TWICE = auto()
+    """The store gets it twice, and the second answer is passed on: what a gateway does that tries again."""
+    LATE = auto()
+    """The connection is closed; the store gets it when `land` is called."""
+    HANG = auto()
+    """Nothing is answered, and the store never sees it."""
+    CUT = auto()
+    """Half of the answer's body, then the end of the connection."""
+    DENY = auto()
+    """403, with an answer that has a credential in it."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+Rule = Callable[[Asked], Fate]
+
+
+class StoreProxy:
+    """Forwards to `target` (a port of this machine); `rule` decides about each request (default: forward)."""
+
+    def __init__(self, target: int) -> None:
+        self.rule: Rule = lambda asked: Fate.FORWARD
+        self.delay_s = 0.0
+        """Before each request: a slow store."""
+        self.hurt: dict[Fate, int] = {}
+        """A test with a planned fault asserts on it."""
+        self.passed: int = 0
+        self.target = target
+        self._late: list[Asked] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        proxy = self
+
+        class Handler(_Handler):
+            owner = proxy
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.port: int = self._http.server_address[1]
+
+    @property
+    def endpoint(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def script(self, *fates: Fate, method: str = "") -> None:
+        """These for the next requests (of this method), one each; then everything is forwarded."""
+        left = list(fates)
+        self.rule = lambda asked: left.pop(0) if left and method in ("", asked.method) else Fate.FORWARD
+
+    def decide(self, asked: Asked) -> Fate:
+        """And count it."""
+        with self._lock:
+            fate = self.rule(asked)
+            if fate is Fate.FORWARD:
+                self.passed += 1
+            else:
+                self.hurt[fate] = self.hurt.get(fate, 0) + 1
+            if fate is Fate.LATE:
+                self._late.append(asked)
+        return fate
+
+    def land(self) -> list[int]:
+        """What was late arrives now; the store's answers."""
+        with self._lock:
+            late, self._late = self._late, []
+        return [self.forward(asked)[0] for asked in late]
+
+    def forward(self, asked: Asked) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Ask the store. Raises OSError, HTTPException."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.target, timeout=60)
+        try:
+            connection.putrequest(asked.method, asked.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in asked.headers:
+                connection.putheader(name, value)
+            connection.endheaders(asked.body)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+    def wait(self, seconds: float) -> None:
+        """Until then, or the end of the proxy."""
+        self._over.wait(seconds)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: StoreProxy
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        asked = Asked(self.command, self.path, tuple(self.headers.items()), body)
+        if self.owner.delay_s:
+            self.owner.wait(self.owner.delay_s)
+        fate = self.owner.decide(asked)
+        try:
+            self._play(fate, asked)
+        except (OSError, http.client.HTTPException):
+            self._hang_up()  # the store has gone, or the client has
+
+    def _play(self, fate: Fate, asked: Asked) -> None:
+        if fate is Fate.FAIL:
+            self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>Please reduce your rate.</Message></Error>")
+        elif fate is Fate.DENY:
+            text = "<Code>AccessDenied</Code><Message>no</Message><AWSAccessKeyId>KEY-IN-ANSWER</AWSAccessKeyId>"
+            self._answer(403, [], f"<Error>{text}</Error>".encode())
+        elif fate is Fate.HANG:
+            self.owner.wait(HANG_S)
+            self._hang_up()
+        elif fate is Fate.LATE:
+            self._hang_up()
+        else:
+            status, headers, content = self.owner.forward(asked)
+            if fate is Fate.TWICE:
+                status, headers, content = self.owner.forward(asked)
+            if fate is Fate.LOSE:
+                self._hang_up()
+            else:
+                self._answer(status, headers, content, cut=fate is Fate.CUT)
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, *, cut: bool = False) -> None:
+        head = self.command == "HEAD"
+        length = next((value for name, value in headers if name.lower() == "content-length"), "0") if head else ""
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in _OWN and name.lower() != "content-length":
+                self.send_header(name, value)
+        self.send_header("Content-Length", length or str(len(content)))
+        self.end_headers()
+        if not head:
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+        if cut:
+            self.wfile.flush()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_HEAD(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
+        self._serve()

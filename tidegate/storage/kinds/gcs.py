@@ -1,0 +1,28 @@
+"""Google Cloud Storage."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.storage.objects.clients import Recipe
+from tidegate.storage.objects.kind import ObjectStoreKind
+from tidegate.storage.options import StorageOptions
+
+
+class GoogleStore(ObjectStoreKind):
+    """See the module."""
+
+    schemes = ("gs",)
+    example = "gs://bucket/tidegate/orders"
+    options = frozenset({"credentials_file", "ca"})
+
+    def recipe(self, options: StorageOptions) -> Recipe:
+        """See ObjectStoreKind. Key files are read by obstore, which knows all of their forms."""
+        from obstore.store import GCSStore
+
+        return Recipe(
+            GCSStore, {"application_credentials": options.credentials_file}, endpoint_variables=("GOOGLE_BASE_URL",)
+        )
+
+
+STORE: Final = GoogleStore()

@@ -1,0 +1,35 @@
+"""S3, and stores that speak its protocol."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.storage.objects.clients import Recipe
+from tidegate.storage.objects.credentials import SharedFile
+from tidegate.storage.objects.kind import ObjectStoreKind
+from tidegate.storage.options import StorageOptions
+
+
+class S3Store(ObjectStoreKind):
+    """See the module."""
+
+    schemes = ("s3",)
+    example = "s3://bucket/tidegate/orders"
+    options = frozenset({"endpoint", "region", "credentials_file", "ca"})
+
+    def recipe(self, options: StorageOptions) -> Recipe:
+        """See ObjectStoreKind. An endpoint in the environment that is for S3 alone would win over `endpoint`."""
+        from obstore.store import S3Store
+
+        file = options.credentials_file
+        endpoints = {"endpoint": options.endpoint, "aws_endpoint_url_s3": options.endpoint}
+        return Recipe(
+            S3Store,
+            {**endpoints, "region": options.region, "conditional_put": "etag"},
+            {"disable_bulk_delete": True},
+            SharedFile(file) if file else None,
+            ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        )
+
+
+STORE: Final = S3Store()

@@ -1,0 +1,1 @@
+"""Checkpoint storage in object stores, through obstore (the extra `object-stores`)."""

@@ -1,0 +1,110 @@
+"""Clients of obstore for a place: one whose requests are short, and others for what takes long.
+
+Their own retries are off. A request that failed may have been done: only `ObjectStorage` knows how to find out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.storage.base import StorageError, StorageUnsupported
+from tidegate.storage.objects.address import Place
+from tidegate.storage.objects.failures import describe, judge
+from tidegate.storage.objects.tries import Limits
+from tidegate.storage.options import StorageOptions
+
+EXTRA: Final = "object-stores"
+CONNECT_S: Final = 5.0
+
+
+class Clients(msgspec.Struct, frozen=True):
+    """Of one place, for any number of threads."""
+
+    brisk: Any
+    patient: Any
+    """For writing large objects."""
+    bulk: Any
+    """For deleting many at once."""
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """What differs between the providers: a class of obstore.store, its settings (empty ones are left to the
+    environment), those of the clients for single objects, and where credentials come from if not from the environment.
+    """
+
+    make: Callable[..., Any]
+    config: Mapping[str, Any]
+    single_config: Mapping[str, Any] = {}
+    provider: Callable[[], Any] | None = None
+    endpoint_variables: tuple[str, ...] = ()
+    """Of the environment, those that count first in front."""
+
+
+def require_obstore(address: str) -> None:
+    """Raises StorageUnsupported where the extra is not installed."""
+    try:
+        import obstore  # noqa: F401  # only whether it is there
+    except ImportError as missing:
+        raise StorageUnsupported(
+            f"{address}: object stores need the package obstore, which is not installed on {socket.gethostname()}: "
+            f"pip install 'tidegate[{EXTRA}]' there; the daemon and all executors need it",
+            location=address,
+        ) from missing
+
+
+def make_clients(recipe: Recipe, place: Place, options: StorageOptions, limits: Limits, location: str) -> Clients:
+    """Nothing is asked yet. Raises StorageError."""
+    from obstore.exceptions import BaseError
+
+    common: dict[str, Any] = {"connect_timeout": dt.timedelta(seconds=min(CONNECT_S, limits.request_s))}
+    named = (os.environ.get(name, "") for name in recipe.endpoint_variables)
+    endpoint = options.endpoint or next(filter(None, named), "")
+    common["allow_http"] = endpoint.startswith("http://")
+    if options.ca:
+        common["root_certificate"] = _read_certificates(options.ca, location)
+
+    def make(seconds: float, more: Mapping[str, Any]) -> Any:
+        wait = dt.timedelta(seconds=seconds)
+        return recipe.make(
+            place.bucket,
+            prefix=place.prefix or None,
+            config={name: value for name, value in {**recipe.config, **more}.items() if value != ""},
+            client_options={**common, "timeout": wait},
+            retry_config={"max_retries": 0, "retry_timeout": wait},
+            credential_provider=recipe.provider,
+        )
+
+    try:
+        return Clients(
+            brisk=make(limits.request_s, recipe.single_config),
+            patient=make(limits.large_request_s, recipe.single_config),
+            bulk=make(limits.bulk_request_s, {}),
+        )
+    except BaseError as error:
+        raise describe(location, "use", "the store", judge(error), 0.0) from None
+    except ValueError:  # it has no other cause, and says so in its own words
+        raise _bad_certificates(options.ca, location, "it holds no certificates in PEM") from None
+
+
+def _read_certificates(path: str, location: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise _bad_certificates(path, location, error.strerror or "it cannot be read") from None
+
+
+def _bad_certificates(path: str, location: str, problem: str) -> StorageError:
+    return StorageError(
+        f"{location}: cannot take the certificates in {path} (`checkpoints.storage.ca`): {problem}; the daemon and all "
+        "executors need the file",
+        location=location,
+        name=path,
+        lasting=True,
+    )

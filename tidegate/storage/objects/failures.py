@@ -1,0 +1,152 @@
+"""What an error of obstore means: whether another try may help, and words for people without anything secret.
+
+Its errors are few classes with a text: the request, the status, and the answer of the store. Answers repeat access keys
+and signatures, addresses may be signed in their query: of all that only status, code and message are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from tidegate.storage.base import ObjectMissing, StorageError
+
+
+class Kind(Enum):
+    """What the caller does about it."""
+
+    ABSENT = auto()
+    """There is no such object."""
+    TAKEN = auto()
+    """The name exists, or somebody else is creating it."""
+    PASSING = auto()
+    """The same call may work in a moment. Whether this one has done something is not known."""
+    LASTING = auto()
+    """Somebody has to do something."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One failed request."""
+
+    kind: Kind
+    reason: str
+    remedy: str = ""
+    status: int = 0
+
+
+_STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<>\n]{1,200})")
+_HTTP_KIND: Final = re.compile(r"HttpError \{\s*kind: (\w+)")
+_CAUSE: Final = re.compile(r"\b(dns error|tcp connect error|ConnectionRefused|invalid peer certificate: \w+)")
+_UNREADABLE: Final = re.compile(r"CredentialsUnreadable: ([^\n]+)")
+_METADATA: Final = re.compile(r"169\.254\.\d+\.\d+|metadata\.google\.internal|fd00:ec2::254")
+
+_PASSING_STATUS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509})
+_PASSING_CODES: Final = frozenset({"RequestTimeout", "SlowDown", "InternalError", "ServerBusy", "OperationTimedOut"})
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ContainerNotFound"})
+_WRONG_KEY: Final = frozenset({
+    "InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthenticationFailed", "ExpiredToken", "InvalidToken",
+    "AuthorizationHeaderMalformed",
+})  # fmt: skip
+_WRONG_REGION: Final = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
+
+NO_CREDENTIALS: Final = (
+    "no credentials were found: set them in the environment of the daemon and of the executors, give both a role, or "
+    "name a file that both have in `checkpoints.storage.credentials_file`; a command that gets an address finds "
+    "that file by `--of FILE`"
+)
+_WORDS: Final = {
+    "Timeout": "no answer in time",
+    "Connect": "no connection",
+    "Request": "the connection broke",
+    "Interrupted": "the answer broke off",
+    "Decode": "the answer is not HTTP",
+}
+
+
+def judge(error: Exception) -> Failure:
+    """Of an exception that obstore has raised."""
+    text = str(error)
+    head, _, details = text.partition("\n\nDebug source:")
+    status = _STATUS.search(head)
+    if status is not None:
+        return _judge_status(type(error).__name__, int(status[1]), status[2].strip(), head)
+    if isinstance(error, FileNotFoundError):
+        return Failure(Kind.ABSENT, "not found", status=404)
+    if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
+        return Failure(Kind.TAKEN, "it exists")
+    unreadable = _UNREADABLE.search(head)
+    if unreadable is not None:  # the file may be being replaced
+        return Failure(Kind.PASSING, unreadable[1])
+    found = _HTTP_KIND.search(details)
+    if found is not None:
+        cause = _CAUSE.search(details)
+        reason = _WORDS.get(found[1], "the request failed") + (f" ({cause[1]})" if cause else "")
+        if _METADATA.search(head):
+            return Failure(Kind.PASSING, f"no credentials from a role: {reason}", NO_CREDENTIALS)
+        if cause is not None and cause[1].startswith("invalid peer"):
+            return Failure(Kind.LASTING, reason, "name the certificates to trust in `checkpoints.storage.ca`")
+        return Failure(Kind.PASSING, reason, "check the store, the network, and `checkpoints.storage.endpoint`")
+    return _judge_rest(error, head)
+
+
+def _judge_status(name: str, status: int, phrase: str, head: str) -> Failure:
+    code = (_CODE.search(head) or ("", ""))[1]
+    message = (_MESSAGE.search(head) or ("", ""))[1].rstrip(". ")
+    said = ": ".join(filter(None, (f"{status} {phrase}".strip(), code, message)))
+    if _METADATA.search(head):
+        return Failure(Kind.LASTING, f"no credentials from a role: {status} {phrase}", NO_CREDENTIALS, status)
+    if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
+        return Failure(Kind.TAKEN, said, status=status)
+    if status == 404 and (code in _NO_BUCKET or "bucket" in message.lower()):
+        return Failure(Kind.LASTING, said, "create it, or correct `checkpoints.directory`", status)
+    if status == 404:
+        return Failure(Kind.ABSENT, said, status=status)
+    if status in _PASSING_STATUS or code in _PASSING_CODES:
+        return Failure(Kind.PASSING, said, "see what the store reports; starting again is safe", status)
+    return Failure(Kind.LASTING, said, _remedy(status, code), status)
+
+
+def _remedy(status: int, code: str) -> str:
+    if code == "RequestTimeTooSkewed":
+        return "set the clock of this machine"
+    if code in _WRONG_REGION or status in (301, 307, 308):
+        return "set the region of the bucket in `checkpoints.storage.region`"
+    if code in _WRONG_KEY:
+        return "check the credentials that this process was given"
+    if status in (401, 403):
+        return (
+            "allow these credentials to read, write, delete and list below the prefix (`tidegate docs operations`, "
+            "Checkpoints in an object store)"
+        )
+    if status in (405, 501):
+        return "the store does not do what checkpoints need: choose another one"
+    return "check the address and `checkpoints.storage`"
+
+
+def _judge_rest(error: Exception, head: str) -> Failure:
+    """Credentials that cannot be made, settings that are refused before anything is sent."""
+    line = re.sub(r"\?\S*", "?...", head.splitlines()[0] if head else type(error).__name__)[:200]
+    if _METADATA.search(head) or "redential" in head:
+        return Failure(Kind.LASTING, "no credentials", NO_CREDENTIALS)
+    return Failure(Kind.LASTING, line, "check `checkpoints.storage`")
+
+
+def describe(location: str, operation: str, name: str, failure: Failure, tried_s: float) -> StorageError:
+    """The error that the storage raises in the end."""
+    if failure.kind is Kind.ABSENT:
+        return ObjectMissing(f"{location}: there is no {name}", location=location, name=name)
+    passing = failure.kind is not Kind.LASTING
+    how_long = f" (tried for {tried_s:.0f} s)" if passing else ""
+    remedy = f"; {failure.remedy}" if failure.remedy else ""
+    return StorageError(
+        f"{location}: cannot {operation} {name}: {failure.reason}{how_long}{remedy}",
+        location=location,
+        operation=operation,
+        name=name,
+        lasting=not passing,
+    )
