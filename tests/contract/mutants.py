@@ -7,6 +7,7 @@ from typing import Final
 from tests.contract.mutants_b import MUTANTS as OF_BARRIERS
 from tests.contract.mutants_c import MUTANTS as OF_THE_COORDINATOR
 from tests.contract.mutants_f import MUTANTS as OF_FAULT_TOLERANCE
+from tests.contract.mutants_s import MUTANTS as OF_SERIALIZERS
 from tests.contract.mutants_w import MUTANTS as OF_EVENT_TIME
 from tests.contract.planting import Mutant
 
@@ -15,4 +16,5 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *OF_BARRIERS,
     *OF_THE_COORDINATOR,
     *OF_EVENT_TIME,
+    *OF_SERIALIZERS,
 )

@@ -128,7 +128,7 @@ COMPLETION: Final = (
     ),
     Mutant("C29", f"{COORDINATOR}._write_savepoints", "pending.id < self._newest_ended", "True"),
     Mutant("C30", "task.snapshot:PendingSnapshot.done", "self._uploads or ", ""),
-    Mutant("C30", f"{JOURNAL}.sweep_orphans", "self._storage.delete(name)", "pass"),
+    Mutant("C30", f"{JOURNAL}.sweep_orphans", "self._storage.delete_all(orphans)", "pass"),
     Mutant("C31", f"{JOURNAL}.clean_up", "self._referenced() | needed", "needed"),
     Mutant("C31", f"{JOURNAL}.clean_up", "if s < newest.floor", "if False"),
     Mutant("C31", "coordinator.journal_state:JournalState.floor_with", "- retained) :]", "- retained - 1) :]"),

@@ -75,7 +75,7 @@ SNAPSHOTS: Final = (
     Mutant("F27", "coordinator.coordinator:Coordinator._give_up", "self._discard(pending.handles)", "pass"),
     Mutant("F27", f"{LOOP}.on_abandoned", "pending.states if pending is not None else ()", "()"),
     Mutant("F28", f"{INCREMENTS}:Increments.begin", "for layer in below", "for layer in reversed(below)"),
-    Mutant("F29", f"{INCREMENTS}:_decide_layers", "if not base or changed is None:", "if True:"),
+    Mutant("F29", f"{INCREMENTS}:_decide_layers", "if any(len(part) >= max(1, held) for part in changed):", "if True:"),
 )
 
 MUTANTS: Final = (*RECOVERING, *BARRIERS, *SNAPSHOTS)

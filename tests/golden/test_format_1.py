@@ -59,7 +59,7 @@ def restored_state(folder: Path, handles: Sequence[StateHandle], plan: Plan, bac
             keys = sorted({key[0] for part in parts for key, _ in part})
             operator = spec.open(Slot(plan.max_parallelism, choose_backend(backend, 1)))
             share = Share(groups, slot, plan.parallelism)
-            assert restore_states(spec.name, operator.states, handles, read, share) == len(own)
+            assert restore_states(spec.name, operator.states, handles, lambda one: [read(one)], share) == len(own)
             totals: Any = operator.states[declaration.name]
             assert len(totals) == len(keys)
             values |= zip(keys, totals.get_many(keys), strict=True)

@@ -7,13 +7,14 @@ that has tombstones, a map whose values are nested and can expire, and lists of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import read_parts
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, DATE, STRING, DataType
 from tidegate.ids import OperatorName, SlotIndex, StateName
@@ -75,7 +76,9 @@ def restore(parallelism: int, backend: str) -> list[dict[StateName, Any]]:
         states: dict[StateName, Any] = open_states(backend)
         share = Share(key_group_range(slot, parallelism, GROUPS), slot, parallelism)
         held: Mapping[StateName, OperatorState] = states
-        restore_states(OPERATOR, held, checkpoint.states, lambda one: unseal(one.path, read_state(storage, one)), share)
+        restore_states(
+            OPERATOR, held, checkpoint.states, partial(read_parts, storage, key_groups=share.key_groups), share
+        )
         found.append(states)
     return found
 

@@ -10,7 +10,7 @@ from tests.state.driving import ALL, GROUPS, Files, content, make_memory, put
 from tests.state.histories import play_history
 from tidegate.ids import CheckpointId
 from tidegate.state import increments
-from tidegate.state.increments import LAYERS_MAX, Increments
+from tidegate.state.increments import JOINED_AT_ONCE, LAYERS_MAX, Increments
 from tidegate.state.memory import MemoryState
 from tidegate.state.snapshot import read_header
 
@@ -248,3 +248,84 @@ def test_a_completed_snapshot_whose_files_nobody_knows_is_an_error() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_F28_F01_random_histories_restore_exactly_what_was_there(seed: int, retained: int) -> None:
     play_history(lambda retained: make_memory(retained=retained), seed, retained, steps=400)
+
+
+# -- many keys: whoever begins a snapshot does not look at each --------------------------------------------------------
+
+
+class Key:
+    """Counts how often it is looked at."""
+
+    looked_at = 0
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __hash__(self) -> int:
+        Key.looked_at += 1
+        return self._number
+
+
+def test_F23_to_begin_a_snapshot_looks_at_no_key_of_many() -> None:
+    changes, many = Increments[str](2), JOINED_AT_ONCE + 1
+    keys = [Key(number) for number in range(many)]
+    changes.begin(CheckpointId(1), 10 * many)
+    changes.stored(CheckpointId(1), ["1"])
+    changes.completed(CheckpointId(1))
+    changes.touch(keys)
+    changes.begin(CheckpointId(2), 10 * many)
+    changes.touch(keys[:-1])
+    Key.looked_at = 0
+    extent = changes.begin(CheckpointId(3), 10 * many)
+    assert Key.looked_at == 0
+    assert extent.keys is not None
+    assert len(extent.keys) == 2 * many - 1
+    assert list(extent.keys.joined()) == keys
+    assert len(extent.keys) == many
+    changes.abandoned(CheckpointId(2))
+    changes.stored(CheckpointId(3), ["3"])
+    changes.completed(CheckpointId(3))
+    changes.touch(keys[:2])
+    changes.begin(CheckpointId(4), 10 * many)
+    Key.looked_at = 0
+    changes.abandoned(CheckpointId(4))
+    assert Key.looked_at == 0
+    last = changes.begin(CheckpointId(5), 10 * many)
+    assert (last.builds_on, last.keys is not None and list(last.keys.joined())) == (("1", "3"), keys[:2])
+
+
+def test_large_increments_are_not_taken_in_and_small_ones_are() -> None:
+    held, changes = 100_000, Increments[str](1)
+    sizes = []
+    for number in range(1, 8):
+        checkpoint = CheckpointId(number)
+        changes.touch(range(number * 4000, number * 4000 + (4000 if number < 4 else 10)))
+        extent = changes.begin(checkpoint, held)
+        sizes.append(None if extent.keys is None else len(extent.keys))
+        changes.stored(checkpoint, [str(number)])
+        changes.completed(checkpoint)
+    assert sizes == [None, 4000, 4000, 10, 20, 10, 40]
+
+
+def test_what_is_changed_before_the_first_snapshot_is_not_remembered() -> None:
+    changes = Increments[str](1)
+    Key.looked_at = 0
+    changes.touch([Key(number) for number in range(100)])
+    assert Key.looked_at == 0
+    assert changes.begin(CheckpointId(1), 100).keys is None
+
+
+def test_F29_a_checkpoint_in_which_2_percent_changed_writes_less_than_5_percent() -> None:
+    held, changed, changes, written = 100_000, 2000, Increments[str](1), list[int]()
+    for number in range(1, 101):
+        checkpoint = CheckpointId(number)
+        first = number * changed % held
+        changes.touch(range(first, first + changed))
+        keys = changes.begin(checkpoint, held).keys
+        written.append(held if keys is None else len(keys.joined()))
+        changes.stored(checkpoint, [str(number)])
+        changes.completed(checkpoint)
+    increments = [size for size in written if size < held]
+    assert len(increments) == 98
+    assert max(increments) <= 0.05 * held
+    assert sum(increments) / len(increments) <= 1.6 * changed

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.state.layers import FOLDED_AT_ONCE, LAYERS_MAX, Layers, Moment
+from tidegate.state.layers import FOLDED_AT_ONCE, LAYERS_MANY, Layers, Moment
 
 KEYS = st.integers(0, 9)
 STEPS = st.lists(
@@ -16,6 +16,7 @@ STEPS = st.lists(
         st.tuples(st.just("put"), st.lists(KEYS, max_size=6)),
         st.tuples(st.just("delete"), st.lists(KEYS, max_size=6)),
         st.tuples(st.just("freeze"), st.just([])),
+        st.tuples(st.just("settle"), st.lists(KEYS, min_size=1, max_size=1)),
         st.tuples(st.just("drop"), st.lists(KEYS, min_size=1, max_size=1)),
     ),
     max_size=40,
@@ -36,6 +37,8 @@ def test_F23_entries_are_those_of_a_dict_and_moments_stay_as_they_were(steps: li
             model = {key: value for key, value in model.items() if key not in keys}
         elif what == "freeze":
             moments.append((held.freeze(), dict(model)))
+        elif what == "settle" and moments:
+            moments[keys[0] % len(moments)][0].settle()
         elif moments:
             del moments[keys[0] % len(moments)]
         assert len(held) == len(model)
@@ -63,14 +66,43 @@ def test_what_changed_meanwhile_is_folded_in_parts_once_the_moment_is_dropped() 
     assert held.get_many([*many, -1]) == [*[None] * 10, *[(1,)] * (len(many) - 10), (3,)]
 
 
-def test_there_are_never_many_layers() -> None:
+def test_there_are_never_many_layers_where_moments_are_read_one_after_the_other() -> None:
     held, moments = Layers(), []
-    for number in range(3 * LAYERS_MAX):
+    for number in range(5 * LAYERS_MANY):
+        held.put([number], [(number,)])
+        held.delete([number - 2])
+        moments.append(held.freeze())
+        moments[-1].settle()
+        assert depth(held) <= LAYERS_MANY + 1
+    for number, moment in enumerate(moments):
+        assert dict(moment.items()) == {key: (key,) for key in range(max(0, number - 1), number + 1)}
+
+
+def test_F23_no_entry_is_copied_when_a_moment_is_frozen_however_many_there_are_and_however_many_layers() -> None:
+    held, moments = Layers(), []
+    held.put(range(10), [(0,)] * 10)
+    for number in range(3 * LAYERS_MANY):
+        held.put([number], [(number,)])
+        before = [*held._layers]
+        moments.append(held.freeze())
+        assert all(one is other for one, other in zip(before, held._layers, strict=False))
+        assert not held._layers[-1]
+    assert held.get_many(range(12)) == [(number,) for number in range(12)]
+
+
+def test_what_is_put_together_is_of_no_use_once_the_layers_are_others() -> None:
+    held = Layers()
+    moments = []
+    for number in range(LAYERS_MANY):
         held.put([number], [(number,)])
         moments.append(held.freeze())
-        assert depth(held) <= LAYERS_MAX + 1
-    for number, moment in enumerate(moments):
-        assert dict(moment.items()) == {key: (key,) for key in range(number + 1)}
+    held.put([LAYERS_MANY], [(LAYERS_MANY,)])
+    moments.append(held.freeze())
+    moments[-1].settle()
+    moments[-2].settle()
+    held.put([0], [(9,)])
+    moments.append(held.freeze())
+    assert dict(moments[-1].items()) == {0: (9,)} | {number: (number,) for number in range(1, LAYERS_MANY + 1)}
 
 
 def test_F23_a_moment_is_read_on_another_thread_while_entries_change() -> None:

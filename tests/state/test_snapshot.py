@@ -56,7 +56,7 @@ def test_golden_bytes() -> None:
     header = (
         b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
         b'"values":[],"key_hash":"h","max_parallelism":2,"form":"keyed","suffix":0,"prefix":0,"expires":false,'
-        b'"serializer":{"name":"msgpack","version":1,"parameters":{}}},"groups":[[1,0,11,2]]}'
+        b'"serializer":{"name":"msgpack","version":1,"parameters":{},"versions":{}}},"groups":[[1,0,11,2,505630627]]}'
     )
     entries: list[Entry] = [(("a",), ()), (("b",), None)]
     data = encode_snapshot("o", StateDeclaration(StateName("s"), shape), {1: entries})
@@ -95,7 +95,7 @@ def test_a_number_that_was_narrower_is_read_as_the_wider_one() -> None:
     wide = msgspec.structs.replace(SHAPE, values=(StateField("n", BIGINT), StateField("low", DOUBLE)))
     entries: list[Entry] = [(("ann", True), (7, 1.5)), (("bob", False), (8, None)), (("cid", None), None)]
     assert read(encode_snapshot("totals", StateDeclaration(TOTALS, narrow), {3: entries}), shape=wide) == entries
-    with pytest.raises(StateUnreadable, match="value n was bigint and is int not null"):
+    with pytest.raises(StateUnreadable, match="n was bigint and is int; low was double and is float"):
         read(encode_snapshot("totals", StateDeclaration(TOTALS, wide), {3: entries}), shape=narrow)
 
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, STRING
+from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, STRING, decimal_of
 from tidegate.ids import StateName
-from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateForm, StateShape, declare_list
+from tidegate.state.declaration import (
+    Serializer,
+    StateDeclaration,
+    StateField,
+    StateForm,
+    StateShape,
+    declare_list,
+)
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.verdict import Fit, derive_migration, judge, refuse_other_shape
+from tidegate.state.fit import Fit, Verdict
+from tidegate.state.migration import Migration, derive_migration
+from tidegate.state.verdict import judge, refuse_other_shape
 
 SHAPE = StateShape(
     keys=(StateField("customer", STRING), StateField("day", INT)),
@@ -25,10 +34,18 @@ def changed(**fields: object) -> StateShape:
     return msgspec.structs.replace(SHAPE, **fields)
 
 
+def judged(written: StateShape, wanted: StateShape) -> Verdict:
+    return judge(written, StateDeclaration(StateName("totals"), wanted))
+
+
+def migration(written: StateShape, wanted: StateShape) -> Migration | None:
+    return derive_migration(written, StateDeclaration(StateName("totals"), wanted))
+
+
 def test_the_same_fits_as_it_is() -> None:
-    verdict = judge(SHAPE, SHAPE)
+    verdict = judged(SHAPE, SHAPE)
     assert (verdict.fit, verdict.reason) == (Fit.AS_IS, "")
-    assert derive_migration(SHAPE, SHAPE) is None
+    assert migration(SHAPE, SHAPE) is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +57,7 @@ def test_the_same_fits_as_it_is() -> None:
 )
 def test_what_a_reader_does_not_notice_fits_as_it_is(wanted: StateShape) -> None:
     written = SHAPE if wanted.form is StateForm.KEYED else LISTED
-    assert judge(written, wanted).fit is Fit.AS_IS
+    assert judged(written, wanted).fit is Fit.AS_IS
 
 
 @pytest.mark.parametrize(
@@ -48,33 +65,63 @@ def test_what_a_reader_does_not_notice_fits_as_it_is(wanted: StateShape) -> None
     [
         (changed(values=(StateField("n", BIGINT, nullable=False), LOW)), "n was int and is bigint"),
         (changed(values=(N, StateField("low", DOUBLE))), "low was float and is double"),
-        (changed(expires=True), "entries can expire now"),
+        (changed(keys=(SHAPE.keys[0], StateField("day", BIGINT))), "day was int and is bigint"),
     ],
 )
-def test_numbers_that_widen_and_the_expiry_slot_are_migrations(wanted: StateShape, reason: str) -> None:
-    verdict = judge(SHAPE, wanted)
-    assert (verdict.fit, verdict.reason) == (Fit.AFTER_MIGRATION, reason)
-
-
-def test_the_expiry_slot_is_added_and_taken_away() -> None:
-    add, drop = derive_migration(SHAPE, changed(expires=True)), derive_migration(changed(expires=True), SHAPE)
-    assert add is not None
-    assert drop is not None
-    assert add((1, 2.5)) == (1, 2.5, None)
-    assert drop((1, 2.5, 99)) == (1, 2.5)
+def test_numbers_of_one_kind_that_widen_are_read_from_the_same_bytes(wanted: StateShape, reason: str) -> None:
+    verdict = judged(SHAPE, wanted)
+    assert (verdict.fit, verdict.reason) == (Fit.AFTER_RECONFIGURATION, reason)
+    assert migration(SHAPE, wanted) is None
 
 
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (changed(values=(N,)), "value low is gone"),
-        (changed(values=(N, LOW, StateField("high", FLOAT))), "value high is new"),
-        (changed(values=(LOW, N)), "the values are in another order"),
-        (changed(values=(StateField("n", STRING), LOW)), "value n was int not null and is string"),
-        (changed(values=(N, StateField("low", FLOAT, nullable=False))), "value low was float and is float not null"),
-        (changed(values=(N, StateField("low", INT))), "value low was float and is int"),
-        (changed(keys=SHAPE.keys[:1]), "key column day is gone"),
-        (changed(keys=(SHAPE.keys[0], StateField("day", BIGINT))), "key column day was int and is bigint"),
+        (changed(expires=True), "entries can expire now"),
+        (changed(values=(LOW, N)), "the columns are in another order"),
+        (
+            changed(values=(N, LOW, StateField("high", FLOAT))),
+            "high is new, NULL where there are entries already",
+        ),
+        (
+            changed(values=(N, StateField("low", FLOAT, nullable=False))),
+            "low could be NULL and cannot any more",
+        ),
+    ],
+)
+def test_other_entries_are_a_migration(wanted: StateShape, reason: str) -> None:
+    verdict = judged(SHAPE, wanted)
+    assert (verdict.fit, verdict.reason) == (Fit.AFTER_MIGRATION, reason)
+    assert migration(SHAPE, wanted) is not None
+
+
+def test_the_expiry_slot_is_added_and_taken_away() -> None:
+    add, drop = migration(SHAPE, changed(expires=True)), migration(changed(expires=True), SHAPE)
+    assert add is not None
+    assert drop is not None
+    assert add.apply([(("ann", 1), (1, 2.5))]) == [(("ann", 1), (1, 2.5, None))]
+    assert drop.apply([(("ann", 1), (1, 2.5, 99))]) == [(("ann", 1), (1, 2.5))]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (changed(values=(N,)), "low is gone"),
+        (
+            changed(values=(N, LOW, StateField("high", FLOAT, nullable=False))),
+            "high is new, cannot be NULL, and has no default",
+        ),
+        (changed(values=(StateField("n", STRING), LOW)), "n was int and is string"),
+        (changed(values=(N, StateField("low", INT))), "low was float and is int"),
+        (changed(keys=SHAPE.keys[:1]), "its key was customer, day and is customer"),
+        (
+            changed(keys=SHAPE.keys[::-1]),
+            "the key columns are in another order: it was customer, day and is day, customer",
+        ),
+        (
+            changed(keys=(SHAPE.keys[0], StateField("day", decimal_of(12)))),
+            "key column day was int and is decimal(12,0): keys would be in other key groups",
+        ),
         (changed(suffix=1), "0 of the last key columns did not count for the key group, now 1 do not"),
         (changed(prefix=1), "0 of the first key columns did not count for the key group, now 1 do not"),
         (changed(key_hash="hash v2"), "keys were hashed by 'hash v1', and are by 'hash v2'"),
@@ -87,29 +134,30 @@ def test_the_expiry_slot_is_added_and_taken_away() -> None:
     ],
 )
 def test_everything_else_is_incompatible_and_says_why(wanted: StateShape, reason: str) -> None:
-    verdict = judge(SHAPE, wanted)
+    verdict = judged(SHAPE, wanted)
     assert verdict.fit is Fit.INCOMPATIBLE
     assert reason in verdict.reason.split("; ")
 
 
 def test_narrower_numbers_are_incompatible() -> None:
     wide = changed(values=(StateField("n", BIGINT, nullable=False), LOW))
-    assert judge(wide, SHAPE).reason == "value n was bigint not null and is int not null"
+    assert judged(wide, SHAPE).reason == "n was bigint and is int"
 
 
 def test_all_reasons_are_given_at_once() -> None:
-    verdict = judge(SHAPE, changed(keys=SHAPE.keys[:1], values=(N,)))
-    assert verdict.reason == "key column day is gone; value low is gone"
+    verdict = judged(SHAPE, changed(keys=SHAPE.keys[:1], values=(N,)))
+    assert verdict.reason == "its key was customer, day and is customer; low is gone"
 
 
-def test_a_refusal_names_state_and_step_with_both_shapes_the_difference_and_the_remedy() -> None:
+def test_S10_a_refusal_names_state_and_step_with_both_shapes_the_difference_and_the_remedy() -> None:
     with pytest.raises(StateUnreadable) as refused:
-        refuse_other_shape("visits", "totals", SHAPE, changed(values=(N,)))
+        refuse_other_shape("visits", SHAPE, StateDeclaration(StateName("totals"), changed(values=(N,))))
     assert refused.value.message == (
         "state totals of visits was written as (customer string, day int) -> (n int, low float) in 8 key groups, the "
-        "pipeline now needs (customer string, day int) -> (n int) in 8 key groups (value low is gone): put the old "
-        "definition of the step back, or start with an empty `checkpoints.directory` and --begin-anew (all state "
-        "empty, sources at their `start`)"
+        "pipeline now needs (customer string, day int) -> (n int) in 8 key groups (low is gone): put the old "
+        "definition of the step back; or say what becomes of the columns (`was` for those that are renamed, `state: "
+        "{drop: [...]}` for those that are given up); or let the step begin with empty state (`state: reset`); or "
+        "start with an empty `checkpoints.directory` and --begin-anew (all state empty, sources at their `start`)"
     )
 
 
@@ -126,6 +174,6 @@ def test_a_refusal_names_state_and_step_with_both_shapes_the_difference_and_the_
         ("readers", msgspec.structs.replace(LISTED, keys=SHAPE.keys), "state readers is split and has 2 key columns"),
     ],
 )
-def test_a_declaration_that_no_backend_could_keep_is_refused(name: str, shape: StateShape, message: str) -> None:
+def test_S01_a_declaration_that_no_backend_could_keep_is_refused(name: str, shape: StateShape, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StateDeclaration(StateName(name), shape)

@@ -34,9 +34,8 @@ class Share(msgspec.Struct, frozen=True):
 class StoredState(Protocol[File]):
     """One state of one operator in one subtask, as its snapshots see it."""
 
-    @property
-    def declaration(self) -> StateDeclaration:
-        """What the operator has declared."""
+    declaration: StateDeclaration
+    """What the operator has declared. At a restore it is set with what the user says about older entries."""
 
     def __len__(self) -> int:
         """Number of entries."""

@@ -92,7 +92,8 @@ class KeyedList:
 
 def _declare_under(keyed: StateDeclaration, last: StateField) -> StateDeclaration:
     shape: StateShape = msgspec.structs.replace(keyed.shape, keys=(*keyed.shape.keys, last), suffix=1)
-    return StateDeclaration(keyed.name, shape)
+    declared: StateDeclaration = msgspec.structs.replace(keyed, shape=shape)
+    return declared
 
 
 def _clear(state: KeyedState[Any], keys: Sequence[Row]) -> None:

@@ -7,13 +7,14 @@ Polars. How two shapes compare is in `verdict.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.ids import StateName
+from tidegate.ids import OperatorName, StateName
 
 ORDERED_KINDS: Final = frozenset(
     {
@@ -32,6 +33,10 @@ ORDERED_KINDS: Final = frozenset(
 )
 """What a key may be: values that are equal have the same bytes, and their bytes have an order (see `order.py`)."""
 
+TOTAL: Final = "total."
+"""Parameters of a serializer that begin so are about accumulators."""
+WINDOW: Final = "window"
+"""The parameter that says which windows entries are of. Older releases have not written it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -60,6 +65,13 @@ class Serializer(msgspec.Struct, frozen=True):
     name: str = "msgpack"
     version: int = 1
     parameters: dict[str, str] = {}
+    versions: dict[str, int] = {}
+    """In which versions the types within are described, by their names; those that are not here in their first."""
+
+
+def total_parameter(column: str) -> str:
+    """The name of the parameter that says how the accumulator of a column is encoded, where its type does not."""
+    return f"{TOTAL}{column}"
 
 
 class StateShape(msgspec.Struct, frozen=True):
@@ -85,11 +97,33 @@ class StateShape(msgspec.Struct, frozen=True):
     serializer: Serializer = Serializer()
 
 
+class Evolution(msgspec.Struct, frozen=True):
+    """What the user says about a step whose state goes on under another definition. It is never written to a file."""
+
+    operator_was: OperatorName = OperatorName("")
+    """The step's former name; empty if it has not been renamed."""
+    columns: dict[str, str] = {}
+    """Columns of its state that have been renamed: new name to former name."""
+    dropped: frozenset[str] = frozenset()
+    """Columns of its state that are given up, by the names under which they were written."""
+    defaults: dict[str, Any] = {}
+    """What columns that are new have for the entries that are already there, as plain values of their types (see
+    `snapshot.Value`)."""
+
+
 class StateDeclaration(msgspec.Struct, frozen=True):
     """One state of an operator. `name` is its own among the operator's states, and never changes."""
 
     name: StateName
     shape: StateShape
+    begins: dict[str, Any] = {}
+    """What parts of accumulators, which are value fields `column.part`, have where entries are there already and the
+    column is new; one that is not here can only begin with its entry."""
+    settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    """What is done to a value that was migrated, so that all is true of it that the operator relies on."""
+    names_columns: str = ""
+    """A key column whose values are names of columns: an entry is renamed and given up with its column."""
+    evolution: Evolution = Evolution()
 
     def __post_init__(self) -> None:
         """Raises ValueError for what no backend could keep: a mistake of the operator's author."""

@@ -9,7 +9,7 @@ from typing import Any, Generic
 from tidegate.ids import CheckpointId
 from tidegate.state.base import GroupsOf, Key
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.increments import Capture, Extent, File, Increments
+from tidegate.state.increments import Capture, Extent, File, Increments, KeySet
 from tidegate.state.order import KeyOrder, Row
 from tidegate.state.snapshot import Value
 
@@ -68,7 +68,7 @@ class IncrementalState(ABC, Generic[File]):
         """The moment's entries, all of them."""
 
     @abstractmethod
-    def _freeze(self, keys: Collection[Key]) -> Encode:
+    def _freeze(self, keys: KeySet) -> Encode:
         """The moment's entries of these keys, at least one; tombstones for those that are not there."""
 
     def put_many(self, keys: Collection[Key], values: Iterable[Value]) -> None:
@@ -127,7 +127,7 @@ class IncrementalState(ABC, Generic[File]):
         extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(self))
         if extent.keys is None:
             return Capture(self._freeze_all())
-        if not extent.keys:
+        if not len(extent.keys):
             return Capture(None, extent.builds_on)
         return Capture(self._freeze(extent.keys), extent.builds_on)
 

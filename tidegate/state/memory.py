@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from tidegate.state.base import GroupsOf, Key, Share
 from tidegate.state.declaration import StateDeclaration
+from tidegate.state.grouping import GroupedEntries, in_parts
 from tidegate.state.incremental import Encode, IncrementalState
-from tidegate.state.increments import File
+from tidegate.state.increments import File, KeySet
 from tidegate.state.layers import Layers, Moment
 from tidegate.state.order import Row
-from tidegate.state.snapshot import Entry, Value, encode_snapshot, read_entries
+from tidegate.state.snapshot import EncodedGroup, Value, assemble_snapshot, read_entries
 from tidegate.state.sorted_keys import SortedKeys
 
 _PLACED_AT_ONCE: Final = 10_000
 """New keys wait for their key groups, which are found for many at a time, until a scan or so many of them."""
 _COPIED_AT_ONCE: Final = 10_000
 """Of more changed keys the values are read when they are written."""
+_ENCODED_AT_ONCE: Final = 10_000
 
 
 class MemoryState(IncrementalState[File]):
@@ -107,27 +107,39 @@ class MemoryState(IncrementalState[File]):
     def _freeze_all(self) -> Encode:
         return partial(_encode_all, self._entries.freeze(), self._encode)
 
-    def _freeze(self, keys: Collection[Key]) -> Encode:
+    def _freeze(self, keys: KeySet) -> Encode:
         if len(keys) > _COPIED_AT_ONCE:
             return partial(_encode_some, self._entries.freeze(), keys, self._encode)
-        return partial(self._encode, list(zip(keys, self._entries.get_many(keys), strict=True)))
+        some = keys.joined()
+        return partial(self._encode, list(zip(some, self._entries.get_many(some), strict=True)))
 
-    def _encode(self, frozen: Iterable[tuple[Key, Value | None]]) -> list[bytes]:
-        groups: defaultdict[int, list[Entry]] = defaultdict(list)
-        rest = iter(frozen)
-        while part := list(islice(rest, _PLACED_AT_ONCE)):
+    def _encode(self, frozen: Iterable[tuple[Key, Value | None]]) -> Iterator[bytes]:
+        grouped = GroupedEntries()
+        for part in in_parts(frozen, _ENCODED_AT_ONCE):
             rows = self._rows(key for key, _ in part)
-            for group, row, (_, value) in zip(self._groups(rows), rows, part, strict=True):
-                groups[group].append((row, value))
-        return [encode_snapshot(self._operator, self.declaration, groups)]
+            values = (value for _, value in part)
+            grouped.add(self._groups(rows), list(zip(rows, values, strict=True)))
+        return grouped.files(self._file)
+
+    def _file(self, parts: Sequence[EncodedGroup]) -> bytes:
+        return assemble_snapshot(self._operator, self.declaration, parts)
 
 
-_EncodeFrozen = Callable[[Iterable[tuple[Key, Value | None]]], list[bytes]]
+_EncodeFrozen = Callable[[Iterable[tuple[Key, Value | None]]], Iterator[bytes]]
 
 
-def _encode_all(moment: Moment, encode: _EncodeFrozen) -> list[bytes]:
-    return encode(moment.items())
+def _encode_all(moment: Moment, encode: _EncodeFrozen) -> Iterator[bytes]:
+    files = encode(moment.items())
+    moment.settle()
+    return files
 
 
-def _encode_some(moment: Moment, keys: Collection[Key], encode: _EncodeFrozen) -> list[bytes]:
-    return encode(zip(keys, moment.get_many(keys), strict=True))
+def _encode_some(moment: Moment, keys: KeySet, encode: _EncodeFrozen) -> Iterator[bytes]:
+    files = encode(_look_up(moment, keys))
+    moment.settle()
+    return files
+
+
+def _look_up(moment: Moment, keys: KeySet) -> Iterator[tuple[Key, Value | None]]:
+    for part in in_parts(keys.joined(), _ENCODED_AT_ONCE):
+        yield from zip(part, moment.get_many(part), strict=True)

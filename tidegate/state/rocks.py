@@ -9,28 +9,50 @@ from __future__ import annotations
 
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, cast
 
 import msgspec
-from rocksdict import BlockBasedOptions, Cache, Options, Rdict, RdictIter, Snapshot, WriteBatch, WriteOptions
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    Snapshot,
+    WriteBatch,
+    WriteOptions,
+)
 
 from tidegate.state.base import GroupsOf, Key, Share
-from tidegate.state.declaration import StateDeclaration
+from tidegate.state.declaration import StateDeclaration, StateShape
 from tidegate.state.errors import LocalStateFailed
+from tidegate.state.grouping import in_parts
 from tidegate.state.incremental import Encode, IncrementalState
-from tidegate.state.increments import File
+from tidegate.state.increments import File, KeySet
 from tidegate.state.local_directory import LocalDirectory
 from tidegate.state.order import Row, after_prefix
-from tidegate.state.snapshot import EncodedGroup, Value, assemble_snapshot, read_entries, value_type
+from tidegate.state.snapshot import (
+    EncodedGroup,
+    Value,
+    assemble_snapshot,
+    join_entries,
+    read_encoded,
+    value_type,
+)
 
 FILE_BYTES: Final = 16 << 20
 """A file of a snapshot ends after the entry with which it has so many bytes: one file is in memory at a time."""
 BATCH: Final = 10_000
 """Keys that are written or looked up at a time."""
+RANGES_MAX: Final = 64
+"""A full snapshot reads so many ranges of key groups, each by an iterator of its own. One that has to pass over deleted
+keys lets no other thread run until it has found a key, so it must not have to pass over those of all key groups."""
 _GONE: Final = b"\xc0"
 _GROUP: Final = struct.Struct(">H")
 
@@ -92,27 +114,48 @@ class RocksState(IncrementalState[File]):
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
         """See KeyedState."""
+        known: set[int] = set()
         for data in files:
-            for entries in read_entries(data, share.key_groups, self._operator, self.declaration):
-                rest = iter(entries)
-                while part := list(islice(rest, BATCH)):
-                    there = {key: value for key, value in part if value is not None}
-                    self._put(self._keys(there), there.values())
-                    self._delete(self._keys(key for key, value in part if value is None))
+            for entries in read_encoded(data, share.key_groups, self._operator, self.declaration):
+                groups = self._groups([key for key, _ in entries])
+                if known.isdisjoint(groups):
+                    self._put_new(groups, entries)
+                    known.update(groups)
+                    continue
+                known.update(groups)
+                for part in in_parts(entries, BATCH):
+                    there = {key: value for key, value in part if value != _GONE}
+                    self._put_encoded(self._keys(there), there.values())
+                    self._delete(self._keys(key for key, value in part if value == _GONE))
 
     def close(self) -> None:
         """See KeyedState."""
         self._db.close()
         self._directory.close()
 
+    def _put_new(self, groups: Sequence[int], entries: Sequence[tuple[Row, bytes]]) -> None:
+        """As `_put_encoded`, of keys of which none is there, each once: nothing is looked up."""
+        for part in in_parts(zip(groups, entries, strict=True), BATCH):
+            batch = WriteBatch(raw_mode=True)
+            places = self._order.encode([key for _, (key, _) in part])
+            for (group, (_, value)), place in zip(part, places, strict=True):
+                if value != _GONE:
+                    batch.put(_GROUP.pack(group) + place, value)
+                    self._count += 1
+            self._write(batch)
+
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
+        self._put_encoded(keys, map(self._encode, values))
+
+    def _put_encoded(self, keys: Collection[Key], values: Iterable[bytes]) -> None:
+        """As `_put`, of values as they are stored."""
         if any(key not in self._seen for key in keys):
             self.get_many(keys)
         batch = WriteBatch(raw_mode=True)
         new: set[Key] = set()
         for key, value in zip(keys, values, strict=True):
             place, there = self._seen[key]
-            batch.put(place, self._encode(value))
+            batch.put(place, value)
             if not there:
                 new.add(key)
         self._write(batch)
@@ -181,10 +224,12 @@ class RocksState(IncrementalState[File]):
             raise self._failure(self._directory.path, error) from error
 
     def _freeze_all(self) -> Encode:
-        # An iterator sees the moment of its making. (Those of the library's snapshots see later writes, too.)
-        return partial(self._files, self._db.items(), self._order.decode, self._count)
+        # An iterator sees the moment of its making, wherever it goes from there; only then it passes over deleted keys.
+        # (Those of the library's snapshots see later writes, too.)
+        walks = deque(_Walk(self._db, low, high) for low, high in _derive_ranges(self.declaration.shape))
+        return partial(self._files, _walk_all(walks), self._count)
 
-    def _freeze(self, keys: Collection[Key]) -> Encode:
+    def _freeze(self, keys: KeySet) -> Encode:
         return partial(self._files_of, self._db.snapshot(), keys)
 
     def _stored_keys(self, keys: Iterable[Key]) -> list[bytes]:
@@ -196,21 +241,24 @@ class RocksState(IncrementalState[File]):
         row = self._order.decode(place[_GROUP.size :])
         return row[0] if self._single else row
 
-    def _files_of(self, moment: Snapshot, keys: Collection[Key]) -> Iterator[bytes]:
-        stored = self._stored_keys(keys)
-        rows = {place[_GROUP.size :]: row for place, row in zip(stored, self._rows(keys), strict=True)}
-        items = ((place, _value_at(moment, place)) for place in sorted(stored))
-        return self._files(items, rows.__getitem__, len(stored))
+    def _files_of(self, moment: Snapshot, keys: KeySet) -> Iterator[bytes]:
+        stored: defaultdict[bytes, list[bytes]] = defaultdict(list)
+        some = keys.joined()
+        for part in in_parts(some, BATCH):
+            for place in self._stored_keys(part):
+                stored[place[: _GROUP.size]].append(place)
+        groups = (stored.pop(group) for group in sorted(stored))
+        items = ((place, _value_at(moment, place)) for group in groups for place in sorted(group))
+        return self._files(items, len(some))
 
-    def _files(self, items: Iterable[tuple[Any, bytes]], row_of: Callable[[bytes], Row], count: int) -> Iterator[bytes]:
+    def _files(self, items: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[bytes]:
         """Files of these, which come in the order of their keys; at least one, so that an empty state has one, too.
 
-        `row_of` gives the columns of an encoded key. Raises LocalStateFailed when there are not `count`: an iterator
-        that meets damage just ends.
+        Raises LocalStateFailed when there are not `count`: an iterator that meets damage just ends.
         """
         size, written, left = 0, False, count
         parts: list[EncodedGroup] = []
-        encode = self._encode
+        encode, row_of = self._encode, self._order.decode
         for prefix, entries in groupby(items, key=lambda item: item[0][: _GROUP.size]):
             (group,) = _GROUP.unpack(prefix)
             chunk: list[bytes] = []
@@ -219,10 +267,10 @@ class RocksState(IncrementalState[File]):
                 size += len(chunk[-1])
                 left -= 1
                 if size >= FILE_BYTES:
-                    yield self._file([*parts, _encoded_group(group, chunk)])
+                    yield self._file([*parts, join_entries(group, len(chunk), chunk)])
                     size, parts, chunk, written = 0, [], [], True
             if chunk:
-                parts.append(_encoded_group(group, chunk))
+                parts.append(join_entries(group, len(chunk), chunk))
         if left:
             raise self._failure(self._directory.path, f"{count - left} keys were read where {count} were written")
         if parts or not written:
@@ -252,8 +300,34 @@ def _value_at(moment: Snapshot, place: bytes) -> bytes:
         return _GONE
 
 
-def _encoded_group(group: int, entries: Sequence[bytes]) -> EncodedGroup:
-    return EncodedGroup(group, len(entries), struct.pack(">BI", 0xDD, len(entries)) + b"".join(entries))
+def _derive_ranges(shape: StateShape) -> list[tuple[int, int]]:
+    """The key groups in ranges, from one to before another."""
+    step = -(-shape.max_parallelism // RANGES_MAX)
+    return [(low, min(low + step, shape.max_parallelism)) for low in range(0, shape.max_parallelism, step)]
+
+
+class _Walk:
+    """A walk over a range of key groups that sees the moment of its making."""
+
+    def __init__(self, db: Rdict, low: int, high: int) -> None:
+        self._low = _GROUP.pack(low)
+        self._options = ReadOptions()  # the iterator reads the bound from it, but does not keep it
+        self._options.set_iterate_upper_bound(_GROUP.pack(high))
+        self._walk = db.iter(self._options)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values, in order. One that meets damage just ends."""
+        walk = self._walk
+        walk.seek(cast("Any", self._low))
+        while walk.valid():
+            yield cast("bytes", walk.key()), cast("bytes", walk.value())
+            walk.next()
+
+
+def _walk_all(walks: deque[_Walk]) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values, walk by walk, each of which is given up at its end."""
+    while walks:
+        yield from walks.popleft().items()
 
 
 def _options(limits: RocksLimits) -> Options:

@@ -10,24 +10,27 @@ group, 0, and no key columns. Format 1 knows neither tombstones nor what StateSh
 ever.
 
 Offsets in the header count from the end of the header. Everything is positional; names and types are in the header,
-which is compared before anything is read (`verdict.py`). Checksums are the checkpoint storage's business
-(`StateHandle.sha256`).
+which is compared before anything is read (`verdict.py`). Each key group has a CRC-32 in the header, so that some can be
+read without the rest of the file (`parts.py`); files of releases before that have none. Checksums of whole files and of
+their heads are the checkpoint storage's business (`StateHandle`).
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.datatypes import BIGINT, DataType, entry_of
+from tidegate.datatypes import BIGINT
 from tidegate.ids import StateName
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.verdict import derive_migration, refuse_other_shape
+from tidegate.state.migration import MigrationFailed, derive_migration, refuse_entry
+from tidegate.state.serializers.registry import FIRST, SERIALIZERS
+from tidegate.state.verdict import refuse_other_shape
 
 FORMAT_VERSION: Final = 2
 OLDEST_VERSION: Final = 1
@@ -44,23 +47,6 @@ Entry = tuple[tuple[Any, ...], Value | None]
 EXPIRES: Final = StateField("expires", BIGINT)
 """The slot after the value fields of a state whose entries can expire."""
 
-_PYTHON_TYPES: dict[str, type] = {
-    "boolean": bool,
-    "tinyint": int,
-    "smallint": int,
-    "int": int,
-    "bigint": int,
-    "float": float,
-    "double": float,
-    "string": str,
-    "binary": bytes,
-    "date": int,
-    "timestamp": int,
-    "timestamp_ntz": int,
-    "decimal": Decimal,
-}
-"""A decimal is its text in a file, `12.50`: numbers of msgpack have 64 bits."""
-
 
 class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
     """Where the entries of one key group are."""
@@ -69,6 +55,8 @@ class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     size_bytes: int
     entries: int
+    crc: int | None = None
+    """CRC-32 of the entries as they are in the file; None in files of older releases."""
 
 
 class EncodedGroup(msgspec.Struct, frozen=True):
@@ -96,15 +84,26 @@ def encode_snapshot(operator: str, declaration: StateDeclaration, groups: Mappin
     return assemble_snapshot(operator, declaration, parts)
 
 
+def join_entries(group: int, count: int, encoded: Sequence[bytes]) -> EncodedGroup:
+    """A key group of entries that are encoded already."""
+    return EncodedGroup(group, count, struct.pack(">BI", 0xDD, count) + b"".join(encoded))
+
+
 def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Sequence[EncodedGroup]) -> bytes:
     """A whole file of encoded key groups, in ascending order."""
     index: list[GroupIndex] = []
     offset = 0
     for part in parts:
-        index.append(GroupIndex(part.group, offset, len(part.body), part.entries))
+        index.append(GroupIndex(part.group, offset, len(part.body), part.entries, zlib.crc32(part.body)))
         offset += len(part.body)
-    header = msgspec.json.encode(SnapshotHeader(operator, declaration.name, declaration.shape, tuple(index)))
-    return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *(part.body for part in parts)])
+    header = SnapshotHeader(operator, declaration.name, declaration.shape, tuple(index))
+    return write_file(header, [part.body for part in parts])
+
+
+def write_file(header: SnapshotHeader, bodies: Iterable[bytes], version: int = FORMAT_VERSION) -> bytes:
+    """A file of this header and what is after it."""
+    encoded = msgspec.json.encode(header)
+    return b"".join([_PREFIX.pack(_MAGIC, version, len(encoded)), encoded, *bodies])
 
 
 def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
@@ -134,56 +133,92 @@ def read_entries(data: bytes, key_groups: range, operator: str, declaration: Sta
     header, start = read_header(data)
     refuse_other_state(header, operator, declaration)
     written = header.shape
-    migrate = derive_migration(written, declaration.shape)
+    migration = derive_migration(written, declaration)
     # Built at run time for msgspec.
-    decoder = msgspec.msgpack.Decoder(list[tuple[tuple_type(written.keys), value_type(written) | None]])  # type: ignore[misc]  # see above
+    key = tuple_type(written.keys, written.serializer.versions)
+    decoder = msgspec.msgpack.Decoder(list[tuple[key, value_type(written) | None]])  # type: ignore[misc,valid-type]  # see above
+    for entries in _decode_groups(data, start, header, key_groups, decoder):
+        if migration is None:
+            yield entries
+            continue
+        try:
+            yield migration.apply(entries)
+        except MigrationFailed as failure:
+            raise refuse_entry(operator, declaration, failure) from failure
+
+
+def read_encoded(
+    data: bytes, key_groups: range, operator: str, declaration: StateDeclaration
+) -> Iterator[list[tuple[tuple[Any, ...], bytes]]]:
+    """As `read_entries`, with values as they are in a file of the declaration's shape; that of a tombstone is nil.
+
+    Where nothing is to be migrated they are not decoded.
+    """
+    header, start = read_header(data)
+    refuse_other_state(header, operator, declaration)
+    written = header.shape
+    if derive_migration(written, declaration) is not None:
+        encode = msgspec.msgpack.Encoder().encode
+        for entries in read_entries(data, key_groups, operator, declaration):
+            yield [(key, encode(value)) for key, value in entries]
+        return
+    key_type = tuple_type(written.keys, written.serializer.versions)
+    decoder = msgspec.msgpack.Decoder(list[tuple[key_type, msgspec.Raw]])  # type: ignore[valid-type]  # built at run time for msgspec
+    for raw in _decode_groups(data, start, header, key_groups, decoder):
+        yield [(key, bytes(value)) for key, value in raw]
+
+
+def _decode_groups(
+    data: bytes, start: int, header: SnapshotHeader, key_groups: range, decoder: msgspec.msgpack.Decoder[Any]
+) -> Iterator[list[Any]]:
+    """The entries of the wanted key groups. Raises StateUnreadable for damage."""
     view = memoryview(data)
     for part in header.groups:
         if part.group not in key_groups:
             continue
         begin = start + part.offset
+        body = view[begin : begin + part.size_bytes]
+        if is_damaged(part, body):
+            raise StateUnreadable(
+                f"state {header.state} of {header.operator}: key group {part.group} is damaged: it does not match its "
+                "checksum"
+            )
         try:
-            entries: list[Entry] = decoder.decode(view[begin : begin + part.size_bytes])
+            entries = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateUnreadable(
-                f"state {declaration.name} of {operator}: key group {part.group} is damaged: {error}"
+                f"state {header.state} of {header.operator}: key group {part.group} is damaged: {error}"
             ) from error
         if len(entries) != part.entries:
             raise StateUnreadable(
-                f"state {declaration.name} of {operator}: key group {part.group} has {len(entries)} entries, "
+                f"state {header.state} of {header.operator}: key group {part.group} has {len(entries)} entries, "
                 f"{part.entries} were written"
             )
-        if migrate is not None:
-            entries = [(key, None if value is None else migrate(value)) for key, value in entries]
         yield entries
+
+
+def is_damaged(part: GroupIndex, body: bytes | memoryview) -> bool:
+    """Whether the entries of a key group are not those that were written, as far as there is a checksum."""
+    return len(body) != part.size_bytes or (part.crc is not None and zlib.crc32(body) != part.crc)
 
 
 def refuse_other_state(header: SnapshotHeader, operator: str, declaration: StateDeclaration) -> None:
     """Raises StateUnreadable when the file is of another state, or has entries that cannot be read as this one's."""
-    if (header.operator, header.state) != (operator, declaration.name):
+    names = (operator, declaration.evolution.operator_was or operator)
+    if header.operator not in names or header.state != declaration.name:
         raise StateUnreadable(
             f"a state file of {header.operator}.{header.state} was given to {operator}.{declaration.name}"
         )
-    refuse_other_shape(operator, declaration.name, header.shape, declaration.shape)
+    refuse_other_shape(operator, header.shape, declaration)
 
 
-def tuple_type(fields: Iterable[StateField]) -> Any:
-    """The type of a key or a value as a tuple, for msgspec."""
-    parts = [_python_type(f.type) | None if f.nullable else _python_type(f.type) for f in fields]
+def tuple_type(fields: Iterable[StateField], versions: Mapping[str, int] = FIRST) -> Any:
+    """The type of a key or a value as a tuple, for msgspec, by the serializers that wrote it in these versions."""
+    serializers = [(SERIALIZERS.read(field.type, versions).restore(), field.nullable) for field in fields]
+    parts = [one.native | None if nullable else one.native for one, nullable in serializers]
     return tuple[tuple(parts)]  # type: ignore[misc]  # built at run time for msgspec
 
 
 def value_type(shape: StateShape) -> Any:
     """The type of a value of this shape, for msgspec."""
-    return tuple_type((*shape.values, EXPIRES) if shape.expires else shape.values)
-
-
-def _python_type(kind: DataType) -> Any:
-    """An array is a tuple of any length, a struct one of its fields, a map an array of its entries."""
-    if kind.kind == "map":
-        return tuple[_python_type(entry_of(kind)), ...]  # type: ignore[misc]  # built at run time for msgspec
-    if kind.kind == "array" and kind.element is not None:
-        return tuple[_python_type(kind.element) | None, ...]  # type: ignore[misc]  # built at run time for msgspec
-    if kind.kind == "struct":
-        return tuple_type(StateField(name, part) for name, part in kind.fields)
-    return _PYTHON_TYPES[kind.kind]
+    return tuple_type((*shape.values, EXPIRES) if shape.expires else shape.values, shape.serializer.versions)

@@ -36,7 +36,8 @@ _END: Final = 2**63
 def declare_time_ordered(keyed: StateDeclaration) -> StateDeclaration:
     """The same state with a time before each key: one entry per time and key. It has the same name."""
     shape = msgspec.structs.replace(keyed.shape, keys=(TIME, *keyed.shape.keys), prefix=1)
-    return StateDeclaration(keyed.name, shape)
+    declared: StateDeclaration = msgspec.structs.replace(keyed, shape=shape)
+    return declared
 
 
 class TimeOrdered:

@@ -1,162 +1,199 @@
-"""Whether what was written can be read as what is needed now. Pure: from two shapes, before any entry is looked at.
+"""Whether what was written can be read as what is needed now. Pure: from the header of a file and a declaration, before
+any entry is looked at.
 
-Widening a number and the expiry slot are the migrations there are. A field that is added or taken away is none: what
-its value would have been for the rows already seen is not in the state, and only the operator knows whether that
-matters.
+A shape is the composite snapshot of what makes entries: its serializer's name, version and parameters, and the names of
+fields are its outer information, the types of the fields are nested. Each part is judged by itself (`serializers/`),
+and the worst verdict wins. What is done to entries then is in `migration.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-import msgspec
-
-from tidegate.datatypes import DataType
 from tidegate.errors import BEGIN_ANEW
-from tidegate.state.declaration import Serializer, StateField, StateForm, StateShape
+from tidegate.state.declaration import (
+    TOTAL,
+    WINDOW,
+    Evolution,
+    Serializer,
+    StateDeclaration,
+    StateField,
+    StateForm,
+    StateShape,
+    total_parameter,
+)
 from tidegate.state.errors import StateUnreadable
+from tidegate.state.fit import Convert, Difference, Fit, Judged, Verdict, refused
+from tidegate.state.serializers.contract import Place, SnapshotUnreadable
+from tidegate.state.serializers.fields import Written, derive_former, judge_fields
+from tidegate.state.serializers.registry import SERIALIZERS
 
-_WIDTHS: Final = (("tinyint", "smallint", "int", "bigint"), ("float", "double"))
-"""Each is read as any that comes after it: the stored value is the same."""
-
-
-class Fit(StrEnum):
-    """How a written state fits."""
-
-    AS_IS = "as is"
-    AFTER_MIGRATION = "after migration"
-    INCOMPATIBLE = "incompatible"
+__all__ = ["Fit", "Verdict", "judge", "judge_keys", "judge_values", "refuse_other_shape"]
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """`reason` says what differs; empty when nothing does."""
-
-    fit: Fit
-    reason: str = ""
-
-
-def judge(written: StateShape, wanted: StateShape) -> Verdict:
+def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
     """Compare. What is incompatible comes first: its reasons are all given, and no others."""
-    reasons = [
-        *_compare_forms(written, wanted),
-        *_compare_serializers(written.serializer, wanted.serializer),
-        *_compare_keys(written, wanted),
-        *_compare_values(written.values, wanted.values),
+    wanted, evolution = declaration.shape, declaration.evolution
+    if written == wanted and evolution == Evolution():
+        return Verdict(Fit.AS_IS)
+    try:
+        parts = (
+            _judge_forms(written, wanted),
+            _judge_serializers(written.serializer, wanted.serializer, evolution),
+            judge_keys(written, declaration),
+            judge_values(written, declaration),
+        )
+    except SnapshotUnreadable as error:
+        return Verdict(Fit.INCOMPATIBLE, f"{error}: use the release that wrote it")
+    return Judged(tuple(dict.fromkeys(one for part in parts for one in part.differences))).verdict
+
+
+def judge_keys(written: StateShape, declaration: StateDeclaration) -> Judged:
+    """How keys fit. They decide where an entry is: they stay in their order, and keep their key groups."""
+    wanted = declaration.shape
+    place = Place(declaration.evolution)
+    differences: list[Difference] = []
+    for which, before, now in (("first", written.prefix, wanted.prefix), ("last", written.suffix, wanted.suffix)):
+        if before != now:
+            reason = f"{before} of the {which} key columns did not count for the key group, now {now} do not"
+            differences.append((Fit.INCOMPATIBLE, reason))
+    if written.key_hash != wanted.key_hash:
+        reason = f"keys were hashed by {written.key_hash!r}, and are by {wanted.key_hash!r}"
+        differences.append((Fit.INCOMPATIBLE, reason))
+    if written.max_parallelism != wanted.max_parallelism:
+        reason = f"it had {written.max_parallelism} key groups, now {wanted.max_parallelism}"
+        differences.append((Fit.INCOMPATIBLE, reason))
+    if differences:
+        return Judged(tuple(differences))
+    own = slice(written.prefix, len(written.keys) - written.suffix)
+    if (written.keys[: own.start], written.keys[own.stop :]) != (
+        wanted.keys[: wanted.prefix],
+        wanted.keys[len(wanted.keys) - wanted.suffix :],
+    ):
+        return refused("what the operator puts before or after its keys has changed")
+    columns, now_columns = written.keys[own], wanted.keys[wanted.prefix : len(wanted.keys) - wanted.suffix]
+    return _judge_columns(columns, now_columns, place, written, own.start)
+
+
+def _judge_columns(
+    written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape, first: int
+) -> Judged:
+    """Columns of keys, which are neither added nor taken away nor moved. `first`: so many columns are before them."""
+    if len(written) != len(wanted):
+        names = [", ".join(field.name for field in fields) or "nothing" for fields in (written, wanted)]
+        return refused(f"its key was {names[0]} and is {names[1]}")
+    former = derive_former(place.renames, {field.name for field in written})
+    expected = [former.get(field.name, field.name) for field in wanted]
+    names = [field.name for field in written]
+    if expected != names:
+        what = "the key columns are in another order" if sorted(expected) == sorted(names) else "its key"
+        return refused(f"{what}: it was {', '.join(names)} and is {', '.join(field.name for field in wanted)}")
+    judged = _judge_all(written, wanted, place, shape)
+    moved = [
+        f"key column {new.name} was {old.type} and is {new.type}: keys would be in other key groups"
+        for old, new in zip(written, wanted, strict=True)
+        if not _same_group(old, new)
     ]
-    if reasons:
-        return Verdict(Fit.INCOMPATIBLE, "; ".join(reasons))
-    widened = [
-        f"{new.name} was {old.type} and is {new.type}"
-        for old, new in zip(written.values, wanted.values, strict=True)
-        if old.type != new.type
-    ]
-    if written.expires != wanted.expires:
-        widened.append("entries can expire now" if wanted.expires else "entries cannot expire any more")
-    return Verdict(Fit.AFTER_MIGRATION, "; ".join(widened)) if widened else Verdict(Fit.AS_IS)
+    if moved:
+        return refused(*moved)
+    change = judged.convert
+    if change is None:
+        return judged
+    last = first + len(written)
+    return Judged(judged.differences, lambda row: (*row[:first], *change(row[first:last]), *row[last:]))
 
 
-def derive_migration(written: StateShape, wanted: StateShape) -> Callable[[Any], Any] | None:
-    """Turns a written value into a wanted one; None where they are the same. For shapes that `judge` lets through."""
-    if written.expires == wanted.expires:
-        return None
-    return _add_expiry if wanted.expires else _drop_expiry
+def _same_group(written: StateField, wanted: StateField) -> bool:
+    """Whether the canonical bytes of a value are the same (`keygroups.py`), as those of integers of any width."""
+    old, new = written.type, wanted.type
+    integers = ("tinyint", "smallint", "int", "bigint")
+    return (old.kind == new.kind and old.scale == new.scale) or (old.kind in integers and new.kind in integers)
 
 
-def refuse_other_shape(operator: str, state: str, written: StateShape, wanted: StateShape) -> None:
+def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
+    """How values fit."""
+    wanted = declaration.shape
+    place = Place(declaration.evolution, declaration.begins, holds_rows=True)
+    judged = _judge_all(written.values, wanted.values, place, written)
+    if judged.convert is not None and declaration.settles is not None:
+        judged = Judged(judged.differences, _settled(judged.convert, declaration.settles))
+    if written.expires == wanted.expires and (judged.convert is None or not written.expires):
+        return judged
+    text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
+    slot = () if written.expires == wanted.expires else ((Fit.AFTER_MIGRATION, text),)
+    change, width = judged.convert, len(written.values)
+
+    def convert(value: tuple[Any, ...]) -> tuple[Any, ...]:
+        own = value[:width] if change is None else change(value[:width])
+        if not wanted.expires:
+            return own
+        return (*own, value[width] if written.expires else None)
+
+    return Judged((*judged.differences, *slot), convert)
+
+
+def _settled(change: Convert, settles: Convert) -> Convert:
+    return lambda value: settles(change(value))
+
+
+def _judge_all(written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape) -> Judged:
+    versions = shape.serializer.versions
+    old = [Written(field, SERIALIZERS.read(field.type, versions)) for field in written]
+    new = [(field, SERIALIZERS.serializer_of(field.type)) for field in wanted]
+    return judge_fields(old, new, place)
+
+
+def refuse_other_shape(operator: str, written: StateShape, declaration: StateDeclaration) -> None:
     """Raises StateUnreadable for what is incompatible."""
-    verdict = judge(written, wanted)
+    verdict = judge(written, declaration)
     if verdict.fit is Fit.INCOMPATIBLE:
         raise StateUnreadable(
-            f"state {state} of {operator} was written as {_describe(written)}, the pipeline now needs "
-            f"{_describe(wanted)} ({verdict.reason}): put the old definition of the step back, or start with "
+            f"state {declaration.name} of {operator} was written as {_describe(written)}, the pipeline now needs "
+            f"{_describe(declaration.shape)} ({verdict.reason}): put the old definition of the step back; or say what "
+            "becomes of the columns (`was` for those that are renamed, `state: {drop: [...]}` for those that are given "
+            "up); or let the step begin with empty state (`state: reset`); or start with "
             f"{BEGIN_ANEW} (all state empty, sources at their `start`)",
             operator=operator,
-            state=state,
+            state=declaration.name,
             reason=verdict.reason,
         )
 
 
-def _add_expiry(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*value, None)
-
-
-def _drop_expiry(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    return value[:-1]
-
-
-def _compare_forms(written: StateShape, wanted: StateShape) -> list[str]:
+def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
     """A list may be dealt out otherwise from now on; a list and values by key have nothing in common."""
     keyed = [shape.form is StateForm.KEYED for shape in (written, wanted)]
-    return [] if keyed[0] == keyed[1] else [f"it was {written.form} and is {wanted.form}"]
+    return Judged() if keyed[0] == keyed[1] else refused(f"it was {written.form} and is {wanted.form}")
 
 
-def _compare_serializers(written: Serializer, wanted: Serializer) -> list[str]:
-    if written == wanted:
-        return []
-    return [f"its serializer was {_name_of(written)}, this release has {_name_of(wanted)}"]
+def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:
+    """The outer information: name and version, and every parameter. Those of accumulators go with their columns. Older
+    releases have not written them, nor windows.
+    """
+    old, new = (
+        {name: text for name, text in one.parameters.items() if not name.startswith(TOTAL)} for one in (written, wanted)
+    )
+    if WINDOW not in old:
+        new.pop(WINDOW, None)
+    if (written.name, written.version, old.keys()) == (wanted.name, wanted.version, new.keys()):
+        if other := [name for name in sorted(old) if old[name] != new[name]]:
+            return refused(*(f"its {name} was {old[name]} and is {new[name]}" for name in other))
+    else:
+        return refused(f"its serializer was {_name_of(written, old)}, this release has {_name_of(wanted, new)}")
+    totals = {name[len(TOTAL) :]: text for name, text in written.parameters.items() if name.startswith(TOTAL)}
+    former = derive_former(Place(evolution).renames, totals)
+    reasons = []
+    for column, text in totals.items():
+        now = next((new for new, before in former.items() if before == column), column)
+        held = wanted.parameters.get(total_parameter(now), text)
+        if held != text:
+            reasons.append(f"{now} was kept as {text} and is as {held}")
+    return refused(*reasons)
 
 
-def _name_of(serializer: Serializer) -> str:
-    parameters = ", ".join(f"{name}={value}" for name, value in sorted(serializer.parameters.items()))
-    return f"{serializer.name} {serializer.version}" + (f" ({parameters})" if parameters else "")
-
-
-def _compare_keys(written: StateShape, wanted: StateShape) -> list[str]:
-    """Keys decide where an entry is: they must be the same."""
-    reasons = _compare_fields("key column", written.keys, wanted.keys, _same_field)
-    for which, before, now in (("first", written.prefix, wanted.prefix), ("last", written.suffix, wanted.suffix)):
-        if before != now:
-            reasons.append(f"{before} of the {which} key columns did not count for the key group, now {now} do not")
-    if written.key_hash != wanted.key_hash:
-        reasons.append(f"keys were hashed by {written.key_hash!r}, and are by {wanted.key_hash!r}")
-    if written.max_parallelism != wanted.max_parallelism:
-        reasons.append(f"it had {written.max_parallelism} key groups, now {wanted.max_parallelism}")
-    return reasons
-
-
-def _compare_values(written: tuple[StateField, ...], wanted: tuple[StateField, ...]) -> list[str]:
-    return _compare_fields("value", written, wanted, _readable_as)
-
-
-def _compare_fields(
-    what: str,
-    written: tuple[StateField, ...],
-    wanted: tuple[StateField, ...],
-    fits: Callable[[StateField, StateField], bool],
-) -> list[str]:
-    names = [[field.name for field in fields] for fields in (written, wanted)]
-    if sorted(names[0]) != sorted(names[1]):
-        gone = [f"{what} {name} is gone" for name in names[0] if name not in names[1]]
-        new = [f"{what} {name} is new" for name in names[1] if name not in names[0]]
-        return [*gone, *new] or [f"a {what} is repeated"]
-    if names[0] != names[1]:
-        return [f"the {what}s are in another order"]
-    return [
-        f"{what} {new.name} was {_type_of(old)} and is {_type_of(new)}"
-        for old, new in zip(written, wanted, strict=True)
-        if not fits(old, new)
-    ]
-
-
-def _type_of(field: StateField) -> str:
-    return f"{field.type}" if field.nullable else f"{field.type} not null"
-
-
-def _same_field(written: StateField, wanted: StateField) -> bool:
-    return written == wanted
-
-
-def _readable_as(written: StateField, wanted: StateField) -> bool:
-    """A value that may be NULL now could not be so before: that is no difference to a reader."""
-    return (wanted.nullable or not written.nullable) and _widens(written.type, wanted.type)
-
-
-def _widens(written: DataType, wanted: DataType) -> bool:
-    if written == wanted:
-        return True
-    return any(written.kind in widths and wanted.kind in widths[widths.index(written.kind) :] for widths in _WIDTHS)
+def _name_of(serializer: Serializer, parameters: dict[str, str]) -> str:
+    named = ", ".join(f"{name}={value}" for name, value in sorted(parameters.items()))
+    return f"{serializer.name} {serializer.version}" + (f" ({named})" if named else "")
 
 
 def _describe(shape: StateShape) -> str:

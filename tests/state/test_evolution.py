@@ -1,0 +1,250 @@
+"""Entries that were written in another shape: every kind of change, in both backends, in chains of files of several."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.golden.bench import STEPS
+from tests.state.evolutions import CASES, play, render
+from tests.state.evolving import ALL, BACKENDS, KEY, Entries, capture, declare, open_state, reshape, restore, write
+from tidegate.datatypes import BIGINT, DATE, DOUBLE, INT, STRING, DataType, decimal_of
+from tidegate.ids import CheckpointId, OperatorName
+from tidegate.state.collections import declare_keyed_map
+from tidegate.state.declaration import Evolution, StateDeclaration, StateField
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.fit import Fit
+from tidegate.state.snapshot import read_encoded, read_entries, read_header
+from tidegate.state.verdict import judge
+
+ROOT = Path(__file__).resolve().parents[2]
+N, NET = StateField("n", INT), StateField("net", DOUBLE)
+OLD = declare([N, NET])
+ENTRIES: Entries = {("ann",): (1, 0.5), ("bob",): (None, None), (None,): (3, 1.5)}
+
+
+def evolved(*values: StateField, **said: Any) -> StateDeclaration:
+    return declare(values, evolution=Evolution(**said))
+
+
+WIDER = evolved(StateField("net", DOUBLE), StateField("id", BIGINT), StateField("s", STRING), columns={"id": "n"})
+AS_WIDER: Entries = {("ann",): (0.5, 1, None), ("bob",): (None, None, None), (None,): (1.5, 3, None)}
+
+
+@pytest.mark.slow
+def test_the_page_says_what_happens() -> None:
+    """After a change of it: `python -m tests.state.evolutions > docs/state-evolution.md`."""
+    assert (ROOT / "docs" / "state-evolution.md").read_text(encoding="utf-8") == render()
+
+
+def test_S06_there_are_four_verdicts() -> None:
+    wanted = {
+        Fit.AS_IS: OLD,
+        Fit.AFTER_RECONFIGURATION: evolved(StateField("n", BIGINT), NET),
+        Fit.AFTER_MIGRATION: evolved(StateField("n", DOUBLE), NET),
+        Fit.INCOMPATIBLE: evolved(StateField("n", STRING), NET),
+    }
+    assert {judge(OLD.shape, one).fit: one for one in wanted.values()} == wanted
+    reconfigured = next(case for case in CASES if case.what == "float → double")
+    assert judge(declare(reconfigured.old).shape, declare(reconfigured.new)).fit is Fit.AFTER_RECONFIGURATION
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_S07_the_serializer_that_wrote_is_rebuilt_from_the_file_alone(backend: str) -> None:
+    old = declare([StateField("v", decimal_of(10, 2)), StateField("d", DATE)])
+    new = evolved(StateField("d", DataType("timestamp")), StateField("v", decimal_of(20, 3)))
+    found = restore(write(old, {("a",): (Decimal("1.25"), 1)}), new, backend)
+    assert repr(found) == "{('a',): (86400000000, Decimal('1.250'))}"
+
+
+def test_S08_bytes_that_fit_are_loaded_undecoded_and_all_others_migrated_before_the_first_record() -> None:
+    (file,) = write(OLD, ENTRIES)
+    untouched = [entry for part in read_encoded(file, range(4), "step", OLD) for entry in part]
+    assert dict(untouched) == {key: msgspec.msgpack.encode(value) for key, value in ENTRIES.items()}
+    migrated = [entry for part in read_encoded(file, range(4), "step", WIDER) for entry in part]
+    assert dict(migrated) == {key: msgspec.msgpack.encode(value) for key, value in AS_WIDER.items()}
+    state = open_state(WIDER, "rocksdb")
+    try:
+        state.restore([file], ALL)
+        assert {key: state.get(key) for key in state.keys()} == {key: value for (key,), value in AS_WIDER.items()}  # noqa: SIM118  # no dict
+    finally:
+        state.close()
+
+
+def test_S09_memory_holds_values_of_the_new_shape_after_a_restore() -> None:
+    state = open_state(WIDER, "memory")
+    state.restore(write(OLD, ENTRIES, "rocksdb"), ALL)
+    assert state.get_many(["ann", "bob", None]) == list(AS_WIDER.values())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_S10_what_cannot_be_read_is_refused_with_the_name_of_the_state(backend: str) -> None:
+    wanted = evolved(StateField("n", STRING), NET)
+    with pytest.raises(StateUnreadable, match="state s of step was written as") as refused:
+        restore(write(OLD, ENTRIES), wanted, backend)
+    assert refused.value.fields["state"] == "s"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_S11_the_next_snapshot_is_whole_and_has_the_new_serializers(backend: str) -> None:
+    state = open_state(WIDER, backend)
+    try:
+        state.restore(write(OLD, ENTRIES), ALL)
+        state.put("ann", (2.5, 9, "x"))
+        captured = state.capture(CheckpointId(1))
+        assert captured.builds_on == ()
+        assert captured.encode is not None
+        (file,) = captured.encode()
+        header, _ = read_header(file)
+        assert header.shape == WIDER.shape
+        assert sum(group.entries for group in header.groups) == len(ENTRIES)
+        assert dict(e for part in read_entries(file, range(4), "step", WIDER) for e in part) == {
+            **AS_WIDER,
+            ("ann",): (2.5, 9, "x"),
+        }
+    finally:
+        state.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_files_of_several_shapes_in_one_chain_are_each_read_by_their_own(backend: str) -> None:
+    full, narrow = write(OLD, ENTRIES), declare([N])
+    state = open_state(narrow, "memory")
+    state.put_many(["ann", "cid"], [(7,), (8,)])
+    middle = capture(state)
+    later = open_state(declare([NET, StateField("id", BIGINT), StateField("s", STRING)]), "memory")
+    later.put_many(["dan", "eve", "fay"], [(4.0, 4, "d"), (5.0, 5, "e"), (6.0, 6, "f")])
+    first = later.capture(CheckpointId(1))
+    assert first.encode is not None
+    last = list(first.encode())
+    later.stored(CheckpointId(1), last)
+    later.completed(CheckpointId(1))
+    later.delete("eve")
+    increment = capture(later, 2)
+    assert restore([*full, *middle, *last, *increment], WIDER, backend) == {
+        ("ann",): (None, 7, None),
+        ("bob",): (None, None, None),
+        (None,): (1.5, 3, None),
+        ("cid",): (None, 8, None),
+        ("dan",): (4.0, 4, "d"),
+        ("fay",): (6.0, 6, "f"),
+    }
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_words_that_are_still_there_after_their_change_do_nothing(backend: str) -> None:
+    said = {"columns": {"a": "n", "b": "a"}, "dropped": frozenset({"net"}), "defaults": {"c": 7}}
+    wanted = evolved(StateField("b", INT), StateField("a", INT), StateField("c", INT), **said)
+    old = declare([StateField("a", INT), N, NET])
+    once = restore(write(old, {("x",): (1, 2, 0.5)}), wanted, backend)
+    assert once == {("x",): (1, 2, 7)}
+    assert judge(wanted.shape, wanted).fit is Fit.AS_IS
+    assert restore(write(wanted, {("x",): (1, 2, None)}), wanted, backend) == {("x",): (1, 2, None)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_key_columns_are_renamed_and_integers_among_them_widened(backend: str) -> None:
+    old = declare([N], keys=(*KEY, StateField("day", INT)))
+    keys = (StateField("customer", STRING), StateField("day", BIGINT))
+    wanted = declare([N], keys=keys, evolution=Evolution(columns={"customer": "k"}))
+    entries: Entries = {("a", 1): (1,), ("b", None): (2,)}
+    assert judge(old.shape, wanted).reason == "customer was k; day was int and is bigint"
+    assert restore(write(old, entries), wanted, backend) == entries
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> None:
+    wanted = evolved(StateField("n", INT, nullable=False), NET)
+    with pytest.raises(StateUnreadable) as refused:
+        restore(write(OLD, {("bob",): (None, 1.0)}), wanted, backend)
+    assert refused.value.message == (
+        "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; put the "
+        "old definition of the step back, or let it begin with empty state (`state: reset`)"
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_may_have_another_name_and_entries_go_with_the_column_that_they_are_of(backend: str) -> None:
+    keyed = declare_keyed_map(declare([N], names_columns="aggregate"), StateField("aggregate", STRING))
+    entries: Entries = {("a", "least"): (1,), ("a", "most"): (2,), ("a", "other"): (3,)}
+    said = Evolution(columns={"lowest": "least"}, dropped=frozenset({"most"}))
+    wanted = msgspec.structs.replace(keyed, evolution=said)
+    assert restore(write(keyed, entries), wanted, backend) == {("a", "lowest"): (1,), ("a", "other"): (3,)}
+    renamed = msgspec.structs.replace(OLD, evolution=Evolution(operator_was=OperatorName("totals")))
+    (file,) = write(OLD, ENTRIES)
+    assert list(
+        read_entries(
+            file, range(4), "sums", msgspec.structs.replace(renamed, evolution=Evolution(OperatorName("step")))
+        )
+    )
+    with pytest.raises(StateUnreadable, match=r"a state file of step\.s was given to sums\.s"):
+        list(read_entries(file, range(4), "sums", renamed))
+
+
+def test_an_expiry_slot_stays_where_it_is() -> None:
+    old, new = reshape(OLD, expires=True), reshape(WIDER, expires=True)
+    assert restore(write(old, {("a",): (1, 0.5, 99)}), new, "memory") == {("a",): (0.5, 1, None, 99)}
+
+
+@pytest.mark.slow
+def test_what_is_tried_is_the_same_in_both_backends() -> None:
+    refused = {case.what for case in CASES if play(case).result.startswith("refused")}
+    assert refused >= {"a is gone", "int → string"}
+    assert "a is new, nullable" not in refused
+
+
+POISON = """
+import json, marshal, pickle, sys
+from pathlib import Path
+from tests.golden.bench import close, content, load_plan, reader, restore
+from tests.support.rig import read_journal
+from tidegate.ids import CheckpointId
+from tidegate.storage.local import LocalStorage
+files, plan, found = LocalStorage(sys.argv[1]), load_plan(2), {}
+checkpoint = read_journal(Path(sys.argv[1])).retained[-1].checkpoint
+for _, states in restore(plan, checkpoint, reader(files), "memory"):
+    close(states)  # everything is imported, and expressions are compiled, which Polars does with pickle
+def refuse(*_, **__):
+    raise AssertionError("an object was serialized with its class")
+poisoned = [pickle, sys.modules["_pickle"], marshal]
+if "cloudpickle" in sys.modules:
+    poisoned.append(sys.modules["cloudpickle"])
+for module in poisoned:
+    for name in ("load", "loads", "dump", "dumps", "Pickler", "Unpickler", "_loads", "_dumps"):
+        if hasattr(module, name):
+            setattr(module, name, refuse)
+checkpoint = read_journal(Path(sys.argv[1])).retained[-1].checkpoint
+for name, subtasks in restore(plan, checkpoint, reader(files), "memory"):
+    found[name] = content(plan, subtasks)
+    for states in subtasks:
+        for state in states.values():
+            captured = state.capture(CheckpointId(9))
+            assert captured.encode is None or list(captured.encode())
+    close(subtasks)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_S21_every_file_is_read_where_nothing_can_be_unpickled(tmp_path: Path) -> None:
+    folder = shutil.copytree(STEPS / "checkpoints", tmp_path / "checkpoints")
+    run = subprocess.run(
+        [sys.executable, "-c", POISON, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == json.loads((STEPS / "expected.json").read_text(encoding="utf-8"))["state"]

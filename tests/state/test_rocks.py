@@ -1,0 +1,185 @@
+"""Keyed state in RocksDB: files, directory, memory. What both backends do alike is in `test_backends.py`."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.state.driving import ALL, GROUPS, Files, content, declare, encoded, groups_of, put
+from tidegate.ids import CheckpointId, StateName
+from tidegate.state import rocks
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.errors import LocalStateFailed
+from tidegate.state.rocks import RocksLimits, RocksState
+from tidegate.state.snapshot import Value, read_entries, read_header
+
+
+def make_rocks(directory: Path, limits: RocksLimits | None = None) -> RocksState[str]:
+    return RocksState("step", declare(), groups_of, parent=directory, limits=limits)
+
+
+def test_a_full_snapshot_comes_in_files_of_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocks, "FILE_BYTES", 1000)
+    state, restored = make_rocks(tmp_path), make_rocks(tmp_path)
+    put(state, {f"key-{i:04}": i for i in range(1000)})
+    files = encoded(state)
+    assert len(files) > 10
+    assert max(map(len, files)) < 2500  # with its header
+    restored.restore(reversed(files), ALL)
+    assert content(restored) == content(state)
+    assert len(restored) == 1000
+    state.close()
+    restored.close()
+
+
+def long_name(number: int) -> str:
+    """130 characters that cannot be compressed well."""
+    return hashlib.sha512(b"%d" % number).hexdigest()
+
+
+@pytest.mark.slow
+def test_F17_state_that_is_much_larger_than_its_memory(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path, RocksLimits(cache_bytes=64 << 10, write_buffer_bytes=64 << 10))
+    count, batch = 40_000, 2000
+    for start in range(0, count, batch):
+        put(state, {long_name(number): number for number in range(start, start + batch)})
+    assert len(state) == count
+    some = range(0, count, 97)
+    assert state.get_many([long_name(number) for number in some]) == [(number,) for number in some]
+    entries = 0
+    capture = state.capture(CheckpointId(1))
+    assert capture.encode is not None
+    for data in capture.encode():
+        header, _ = read_header(data)
+        entries += sum(part.entries for part in header.groups)
+    assert entries == count
+    in_memory = sum(
+        state._db.property_int_value(f"rocksdb.{name}") or 0
+        for name in ("cur-size-all-mem-tables", "block-cache-usage", "estimate-table-readers-mem")
+    )
+    on_disk = state._db.property_int_value("rocksdb.total-sst-files-size") or 0  # files go while they are listed
+    print(f"{in_memory} bytes in memory, {on_disk} on disk")
+    assert on_disk > 5 * in_memory
+    state.close()
+
+
+def test_the_local_directory_goes_with_the_state_and_an_encoding_under_way_still_ends(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    put(state, {"a": 1})
+    assert list(tmp_path.iterdir())
+    encode = state.capture(CheckpointId(1)).encode
+    assert encode is not None
+    state.close()
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(encode())) == 1
+
+
+def test_a_local_disk_that_fails_is_told_with_its_place_and_the_next_attempt_may_help(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    put(state, {"a": 1})
+    state._db.close()
+    for use in (lambda: put(state, {"b": 1}), lambda: state.get_many(["a"])):
+        with pytest.raises(
+            LocalStateFailed, match=r"state totals of step in .*tidegate-state-.*closed; look .*TMPDIR"
+        ) as told:
+            use()
+        assert told.value.retriable
+    with pytest.raises(LocalStateFailed, match="No such file or directory"):
+        make_rocks(tmp_path / "absent")
+    state._directory.close()
+
+
+def test_a_scan_that_meets_damage_fails_instead_of_ending_early(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path, RocksLimits(cache_bytes=64 << 10, write_buffer_bytes=64 << 10))
+    put(state, {long_name(number): number for number in range(4000)})
+    state._db.flush()
+    assert sum(len(list(state.scan(group))) for group in range(GROUPS)) == 4000
+    for table in tmp_path.rglob("*.sst"):
+        data = table.read_bytes()
+        table.write_bytes(data[:1000] + b"\x00" * (len(data) // 2) + data[1000 + len(data) // 2 :])
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+        for group in range(GROUPS):
+            list(state.scan(group))
+    with pytest.raises(LocalStateFailed, match=r"state totals of step in .*look .*TMPDIR"):
+        for group in range(GROUPS):
+            list(state.scan(group, backwards=True))
+    state.close()
+
+
+def test_a_snapshot_that_misses_entries_fails(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    put(state, {"a": 1, "b": 2})
+    state._count += 1
+    with pytest.raises(LocalStateFailed, match="2 keys were read where 3 were written"):
+        encoded(state)
+    state.close()
+
+
+def test_a_snapshot_that_nobody_encodes_holds_nothing_back(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    files = Files()
+    put(state, {f"key-{i}": i for i in range(20)})
+    files.complete(state, 1)
+    put(state, {"key-1": 2})
+    capture = state.capture(CheckpointId(2))
+    assert capture.increment
+    assert state._db.property_value("rocksdb.num-snapshots") == "1"
+    del capture
+    gc.collect()
+    assert state._db.property_value("rocksdb.num-snapshots") == "0"
+    state.close()
+
+
+@pytest.mark.slow
+def test_a_full_snapshot_is_restored_without_a_look_for_what_cannot_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, restored, files = make_rocks(tmp_path), make_rocks(tmp_path), Files()
+    put(state, {f"key-{i:04}": i for i in range(1000)})
+    files.complete(state, 1)
+    put(state, {"key-0001": -1, "new": 7})
+    state.delete("key-0002")
+    files.complete(state, 2)
+    looked: list[int] = []
+    get_many = restored.get_many
+
+    def count(keys: Collection[str]) -> list[Value | None]:
+        looked.append(len(keys))
+        return get_many(keys)
+
+    monkeypatch.setattr(restored, "get_many", count)
+    restored.restore(files.of(2), ALL)
+    assert sum(looked) == 3
+    assert content(restored) == content(state)
+    assert len(restored) == len(state) == 1000
+    state.close()
+    restored.close()
+
+
+@pytest.mark.slow
+def test_F23_a_full_snapshot_of_many_ranges_is_of_one_moment_and_passes_over_deleted_keys(tmp_path: Path) -> None:
+    shape = msgspec.structs.replace(declare().shape, max_parallelism=1000)
+
+    def spread(rows: Sequence[tuple[str | None, ...]]) -> list[int]:
+        return [int(row[0] or 0) % 1000 for row in rows]
+
+    state = RocksState[str]("step", StateDeclaration(StateName("totals"), shape), spread, parent=tmp_path)
+    put(state, {str(number): number for number in range(5000)})
+    state.delete_many([str(number) for number in range(5000) if number % 1000 < 700])
+    encode = state.capture(CheckpointId(1)).encode
+    put(state, {str(number): -1 for number in range(5000)})
+    assert encode is not None
+    found = [
+        value[0]
+        for data in encode()
+        for part in read_entries(data, range(1000), "step", state.declaration)
+        for _, value in part
+        if value is not None
+    ]
+    assert sorted(found) == [number for number in range(5000) if number % 1000 >= 700]
+    state.close()

@@ -1,0 +1,106 @@
+"""Snapshots of serializers by the names under which files have them. No class is ever named in a file by its path, and
+nothing of a file is run (S21): a name that is not here is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from tidegate.datatypes import DataType
+from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
+from tidegate.state.serializers.contract import Snapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.numbers import (
+    BigintSnapshot,
+    DecimalSnapshot,
+    DoubleSnapshot,
+    FloatSnapshot,
+    IntSnapshot,
+    SmallintSnapshot,
+    TinyintSnapshot,
+)
+from tidegate.state.serializers.simple import (
+    BinarySnapshot,
+    BooleanSnapshot,
+    DateSnapshot,
+    StringSnapshot,
+    TimestampNtzSnapshot,
+    TimestampSnapshot,
+)
+
+FIRST: Final[Mapping[str, int]] = MappingProxyType({})
+"""Versions where a file names none: it was written when each had its first."""
+
+
+class Registry:
+    """Finds snapshots by name."""
+
+    def __init__(self, *classes: type[Snapshot]) -> None:
+        """Raises ValueError for a class that could not be found again, or that two names would share."""
+        self._by_name: dict[str, type[Snapshot]] = {}
+        for one in classes:
+            if "." in one.__qualname__ or one.__qualname__.startswith("_"):
+                raise ValueError(f"{one.__qualname__} must be a public class at the top of its module")
+            if one in self._by_name.values() or one.kind in self._by_name:
+                raise ValueError(f"{one.kind} has a snapshot already: each serializer has one of its own")
+            self._by_name[one.kind] = one
+
+    def versions_of(self, kind: DataType) -> dict[str, int]:
+        """The versions to be written with a type, of it and of those within it; the first ones are left out."""
+        snapshot = self._find(kind.kind)
+        found = {} if snapshot.version == 1 else {kind.kind: snapshot.version}
+        for part in self.serializer_of(kind).nested:
+            found |= self.versions_of(part.type)
+        return found
+
+    def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> Snapshot:
+        """A snapshot as a file has it. Raises SnapshotUnreadable."""
+        snapshot = self._find(written.kind)()
+        version = versions.get(written.kind, 1)
+        if not 1 <= version <= snapshot.version:
+            raise SnapshotUnreadable(
+                f"`{written.kind}` was written in version {version}, this release reads 1 to {snapshot.version}"
+            )
+        if isinstance(snapshot, CompositeSnapshot):
+            snapshot.take_nested([self.read(part, versions) for part in snapshot.parts_of(written)])
+        snapshot.read(version, written)
+        return snapshot
+
+    def serializer_of(self, kind: DataType) -> ValueSerializer:
+        """The serializer of now for a type. Raises SnapshotUnreadable for a type that is in no state."""
+        return self.read(kind, {kind: one.version for kind, one in self._by_name.items()}).restore()
+
+    def snapshot_of(self, serializer: ValueSerializer) -> Snapshot:
+        """What is to be written of a serializer."""
+        snapshot = self._find(serializer.type.kind)()
+        if isinstance(snapshot, CompositeSnapshot):
+            snapshot.take_nested([self.snapshot_of(one) for one in serializer.nested])
+        snapshot.take(serializer)
+        return snapshot
+
+    def _find(self, name: str) -> type[Snapshot]:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise SnapshotUnreadable(f"no serializer is named `{name}`") from None
+
+
+SERIALIZERS: Final = Registry(
+    BooleanSnapshot,
+    TinyintSnapshot,
+    SmallintSnapshot,
+    IntSnapshot,
+    BigintSnapshot,
+    FloatSnapshot,
+    DoubleSnapshot,
+    DecimalSnapshot,
+    StringSnapshot,
+    BinarySnapshot,
+    DateSnapshot,
+    TimestampSnapshot,
+    TimestampNtzSnapshot,
+    ArraySnapshot,
+    MapSnapshot,
+    StructSnapshot,
+)
