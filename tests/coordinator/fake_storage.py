@@ -5,7 +5,7 @@ Checked against LocalStorage by the same scenarios in test_fake_storage.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from tidegate.storage.base import ObjectMissing, StorageError
@@ -76,6 +76,9 @@ class FakeStorage:
             raise ObjectMissing(f"memory: there is no {name}")
         return self.shared.objects[name]
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        return self.get(name)[start : start + length]
+
     def exists(self, name: str) -> bool:
         return name in self.shared.objects
 
@@ -87,6 +90,10 @@ class FakeStorage:
 
     def delete(self, name: str) -> None:
         self.shared.objects.pop(name, None)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
 
     def probe(self) -> None:
         pass

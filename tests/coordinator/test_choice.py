@@ -16,12 +16,14 @@ from tidegate.coordinator.choice import (
     derive_candidates,
     derive_chosen,
     derive_newer,
+    derive_saved,
     find_retained,
 )
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.savepoint import Savepoint
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
 
@@ -91,6 +93,22 @@ def test_a_savepoint_in_a_new_directory_must_be_asked_for() -> None:
     with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
         decide_wish(EMPTY, saved(7, 10, 20), repeat_output=False)
     assert decide_wish(EMPTY, saved(7, 10, 20), repeat_output=True)
+
+
+def test_a_savepoint_that_was_made_of_rows_begins_a_pipeline_unasked_on_any_cluster() -> None:
+    nowhere = msgspec.structs.replace(IDENTITY, pipeline="other", cluster_id="")
+    made = Savepoint(1, "t" * 16, 0, nowhere, cut(1, 10, 20), from_rows=True)
+    wish = derive_saved("/s", made, IDENTITY)
+    assert (wish.identity, wish.origin) == (IDENTITY, f"savepoint {made.token}")
+    assert decide_wish(EMPTY, wish, repeat_output=False)
+    elsewhere = msgspec.structs.replace(made, identity=msgspec.structs.replace(nowhere, cluster_id="elsewhere"))
+    assert derive_saved("/s", elsewhere, IDENTITY).identity.cluster_id == "elsewhere"
+    taken = derive_saved("/s", msgspec.structs.replace(made, from_rows=False), IDENTITY)
+    assert taken.identity.cluster_id == ""
+    with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
+        decide_wish(EMPTY, taken, repeat_output=False)
+    with pytest.raises(RestoreRefused, match="lies 20 input records before the newest checkpoint"):
+        decide_wish(owned(cut(2, 20, 30)).state, wish, repeat_output=False)
 
 
 @pytest.mark.parametrize(("first", "second"), [(9, 20), (11, 20), (9, 21)])
@@ -262,6 +280,37 @@ def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginni
     with pytest.raises(RestoreRefused, match=r"in orders orders\[1\] it lies ahead") as caught:
         decide_wish(owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True)
     assert caught.value.fields["wish"] == "checkpoint 2"
+
+
+def renamed(number: int, first: int) -> CompletedCheckpoint:
+    return completed(number, at=[positions("purchases", {"orders": {0: first}})])
+
+
+def test_the_last_checkpoint_before_a_source_was_renamed_can_be_chosen_and_counts_what_was_read_since() -> None:
+    """A failed upgrade goes back to the old file, which has the former name."""
+    old = completed(1, at=[positions("orders", {"orders": {0: 7}})])
+    state = owned(old, renamed(2, 7), renamed(3, 9)).state
+    wish = find_retained(state, CheckpointId(1))
+    with pytest.raises(RestoreRefused, match="lies 2 input records before the newest"):
+        decide_wish(state, wish, repeat_output=False)
+    assert decide_wish(state, wish, repeat_output=True)
+
+
+def test_the_last_checkpoint_before_a_source_was_given_up_can_be_chosen() -> None:
+    both = completed(1, at=[positions("orders", {"orders": {0: 7}}), positions("returns", {"returns": {0: 5}})])
+    state = owned(both, completed(2, at=[positions("orders", {"orders": {0: 8}})])).state
+    assert decide_wish(state, find_retained(state, CheckpointId(1)), repeat_output=True)
+
+
+def test_a_checkpoint_of_an_abandoned_history_stays_refused_when_its_source_was_renamed_later() -> None:
+    one, two = completed(1, at=[positions("orders", {"orders": {0: 7}})]), cut(2, 9, 0)
+    back = completed(3, at=[positions("orders", {"orders": {0: 7}})])
+    journal = Journal(FakeStorage(), ME, retained=4, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    for checkpoint in (one, two, back, renamed(4, 8)):
+        journal.append_checkpoint(checkpoint)
+    with pytest.raises(RestoreRefused, match=r"abandoned: in orders orders\[0\]"):
+        decide_wish(journal.state, find_retained(journal.state, CheckpointId(2)), repeat_output=True)
 
 
 def test_the_refusal_of_a_damaged_checkpoint_has_its_id_for_programs() -> None:

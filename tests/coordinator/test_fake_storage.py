@@ -25,12 +25,16 @@ def test_the_same_calls_have_the_same_answers(storage: Storage) -> None:
     storage.put("journal/1", b"three")
     storage.put("state/1/a", b"x")
     assert storage.get("journal/1") == b"three"
+    ranges = [(0, 2), (2, 99), (4, 1), (5, 1), (9, 3), (1, 0)]
+    assert [storage.get_range("journal/1", *one) for one in ranges] == [b"th", b"ree", b"e", b"", b"", b""]
     assert storage.list("journal/") == ["journal/1"]
     storage.delete("journal/1")
     storage.delete("journal/1")
     assert storage.list("") == ["state/1/a"]
     with pytest.raises(ObjectMissing):
         storage.get("journal/1")
+    with pytest.raises(ObjectMissing):
+        storage.get_range("journal/1", 0, 1)
 
 
 def test_only_what_was_created_makes_the_next_listing_fail() -> None:

@@ -306,6 +306,14 @@ def test_C30_a_crash_between_state_and_journal_leaves_garbage_that_recovery_swee
     assert storage.list("state/") == [handle(1).path, handle(second.state.reserved_to).path]
 
 
+def test_a_takeover_ends_the_restore_of_a_daemon_that_died_at_it() -> None:
+    """Else its savepoint could never be deleted without --force."""
+    storage = FakeStorage()
+    storage.put("restoring/1234", b"file:///savepoint")
+    owned(storage).sweep_orphans()
+    assert storage.list("restoring/") == []
+
+
 def test_F12_after_a_completion_recovery_never_goes_back_behind_it() -> None:
     storage = FakeStorage()
     one = owned(storage)

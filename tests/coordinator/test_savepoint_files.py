@@ -167,6 +167,10 @@ def test_a_savepoint_that_was_copied_in_parts_is_found_before_anything_is_restor
     (path / "state" / "00001-totals-0.state").unlink()
     with pytest.raises(ObjectCorrupt, match=r"is damaged: .* there is no state/00001-totals-0.state. Copy the whole"):
         check_whole(read_savepoint(folder), folder)
+    (path / "state" / "00001-totals-0.state").write_bytes(b"mare")
+    with pytest.raises(ObjectCorrupt, match=r"expected \d+ bytes with \w{12}\. Copy the whole folder again") as caught:
+        check_whole(read_savepoint(folder), folder)
+    assert "--begin-anew" not in caught.value.message  # another savepoint may be whole
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ chosen again, a savepoint that is imported. (Every system call inside one storag
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -62,6 +62,11 @@ class MortalStorage:
         assert isinstance(result, bytes)
         return result
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        result = self._call("get_range", name, start, length)
+        assert isinstance(result, bytes)
+        return result
+
     def exists(self, name: str) -> bool:
         return bool(self._call("exists", name))
 
@@ -72,6 +77,10 @@ class MortalStorage:
 
     def delete(self, name: str) -> None:
         self._call("delete", name)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.delete(name)
 
     def probe(self) -> None:
         self._call("probe")

@@ -127,11 +127,39 @@ def test_a_tombstone_on_one_way_would_have_no_order_with_the_row_on_another(read
     )
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "warned"),
+    [
+        (f"topic: out, key: id, {ON_NULL}", f"topic: out, key: id, {ON_NULL}", True),
+        ("topic: out, key: id", f"topic: out, key: id, {ON_NULL}", True),
+        ("topic: out, key: id", "topic: out, key: id", False),
+        (f"topic: out, key: id, {ON_NULL}", f"topic: other, key: id, {ON_NULL}", False),
+        (f"topic: out, key: id, {ON_NULL}", f"topic: {{expression: name, allow: [a, out]}}, key: id, {ON_NULL}", True),
+    ],
+)
+def test_sinks_that_may_delete_each_others_rows_are_named(first: str, second: str, warned: bool) -> None:
+    sinks = f"sinks:\n  one: {{from: customers, {first}}}\n  two: {{from: customers, {second}}}\n"
+    warnings = [one.message for one in check(SOURCE + sinks).warnings if "tombstones are among" in one.message]
+    assert warnings == ["writes `out`, as `one` does, and tombstones are among what they write"] * warned
+
+
 def test_totals_have_no_order_to_lose() -> None:
     totals = TOTALS.replace("FROM", "last")
     sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
     branches = BRANCHES.replace("FROM", "customers")
     assert not check(f"{SOURCE}steps:\n{branches}{totals}{sinks}").problems
+
+
+@pytest.mark.parametrize(
+    ("topics", "named"), [("topic: customers", False), ("topics: [customers, more]", True), ("pattern: c.*", True)]
+)
+def test_rows_of_several_topics_say_which_theirs_is_where_updates_are_told_apart(topics: str, named: bool) -> None:
+    source = SOURCE.replace("topic: customers", topics)
+    steps = "steps:\n" + TOTALS.replace("FROM", "customers")
+    sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
+    found = operators(plan_of(source + steps + sinks))["customers"]
+    assert isinstance(found, SourceOperator)
+    assert found.names_topic is named
 
 
 def test_rows_of_other_sources_have_no_kinds() -> None:
@@ -149,13 +177,25 @@ def test_rows_of_other_sources_have_no_kinds() -> None:
         ("}}", "}, emit: each}", "half an update has no total of its own"),
         ("}}", "}, ttl: 30d}", "a change may take back what has ended long ago"),
         ("least:", "_deleted:", "`_deleted` is a column of totals of changes already"),
-        ("count(*)", "count(distinct id)", "`count(distinct x)` needs a window: there are no running totals of it"),
+        ("count(*)", "collect_set(id)", "`collect_set` cannot take rows back: of changes this is not supported yet"),
+        ("count(*)", "'max_by(id, at)'", "`max_by` cannot take rows back: of changes this is not supported yet"),
+        ("count(*)", "stddev(id)", "`stddev_samp` cannot take rows back: of changes this is not supported yet"),
     ],
 )
 def test_what_totals_of_changes_cannot_do(old: str, new: str, message: str) -> None:
     text = TOTALS.replace("FROM", "customers").replace("totals,", "last,")
     (found,) = problems_of("steps:\n" + text.replace(old, new))
     assert found[1] == message
+
+
+@pytest.mark.parametrize("call", ["collect_list(id)", "max_by(name, at)"])
+def test_what_is_advised_in_their_place_can_be_had(call: str) -> None:
+    instead = {
+        "collect_list(id)": "key: [name, id], aggregate: {n: count(*)}",
+        "max_by(name, at)": "key: id, aggregate: {n: \"max(concat(lpad(cast(at as string), 20, '0'), ' ', name))\"}",
+    }
+    assert problems_of(f"steps:\n  - {{name: last, from: customers, key: name, aggregate: {{n: '{call}'}}}}\n")
+    assert not problems_of(f"steps:\n  - {{name: last, from: customers, {instead[call]}}}\n")
 
 
 CALL = "{name: a, from: customers, async: f.py:look, output: {x: bigint}, order: ordered}"

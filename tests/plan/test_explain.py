@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.testing.pipelines import HEAD
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.plan.build import build_plan
@@ -27,6 +28,26 @@ def test_an_explanation_names_operators_exchanges_state_and_subtasks() -> None:
     assert (exchange["by"], exchange["channels"]) == (["customer"], 4)
     assert {(one["to"], one["by"]) for one in letters} == {("dead_letters.bytes", "same slot")}
     assert [operator["state"] for operator in explanation["vertices"][1]["operators"]] == ["keyed", "none"]
+
+
+def test_an_explanation_says_where_late_rows_go() -> None:
+    text = (
+        HEAD
+        + """\
+sources:
+  orders: {topic: orders, schema: {at: timestamp, region: string}, event_time: at, watermark: {delay: 1s}}
+steps:
+  - {name: w, from: orders, key: region, window: {tumbling: 1m}, aggregate: {n: count(*)}, late: late_rows}
+sinks:
+  out: {from: w, topic: out, key: region}
+  late_rows: {topic: late}
+"""
+    )
+    loaded = parse_pipeline(text, "p.yaml", {})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    named = {one["name"]: one.get("late_rows_to") for vertex in explanation["vertices"] for one in vertex["operators"]}
+    assert named == {"orders": None, "w.input": None, "w": ["late_rows"], "out": None, "late_rows": None}
+    assert "      late rows go to late_rows\n" in render_explanation(explanation)
 
 
 def test_an_explanation_tells_where_each_setting_came_from_and_hides_secrets() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.ids import OperatorName
@@ -11,7 +12,7 @@ from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.meaning import derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings
 
 FILE = """\
 version: 1

@@ -7,10 +7,11 @@ import json
 
 import pytest
 
+from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.operators.meaning import VERSION, Meaning
 from tidegate.plan.build import build_plan
-from tidegate.plan.meaning import derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings
 
 PIPELINE = """\
 version: 1
@@ -80,7 +81,7 @@ def test_the_meaning_is_told_by_step_source_and_part() -> None:
             {"again": ["the choice of records of totals", "key `n` of totals", "`most` of totals"]},
         ),
         (("from: [orders, returns]", "from: orders"), {"both": ["it gets no records of returns any more"]}),
-        (("{sum: sum(qty)}", "{sum: sum(qty), n: count(*)}"), {"both": ["`n` of orders", "`n` of returns"]}),
+        (("{sum: sum(qty)}", "{sum: sum(qty), n: count(*)}"), {"both": ["`n` is new"]}),
         (("from: big, select", "from: orders, select"), {"totals": ["the choice of records of orders"]}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plan.meanings import find_changes
 from tests.plan.test_build import HEAD, check, names, operators, plan_of, shape
 from tidegate.config.load import parse_pipeline
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
@@ -12,7 +13,7 @@ from tidegate.operators.kinds.select import SelectOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings
 
 SOURCE = """\
 sources:

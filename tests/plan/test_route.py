@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings
 
 ROUTE = "{big: amount > 100, odd: id % 2 = 1, rest: else}"
 FILE = """\

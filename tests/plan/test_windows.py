@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -11,7 +12,7 @@ from tidegate.operators.kinds.window import WindowOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.meaning import derive_meanings, find_changes
+from tidegate.plan.meaning import derive_meanings
 
 STEP = "window: {tumbling: 1m}, aggregate: {n: count(*), net: sum(amount * 2)}"
 FILE = """\

@@ -14,6 +14,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Chosen, RestorePlan, merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
 from tidegate.ids import OperatorName, TopicPartition
 
 
@@ -48,12 +49,19 @@ def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> 
 
 
 def derive_begun(
-    state: JournalState, now: Identity, placed: Sequence[SourcePositions], starts: Mapping[OperatorName, str]
+    state: JournalState,
+    now: Identity,
+    placed: Sequence[SourcePositions],
+    starts: Mapping[OperatorName, str],
+    upgrade: Upgrade = UNCHANGED,
 ) -> Chosen:
     """What is appended: the newest checkpoint with `placed` in it, once all that it lists is committed.
 
-    `starts` says how the `start` of those that begin read.
+    `starts` says how the `start` of those that begin read. It keeps the names that the checkpoint has: until an
+    attempt has completed one of its own, a pipeline file that was changed can still be changed back.
     """
+    placed = [msgspec.structs.replace(one, source=upgrade.former(one.source)) for one in placed]
+    starts = {upgrade.former(source): start for source, start in starts.items()}
     newest, identity = state.newest_checkpoint, state.identity
     before = () if newest is None else newest.starts
     fixed = tuple(one for one in sorted(starts.items()) if one[0] not in dict(before))
@@ -72,7 +80,7 @@ def derive_begun(
     begun = msgspec.structs.replace(
         newest, positions=(*newest.positions, *placed), committables=(), final=False, starts=(*before, *fixed)
     )
-    return Chosen(begun, msgspec.structs.replace(now, parallelism=identity.parallelism))
+    return Chosen(begun, derive_identity(identity, now))
 
 
 def derive_moved_starts(

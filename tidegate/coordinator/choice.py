@@ -16,9 +16,14 @@ from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
+from tidegate.coordinator.savepoint import Savepoint
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+
+Offsets = dict[tuple[OperatorName, TopicPartition], int]
+"""Where sources continue."""
 
 
 class Fate(Enum):
@@ -41,6 +46,8 @@ class Wish(msgspec.Struct, frozen=True):
     identity: Identity
     retained: bool
     """It is of this journal."""
+    from_rows: bool = False
+    """It is a savepoint that no pipeline has taken, so nothing has been written after it."""
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -64,6 +71,16 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
     )
 
 
+def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> Wish:
+    """A savepoint, which may be restored under another name; made of rows without a cluster, on any."""
+    cluster = savepoint.identity.cluster_id
+    if savepoint.from_rows and not cluster:
+        cluster = now.cluster_id
+    identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline, cluster_id=cluster)
+    title, origin = f"savepoint {path}", f"savepoint {savepoint.token}"
+    return Wish(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
+
+
 def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
     """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
 
@@ -73,7 +90,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
     if state.origin == wish.origin:
         return False
     if newest is None:
-        if not repeat_output:
+        if not repeat_output and not wish.from_rows:
             raise RestoreRefused(
                 f"{wish.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
                 "after it: output could be written a second time. When nothing has run after it, or readers can live "
@@ -81,7 +98,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
                 wish=wish.title,
             )
         return True
-    again, ahead = _distance(wish.checkpoint, newest)
+    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
     if ahead and wish.retained:
         raise RestoreRefused(
             f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:5])} it lies ahead of the newest "
@@ -103,7 +120,7 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
 def derive_chosen(wish: Wish, now: Identity) -> Chosen:
     """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
     checkpoint = msgspec.structs.replace(wish.checkpoint, committables=())
-    return Chosen(checkpoint, msgspec.structs.replace(now, parallelism=wish.identity.parallelism), wish.origin)
+    return Chosen(checkpoint, derive_identity(wish.identity, now), wish.origin)
 
 
 def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
@@ -179,17 +196,44 @@ def _tell(one: Committable) -> str:
     return f"transaction {one.transactional_id} of checkpoint {one.checkpoint}, {one.records} records"
 
 
-def _distance(chosen: CompletedCheckpoint, newest: CompletedCheckpoint) -> tuple[int, list[str]]:
+def _derive_later(state: JournalState, wish: Wish) -> Offsets | None:
+    """For a checkpoint of this journal: where sources were last after it, those included that it is the last to have.
+
+    A source may have been renamed or given up since. None for a savepoint, of which that is not known.
+    """
+    if not wish.retained:
+        return None
+    later: Offsets = {}
+    for entry in state.retained:
+        if entry.checkpoint.id >= wish.checkpoint.id:
+            later |= _offsets(entry.checkpoint)
+    return later
+
+
+def _distance(
+    chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: Offsets | None = None
+) -> tuple[int, list[str]]:
     """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
 
-    A partition that the chosen one does not know is read from its beginning.
+    A partition that the chosen one does not know is read from its beginning, unless it knows it by another source's
+    name, which the newest does not have any more.
     """
     there, here = _offsets(newest), _offsets(chosen)
-    again = sum(max(0, offset - here.get(part, 0)) for part, offset in there.items())
-    ahead = [f"{source} {part}" for (source, part), at in sorted(here.items()) if at > there.get((source, part), 0)]
+    remaining = {source for source, _ in there}
+    known = {source for source, _ in here}
+    former = {part: offset for (source, part), offset in here.items() if source not in remaining}
+    again = 0
+    for (source, part), offset in there.items():
+        begun = here.get((source, part), 0) if source in known else former.get(part, 0)
+        again += max(0, offset - begun)
+    ahead = []
+    for (source, part), at in sorted(here.items()):
+        last = there if later is None or source in remaining else later
+        if at > last.get((source, part), 0):
+            ahead.append(f"{source} {part}")
     return again, ahead
 
 
-def _offsets(checkpoint: CompletedCheckpoint) -> dict[tuple[OperatorName, TopicPartition], int]:
+def _offsets(checkpoint: CompletedCheckpoint) -> Offsets:
     merged = merge_positions(checkpoint.positions)
     return {(source, part): offset for source, (offsets, _) in merged.items() for part, offset in offsets.items()}

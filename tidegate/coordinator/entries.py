@@ -55,6 +55,11 @@ class Identity(msgspec.Struct, frozen=True):
     """Digest of the plan, for people who ask whether the pipeline file was changed."""
     meanings: dict[OperatorName, Meaning] = {}
     """What the state of each step means (`plan/meaning.py`); empty in entries of older releases."""
+    words: dict[OperatorName, tuple[str, ...]] = {}
+    """What was said about changed state when these states were taken over or begun: each word counts once."""
+    begun: dict[OperatorName, dict[str, CheckpointId]] = {}
+    """Aggregates that were added to a step with state, and the checkpoint after which they count; under an empty name
+    a step whose whole state was reset."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -29,11 +29,13 @@ from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.upgrade import Upgrade
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
     JOURNAL_PREFIX,
+    RESTORING_PREFIX,
     STATE_PREFIX,
     checkpoint_of_state,
     journal_name,
@@ -196,6 +198,12 @@ class Journal:
             raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
         return self._append(checkpoint, self._identity)
 
+    def adopt(self, upgrade: Upgrade) -> None:
+        """What the attempt has taken over and said is part of what its checkpoints refer to. After `take_over`."""
+        if self._identity is None:
+            raise RuntimeError("the journal belongs to nobody: take_over comes first")
+        self._identity = msgspec.structs.replace(self._identity, words=upgrade.words, begun=upgrade.begun)
+
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
         """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
 
@@ -318,13 +326,13 @@ class Journal:
         garbage = decide_garbage(dropped, self._referenced() | needed)
         names = sorted(handle.path for handle in garbage)
         names += [journal_name(s) for s in self._sequences() if s < newest.floor]
-        for name in names[:SWEPT_MAX]:
-            self._storage.delete(name)
+        self._storage.delete_all(names[:SWEPT_MAX])
         self._dropped = []
         return len(names[:SWEPT_MAX])
 
     def sweep_orphans(self, *, own: bool = False) -> int:
-        """After a takeover: delete state of older attempts that no retained checkpoint needs (undecided checkpoints).
+        """After a takeover: delete state of older attempts that no retained checkpoint needs (undecided checkpoints),
+        and marks of savepoints that daemons before this one were restoring.
 
         `own`: of this daemon's, too, which have ended. Ids reserved by then are never used again: nothing alive is hit.
         """
@@ -333,9 +341,9 @@ class Journal:
             name
             for name in self._storage.list(STATE_PREFIX)
             if name not in kept and (owner := checkpoint_of_state(name)) is not None and owner <= last
-        ][:SWEPT_MAX]
-        for name in orphans:
-            self._storage.delete(name)
+        ]
+        orphans = [*self._storage.list(RESTORING_PREFIX), *orphans][:SWEPT_MAX]
+        self._storage.delete_all(orphans)
         return len(orphans)
 
     def _referenced(self) -> frozenset[str]:

@@ -15,6 +15,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import Chosen, RestorePlan, merge_positions
 from tidegate.coordinator.types import LostRange, SourcePositions
+from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
 from tidegate.ids import OperatorName, TopicPartition
 
 
@@ -42,8 +43,16 @@ def derive_lost(
     return tuple(found)
 
 
-def derive_skipped(state: JournalState, now: Identity, lost: Sequence[LostRange]) -> Chosen:
-    """What is appended: the newest checkpoint, all that it lists being ended, with positions after what is lost."""
+def derive_skipped(
+    state: JournalState,
+    now: Identity,
+    lost: Sequence[LostRange],
+    upgrade: Upgrade = UNCHANGED,
+) -> Chosen:
+    """What is appended: the newest checkpoint, all that it lists being ended, with positions after what is lost, by the
+    names that the checkpoint has.
+    """
+    lost = [msgspec.structs.replace(one, source=upgrade.former(one.source)) for one in lost]
     newest, identity = state.newest_checkpoint, state.identity
     assert newest is not None, "sources have positions, so there is a checkpoint"
     assert identity is not None, "and an identity with it"
@@ -64,4 +73,4 @@ def derive_skipped(state: JournalState, now: Identity, lost: Sequence[LostRange]
     skipped = msgspec.structs.replace(
         newest, positions=(*positions, *added), committables=(), final=False, lost=tuple(lost)
     )
-    return Chosen(skipped, msgspec.structs.replace(now, parallelism=identity.parallelism))
+    return Chosen(skipped, derive_identity(identity, now))

@@ -13,10 +13,14 @@ import msgspec
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
+from tidegate.coordinator.upgrade import UNCHANGED, Definition, Refusal, Spoken, StoredStates, Upgrade
+from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
-from tidegate.plan.assignment import assign_partitions, key_group_range
-from tidegate.plan.meaning import find_changes
+from tidegate.plan.assignment import assign_partitions, key_group_range, overlap
+from tidegate.plan.evolving import declare_states
+from tidegate.plan.graph import Plan, StepWords
+from tidegate.state.declaration import StateDeclaration
 
 FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
 """What every subtask restores from, whatever its key groups are."""
@@ -26,6 +30,8 @@ class RestoreRefused(PipelineStopped):
     """The checkpoint does not fit what is to be started; continuing would lose or duplicate records."""
 
     code = "restore-refused"
+    refusals: tuple[Refusal, ...] = ()
+    """Where it is for what has become of steps and sources: each reason with its choices."""
 
 
 class RestoreFacts(msgspec.Struct, frozen=True):
@@ -38,6 +44,23 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     """Operators with state."""
     edges: frozenset[str] = frozenset()
     """Names of the edges by key: those that rows in flight can be replayed on."""
+    plan: Plan | None = None
+    """Of which all this is, where states are looked at or something has been renamed."""
+    spoken: Spoken = Spoken()
+    """What the command line says about changed state."""
+
+    @property
+    def definition(self) -> Definition:
+        """What `decide_upgrade` compares a checkpoint with."""
+        states: dict[OperatorName, tuple[StateDeclaration, ...]] = dict.fromkeys(self.stateful, ())
+        words: Mapping[OperatorName, StepWords] = {}
+        if self.plan is not None:
+            words = self.plan.words
+            for node in self.plan.nodes:
+                if node.operator.name in states:
+                    states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, words)
+        meanings = self.identity.meanings
+        return Definition(meanings, self.sources, states, self.edges, words, self.spoken, self.plan)
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -66,7 +89,7 @@ class SlotRestore(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """Only made by `decide_restore`."""
+    """Only made by `decide_restore`, and by `decide_replaced` up to where somebody's choice takes its place."""
 
     attempt: Attempt
     checkpoint: CompletedCheckpoint | None
@@ -75,6 +98,13 @@ class RestorePlan(msgspec.Struct, frozen=True):
     """First id that this attempt may use, once the takeover is appended (C10), and what it restores."""
     journal: str = ""
     """Token of the journal, for transactional ids; known once the takeover is appended."""
+    upgrade: Upgrade = UNCHANGED
+    """What has become of the checkpoint's steps: slots get all under the names of now."""
+
+    @property
+    def positions(self) -> tuple[SourcePositions, ...]:
+        """Those of the checkpoint under the names of now."""
+        return () if self.checkpoint is None else self.upgrade.map_positions(self.checkpoint.positions)
 
     @property
     def committables(self) -> tuple[Committable, ...]:
@@ -84,9 +114,15 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     """Before or after the own takeover. Raises RestoreRefused, which reports old, new and remedy."""
-    checkpoint = state.newest_checkpoint
+    checkpoint, upgrade = state.newest_checkpoint, decide_upgrade(None, None, facts.definition)
+    restored = checkpoint
     if state.identity is not None and checkpoint is not None:
-        refuse_unfit(checkpoint, state.identity, facts)
+        upgrade = refuse_unfit(checkpoint, state.identity, facts)
+        restored = msgspec.structs.replace(
+            checkpoint,
+            positions=upgrade.map_positions(checkpoint.positions),
+            states=upgrade.map_states(checkpoint.states),
+        )
     now = facts.identity
     sources = {source: _assign(topics, now.parallelism) for source, topics in facts.sources.items()}
     before = state.identity.parallelism if state.identity is not None else now.parallelism
@@ -95,8 +131,8 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
             slot=slot,
             key_groups=key_group_range(slot, now.parallelism, now.max_parallelism),
             partitions={source: assigned[slot] for source, assigned in sources.items()},
-            positions=_positions_of(checkpoint, {source: assigned[slot] for source, assigned in sources.items()}),
-            states=_states_of(checkpoint, slot, before, now),
+            positions=_positions_of(restored, {source: assigned[slot] for source, assigned in sources.items()}),
+            states=_states_of(restored, slot, before, now),
         )
         for slot in map(SlotIndex, range(now.parallelism))
     )
@@ -106,15 +142,48 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
         checkpoint=checkpoint,
         slots=slots,
         first_checkpoint=_first_of(state),
+        upgrade=upgrade,
     )
 
 
-def refuse_unfit(checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts) -> None:
-    """Raises RestoreRefused when a checkpoint of this identity cannot be dealt out to what is to be started."""
-    _refuse_other_identity(identity, facts.identity)
-    _refuse_left_behind(checkpoint, facts)
-    _refuse_other_meaning(checkpoint, identity, facts.identity)
-    _refuse_shrunk(checkpoint, facts)
+def decide_replaced(state: JournalState, facts: RestoreFacts) -> RestorePlan:
+    """As `decide_restore` for a newest checkpoint that another one will take the place of: what it lists is ended, and
+    nothing of it is restored, so it need not fit the pipeline of now. Raises RestoreRefused for another pipeline's.
+    """
+    if state.identity is not None:
+        refuse_other_identity(state.identity, facts.identity)
+    return RestorePlan(
+        attempt=state.attempt,
+        journal=state.journal,
+        checkpoint=state.newest_checkpoint,
+        slots=(),
+        first_checkpoint=_first_of(state),
+    )
+
+
+def refuse_unfit(
+    checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts, stored: StoredStates | None = None
+) -> Upgrade:
+    """How a checkpoint of this identity is dealt out to what is to be started. `stored`: see `decide_upgrade`.
+
+    Raises RestoreRefused when it cannot be, with all reasons.
+    """
+    refuse_other_identity(identity, facts.identity)
+    upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
+    if upgrade.refusals:
+        raise refuse_upgrade(upgrade)
+    _refuse_shrunk(upgrade.map_positions(checkpoint.positions), facts)
+    return upgrade
+
+
+def refuse_upgrade(upgrade: Upgrade) -> RestoreRefused:
+    """The error for an upgrade with refusals."""
+    first = upgrade.refusals[0]
+    first_text, *more = map(str, upgrade.refusals)
+    text = ". ".join([first_text, *(one[0].upper() + one[1:] for one in more)])
+    refused = RestoreRefused(text, operator=first.name, changes=list(first.changes))
+    refused.refusals = upgrade.refusals
+    return refused
 
 
 def _first_of(state: JournalState) -> CheckpointId:
@@ -208,16 +277,13 @@ def _states_of(
         return ()
     wanted = key_group_range(slot, now.parallelism, now.max_parallelism)
     sharing = {
-        old for old in range(before) if _overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
+        old for old in range(before) if overlap(key_group_range(SlotIndex(old), before, now.max_parallelism), wanted)
     }
     return tuple(handle for handle in checkpoint.states if handle.subtask in sharing or handle.kind in FOR_ALL)
 
 
-def _overlap(one: range, other: range) -> bool:
-    return max(one.start, other.start) < min(one.stop, other.stop)
-
-
-def _refuse_other_identity(old: Identity, new: Identity) -> None:
+def refuse_other_identity(old: Identity, new: Identity) -> None:
+    """Raises RestoreRefused for positions and states of another pipeline, cluster or topic, or in other key groups."""
     if old.pipeline != new.pipeline:
         raise RestoreRefused(
             f"the checkpoint directory belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}; give every "
@@ -252,59 +318,8 @@ def _refuse_other_identity(old: Identity, new: Identity) -> None:
         )
 
 
-def _refuse_left_behind(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None:
-    positions = merge_positions(checkpoint.positions)
-    for source, (next_offsets, _) in sorted(positions.items()):
-        if source not in facts.sources:
-            raise RestoreRefused(
-                f"the checkpoint holds positions of source {source!r}, which the pipeline no longer has (it has: "
-                f"{_names(facts.sources)}); if it was renamed put the old name back, if it was removed on purpose "
-                f"start with {BEGIN_ANEW}",
-                source=source,
-            )
-        for topic in sorted({partition.topic for partition in next_offsets}):
-            if topic not in facts.sources[source]:
-                raise RestoreRefused(
-                    f"source {source!r} no longer reads topic {topic}, but the checkpoint holds positions of it; put "
-                    "the topic back, or give the changed source a new name and start with "
-                    f"{BEGIN_ANEW}",
-                    source=source,
-                    topic=topic,
-                )
-    for edge in sorted({edge for handle in checkpoint.states for edge in handle.edges} - facts.edges):
-        raise RestoreRefused(
-            f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has (it "
-            f"has: {', '.join(sorted(facts.edges)) or 'none'}); put the old definition back, end the pipeline once "
-            "with SIGTERM (its final checkpoint leaves nothing in flight), then change it",
-            edge=edge,
-        )
-    for operator in sorted({handle.operator for handle in checkpoint.states if not handle.in_flight}):
-        if operator not in facts.stateful:
-            raise RestoreRefused(
-                f"the checkpoint holds state of step {operator!r}, which the pipeline no longer has as a step with "
-                f"state (it has: {_names(facts.stateful)}); if it was renamed put the old name back, if it was removed "
-                f"on purpose start with {BEGIN_ANEW}",
-                operator=operator,
-            )
-
-
-def _refuse_other_meaning(checkpoint: CompletedCheckpoint, old: Identity, new: Identity) -> None:
-    """Entries of older releases say nothing about it."""
-    for operator in sorted({handle.operator for handle in checkpoint.states if not handle.in_flight}):
-        changes = find_changes(old.meanings.get(operator, {}), new.meanings.get(operator, {}))
-        if operator in new.meanings and changes:
-            raise RestoreRefused(
-                f"the state of step {operator!r} was made by another definition; what has changed is "
-                f"{', '.join(changes)}. That would mix both: put the old definition back, `where` and `select` in "
-                "front of the step included; or add the changed step under a new name beside it (it begins with empty "
-                f"state); or start with {BEGIN_ANEW} (all state is empty, and sources begin at their `start`)",
-                operator=operator,
-                changes=changes,
-            )
-
-
-def _refuse_shrunk(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None:
-    for source, (next_offsets, _) in sorted(merge_positions(checkpoint.positions).items()):
+def _refuse_shrunk(positions: tuple[SourcePositions, ...], facts: RestoreFacts) -> None:
+    for source, (next_offsets, _) in sorted(merge_positions(positions).items()):
         for partition in sorted(next_offsets):
             count = facts.sources[source][partition.topic]
             if partition.partition >= count:
@@ -316,7 +331,3 @@ def _refuse_shrunk(checkpoint: CompletedCheckpoint, facts: RestoreFacts) -> None
                     partition=str(partition),
                     partitions=count,
                 )
-
-
-def _names(names: Mapping[OperatorName, object] | frozenset[OperatorName]) -> str:
-    return ", ".join(sorted(names)) or "none"

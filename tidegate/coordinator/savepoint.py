@@ -4,11 +4,13 @@
     <directory>/savepoint-<pipeline>-<checkpoint>-<token>/metadata.json
 
 Paths in the metadata are relative to the folder. The metadata is written last: without it there is no savepoint (C29).
-All output of the records before it is committed (ADR 11), so it lists no transactions. Nobody but its owner deletes it.
+All output of the records before it is committed (ADR 11), so it lists no transactions. Nobody but its owner deletes it
+(`savepoint_care.py`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from typing import Final
 
@@ -16,12 +18,14 @@ import msgspec
 
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.stored_state import find_damage, read_state
-from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.errors import PipelineStopped
 from tidegate.ids import CheckpointId
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import seal, unseal
-from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX
+from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,10 @@ class Savepoint(msgspec.Struct, frozen=True):
     identity: Identity
     checkpoint: CompletedCheckpoint
     """Its states' paths are relative to the folder; it lists no committables."""
+    from_rows: bool = False
+    """Somebody has made it of rows (`tidegate state write`): no pipeline has written output up to it."""
+    keys: int | None = None
+    """Entries of its keyed states; None where an older release wrote it."""
 
 
 class _Version(msgspec.Struct):
@@ -78,16 +86,26 @@ def write_savepoint(
         checkpoint=msgspec.structs.replace(checkpoint, states=moved, committables=()),
     )
     written: list[str] = []
+    keys: int | None = 0
     try:
         for old, new in zip(checkpoint.states, moved, strict=True):
+            data = read_state(origin, old)
             written.append(f"{folder}/{new.path}")
-            target.put(written[-1], read_state(origin, old))
+            target.put(written[-1], data)
+            if old.kind is StateKind.OPERATOR and keys is not None:
+                keys = _add_keys(keys, old, data)
+        savepoint = msgspec.structs.replace(savepoint, keys=keys)
         written.append(f"{folder}/{METADATA}")
-        target.put(written[-1], seal(msgspec.json.format(msgspec.json.encode(savepoint), indent=1) + b"\n"))
+        target.put(written[-1], encode_metadata(savepoint))
     except StorageError:
-        _remove(target, written)
+        remove_written(target, written)
         raise
     return savepoint
+
+
+def encode_metadata(savepoint: Savepoint) -> bytes:
+    """What is in the file `METADATA`: sealed JSON, readable with any pager."""
+    return seal(msgspec.json.format(msgspec.json.encode(savepoint), indent=1) + b"\n")
 
 
 def read_savepoint(folder: Storage) -> Savepoint:
@@ -123,8 +141,9 @@ def _what_it_is(folder: Storage) -> str:
     pieces = len(folder.list(STATE_PREFIX))
     if pieces:
         return (
-            f"it was not finished (it has {pieces} pieces of state and no {METADATA}, which is written last): the "
-            "daemon ended while it was written. Restore another one; this one can be deleted"
+            f"it was not finished (it has {pieces} pieces of state and no {METADATA}, which is written last): it is "
+            "being written now, or a daemon ended while it was written, or somebody while it was deleted. Restore "
+            "another one; this one can be deleted (`tidegate savepoint delete --unfinished`)"
         )
     return (
         f"it has no {METADATA}; give the folder that `tidegate savepoint` has printed "
@@ -158,9 +177,32 @@ def import_states(
     return tuple(moved)
 
 
-def _remove(target: Storage, names: list[str]) -> None:
+def mark_of(savepoint: Savepoint) -> str:
+    """The object of a checkpoint directory that is there while a savepoint is copied into it.
+
+    A restore whose savepoint is deleted under it changes nothing; this only keeps people from doing so.
+    """
+    return RESTORING_PREFIX + hashlib.sha256(savepoint.token.encode()).hexdigest()[:16]
+
+
+def _add_keys(keys: int, handle: StateHandle, data: bytes) -> int | None:
+    """For people; what cannot be counted (increments, a file that a restore will refuse) is no reason to fail."""
+    if handle.increment:
+        return None
     try:
-        for name in reversed(names):
+        header, _ = read_header(unseal(handle.path, data))
+    except (ObjectCorrupt, StateUnreadable):
+        return None
+    return keys + sum(part.entries for part in header.groups)
+
+
+def remove_written(target: Storage, names: list[str]) -> None:
+    """What was written of a savepoint that failed, as far as the storage allows. The last one first: when it is the
+    metadata, what is left must not look like a savepoint.
+    """
+    try:
+        for name in names[-1:]:
             target.delete(name)
+        target.delete_all(names[:-1])
     except StorageError as failure:
         logger.warning("parts of a savepoint that failed are left: %s", failure.message)

@@ -1,14 +1,21 @@
-"""State objects in storage: read and verified against the handle that a checkpoint has of them."""
+"""State objects in storage: read and verified against the handle that a checkpoint has of them.
+
+Whole, or only the head, or only some key groups: whatever is read is verified. The handle has the checksum of the head,
+which has those of the key groups.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
+from tidegate.state.parts import PartDamaged, cut_part, derive_runs, has_checksums, measure_head
+from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.checksum import HEADER_BYTES_MAX, unseal
 
 
 def read_state(storage: Storage, handle: StateHandle) -> bytes:
@@ -16,13 +23,64 @@ def read_state(storage: Storage, handle: StateHandle) -> bytes:
     data = storage.get(handle.path)
     digest = hashlib.sha256(data).hexdigest()
     if digest != handle.sha256:
-        raise ObjectCorrupt(
-            f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {len(data)} bytes with "
-            f"sha256 {digest[:12]}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}; put it back from a "
-            f"backup, or start with {BEGIN_ANEW}",
-            name=handle.path,
-        )
+        found = f"{len(data)} bytes with sha256 {digest[:12]}"
+        raise _corrupt(storage, handle, f"{found}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}")
     return data
+
+
+def read_head(storage: Storage, handle: StateHandle) -> bytes:
+    """What a file begins with, unsealed, at least up to its entries, for `read_header`.
+
+    Raises ObjectMissing, ObjectCorrupt, StorageError.
+    """
+    if not handle.head_bytes:
+        return unseal(handle.path, read_state(storage, handle))
+    data = storage.get_range(handle.path, 0, handle.head_bytes)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != handle.head_sha256:
+        found = f"its first {len(data)} bytes have sha256 {digest[:12]}"
+        raise _corrupt(storage, handle, f"{found}, expected {handle.head_bytes} bytes with {handle.head_sha256[:12]}")
+    return data[data.index(b"\n") + 1 :]
+
+
+def read_parts(storage: Storage, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+    """What a file has of these key groups, unsealed, as one or more files; of a list, or rows in flight, everything.
+
+    At most one key group more than `PART_BYTES` is in memory at a time. A file that has none of them gives one without
+    entries, so that its shape can be compared. Raises as `read_head`, and StateUnreadable.
+    """
+    if not handle.head_bytes or handle.kind is not StateKind.OPERATOR:
+        yield unseal(handle.path, read_state(storage, handle))
+        return
+    header, _ = read_header(read_head(storage, handle))
+    if not has_checksums(header) or all(one.group in key_groups for one in header.groups):
+        yield unseal(handle.path, read_state(storage, handle))
+        return
+    some = False
+    for run in derive_runs(header, key_groups):
+        some = True
+        size = run[-1].offset + run[-1].size_bytes - run[0].offset
+        data = storage.get_range(handle.path, handle.head_bytes + run[0].offset, size)
+        try:
+            yield cut_part(header, run, data)
+        except PartDamaged as damage:
+            raise _corrupt(storage, handle, str(damage)) from damage
+    if not some:
+        yield cut_part(header, (), b"")
+
+
+def derive_head(data: bytes) -> tuple[int, str]:
+    """Length and SHA-256 of the head of a sealed file, as in StateHandle."""
+    sealed = data.find(b"\n", 0, HEADER_BYTES_MAX) + 1
+    head = measure_head(memoryview(data)[sealed:])
+    return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
+
+
+def _corrupt(storage: Storage, handle: StateHandle, problem: str) -> ObjectCorrupt:
+    found = f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {problem}"
+    return ObjectCorrupt(
+        f"{found}; put it back from a backup, or start with {BEGIN_ANEW}", name=handle.path, problem=found
+    )
 
 
 def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
@@ -44,10 +102,13 @@ def _describe(handle: StateHandle) -> str:
 
 
 def find_damage(storage: Storage, states: Iterable[StateHandle]) -> str:
-    """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError."""
+    """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError.
+
+    Without a remedy: it is another one for a checkpoint than for a savepoint.
+    """
     for handle in states:
         try:
             read_state(storage, handle)
         except (ObjectCorrupt, ObjectMissing) as error:
-            return error.message
+            return str(error.fields.get("problem", error.message))
     return ""

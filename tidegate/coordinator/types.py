@@ -89,6 +89,11 @@ class StateHandle(msgspec.Struct, frozen=True):
     state: StateName = StateName("")
     """Which of the operator's states; empty for rows in flight, and in entries of releases in which an operator had one
     state (the file's header has its name)."""
+    head_bytes: int = 0
+    """Where the entries begin in the object (see `state/parts.py`): what is to be read to know what it holds. 0 in
+    entries of older releases, whose files are only read whole."""
+    head_sha256: str = ""
+    """Of these bytes."""
 
     @property
     def in_flight(self) -> bool:

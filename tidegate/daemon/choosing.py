@@ -21,6 +21,7 @@ from tidegate.coordinator.choice import (
     derive_asked,
     derive_candidates,
     derive_chosen,
+    derive_saved,
     find_retained,
     refuse_damaged,
 )
@@ -29,9 +30,12 @@ from tidegate.coordinator.journal import NOTHING_USED, Used
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
-from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states, read_savepoint
+from tidegate.coordinator.savepoint import Savepoint, check_whole, import_states, mark_of, read_savepoint
+from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.stored_state import find_damage
+from tidegate.coordinator.upgrade import Spoken, StoredStates
 from tidegate.daemon.stages import Decided, Ended, Owned, Whole
+from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId
 from tidegate.kafka.errors import BrokerUnavailable
@@ -56,6 +60,8 @@ class StartOptions(msgspec.Struct, frozen=True):
     """Take an empty checkpoint directory although Kafka knows the pipeline."""
     accept_gone: bool = False
     """Transactions of which nothing is left in Kafka count as committed."""
+    spoken: Spoken = Spoken()
+    """What becomes of state that another definition has made. It holds until it is in the journal."""
 
     @property
     def repeats_output(self) -> bool:
@@ -93,7 +99,7 @@ class Choosing:
         wish = await self._read_wish(state)
         if wish is not None:
             assert self._option is not None
-            refuse_unfit(wish.checkpoint, wish.identity, self._facts)
+            await self._refuse_unfit(wish)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
                 return wish
             logger.info("the newest checkpoint already continues from %s: --restore changes nothing", wish.title)
@@ -131,11 +137,16 @@ class Choosing:
     async def go_back(self, ended: Ended) -> Decided:
         """Restore what somebody has asked for, if anybody has. Raises what `look` raises."""
         found, plan = await self.look(self._services.journal.state), ended.restore
-        if not isinstance(found, Wish):
-            return Decided(plan, ended.facts)
+        if not isinstance(found, Wish):  # where there was one, another daemon has done it meanwhile
+            return Decided(
+                plan if plan.slots else decide_restore(self._services.journal.state, self._facts), ended.facts
+            )
         chosen = derive_chosen(found, self._facts.identity)
-        savepoint, folder, services = self._savepoint, self._folder, self._services
+        savepoint, folder, services, mark = self._savepoint, self._folder, self._services, ""
         if savepoint is not None and folder is not None:
+            mark = mark_of(savepoint)
+            location = folder.location.encode(errors="replace")
+            await services.in_journal_thread(lambda: services.storage.put(mark, location))
             states = await services.in_journal_thread(
                 lambda: import_states(savepoint, folder, services.storage, plan.first_checkpoint)
             )
@@ -143,7 +154,10 @@ class Choosing:
                 chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
             )
         logger.warning("restoring %s, as requested: output after it is written again", found.title)
-        return Decided(await self._append(plan, chosen), ended.facts)
+        decided = Decided(await self._append(plan, chosen), ended.facts)
+        if mark:
+            await services.in_journal_thread(lambda: services.storage.delete(mark))
+        return decided
 
     async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
         journal = self._services.journal
@@ -168,10 +182,19 @@ class Choosing:
             found = await services.in_journal_thread(lambda: read_savepoint(folder))
             await services.in_journal_thread(lambda: check_whole(found, folder))
             self._savepoint = found
-        savepoint = self._savepoint
-        identity = msgspec.structs.replace(savepoint.identity, pipeline=self._facts.identity.pipeline)
-        title, origin = f"savepoint {target}", f"savepoint {savepoint.token}"
-        return Wish(title, origin, savepoint.checkpoint, identity, retained=False)
+        return derive_saved(target, self._savepoint, self._facts.identity)
+
+    async def _refuse_unfit(self, wish: Wish) -> None:
+        """Before anything is done for a wish: its states, too, are looked at."""
+        services, plan = self._services, self._facts.plan
+        storage = services.storage if self._folder is None else self._folder
+        stored: StoredStates = {}
+        if plan is not None:
+            stored = await services.in_journal_thread(lambda: read_stored(storage, wish.checkpoint.states))
+        upgrade = refuse_unfit(wish.checkpoint, wish.identity, self._facts, stored)
+        if plan is not None:
+            states = wish.checkpoint.states
+            await services.in_journal_thread(lambda: refuse_unfit_rows(storage, plan, states, upgrade))
 
     # -- damage ----------------------------------------------------------------------------------------------------
 

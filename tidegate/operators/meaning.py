@@ -84,6 +84,8 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
             if before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) <= _INTEGERS.index(after):
                 return inner
             return digest("try_cast" if attempt else "cast", inner, str(kind))
+        case Call(function="secret", arguments=arguments):  # by its name: another key is no other meaning
+            return digest("call", "secret", *(digest_expression(argument, columns) for argument in arguments[:2]))
         case Call(function=function, arguments=arguments):
             return digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
         case Lambda(parameters=parameters, body=body):  # names of parameters do not matter, how deep they are does

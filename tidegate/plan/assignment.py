@@ -21,6 +21,11 @@ def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> 
     return range(first, last + 1)
 
 
+def overlap(one: range, other: range) -> bool:
+    """Whether some key group is in both."""
+    return max(one.start, other.start) < min(one.stop, other.stop)
+
+
 def subtask_of_key_group(key_group: KeyGroup, parallelism: int, max_parallelism: int) -> SlotIndex:
     """The subtask whose `key_group_range` holds the key group. Raises ValueError when it is out of range."""
     _check(parallelism, max_parallelism)

@@ -30,6 +30,7 @@ from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, derive_timed
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
+from tidegate.plan.words import derive_words, find_word_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,11 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
     refused, unused = find_dead_letter_problems(reachable, loaded)
     if refused:
         return Checked(None, tuple(sorted(refused)), (), tuple(builder.expressions))
-    wrong = [*_unrepeatable(loaded, scope, reachable), *_disordered(loaded, scope, reachable)]
+    wrong = [
+        *_unrepeatable(loaded, scope, reachable),
+        *_disordered(loaded, scope, reachable),
+        *find_word_problems(loaded, reachable),
+    ]
     if wrong:
         return Checked(None, tuple(sorted(wrong)), (), tuple(builder.expressions))
     warnings = (
@@ -77,6 +82,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_unordered(loaded, scope, reachable),
         *_unasked(loaded),
         *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
+        *_crossing(loaded, scope, reachable),
         *_withheld(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
     )
@@ -90,6 +96,8 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         exactly_once=settings.checkpoints.mode == "exactly-once",
         vertices=vertices,
         edges=edges,
+        secrets=builder.secrets,
+        words=derive_words(loaded),
     )
     return Checked(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
 
@@ -166,6 +174,20 @@ def _undeleted(
         for name, of in unread.items()
         if of is not None
     ]
+
+
+def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
+    """Sinks of one topic, one of which deletes keys: its tombstones have no order with the rows of the other."""
+    sinks = [(name, node.operator) for name, node in reachable.items() if isinstance(node.operator, SinkOperator)]
+    found = []
+    for place, (name, sink) in enumerate(sinks):
+        for other, before in sinks[:place]:
+            shared = sorted({*sink.topics} & {*before.topics})
+            if shared and (sink.deleted or before.deleted):
+                message = f"writes `{shared[0]}`, as `{other}` does, and tombstones are among what they write"
+                remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
+                found.append(_warning(loaded.problem(scope.declared[name].path, message, remedy, at_key=True)))
+    return found
 
 
 def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorName) -> OperatorName | None:

@@ -6,7 +6,7 @@ ADR 51 has the reasons. `formats/row_kinds.py` says what the kinds are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 import msgspec
@@ -17,7 +17,7 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.operators.meaning import Branches, Meaning
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
 
 Salt = tuple[OperatorName, str]
 """A column of what an operator gives."""
@@ -30,17 +30,17 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
     A sink of tombstones needs them where a step on the way chooses rows, or a row its topic or partition: one that was
     there before an update and is not after it has to be deleted.
     """
-    changing = _downstream(graph, (name for name, node in graph.items() if _is_changelog(node)))
-    choosing = _downstream(graph, (name for name in changing if graph[name].operator.CHOOSES))
-    needing = {
-        name
-        for name in changing
-        if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
-    }
-    for name in reversed(graph):
-        if name in needing:
-            needing.update(one.upstream for one in graph[name].inputs)
-    carrying = _downstream(
+    changing = downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node)))
+    choosing = downstream_of(graph, (name for name in changing if graph[name].operator.CHOOSES))
+    needing = upstream_of(
+        graph,
+        (
+            name
+            for name in changing
+            if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
+        ),
+    )
+    carrying = downstream_of(
         graph,
         (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes()),
     )
@@ -63,15 +63,6 @@ def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
     """Of rows that an update may take somewhere else. `chosen`: on the way."""
     sink = node.operator
     return isinstance(sink, SinkOperator) and sink.deleted is not None and (chosen or any(_named(sink)))
-
-
-def _downstream(graph: LogicalGraph, first: Iterable[OperatorName]) -> set[OperatorName]:
-    """These and everything after them."""
-    found = set(first)
-    for name, node in graph.items():
-        if any(one.upstream in found for one in node.inputs):
-            found.add(name)
-    return found
 
 
 def _named(sink: SinkOperator) -> tuple[str | None, ...]:
@@ -101,7 +92,7 @@ def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, Operato
 
 def leads_to_tombstones(graph: LogicalGraph, name: OperatorName) -> bool:
     """Whether a sink of upserts gets what comes out of an operator."""
-    reached = (graph[one].operator for one in _downstream(graph, (name,)))
+    reached = (graph[one].operator for one in downstream_of(graph, (name,)))
     return any(isinstance(one, SinkOperator) and one.deleted is not None for one in reached)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import SecretStr
@@ -10,7 +11,8 @@ from pydantic import SecretStr
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
-from tidegate.operators.spec import Operator, render_columns, texts_of
+from tidegate.ids import OperatorName
+from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.event_time import Idle, render_idle
@@ -23,14 +25,18 @@ Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""
 
 
-def derive_explanation(loaded: LoadedPipeline, plan: Plan) -> Explanation:
-    """The whole explanation of a pipeline."""
+def derive_explanation(
+    loaded: LoadedPipeline, plan: Plan, begun: Mapping[OperatorName, Mapping[str, int]] = MappingProxyType({})
+) -> Explanation:
+    """The whole explanation of a pipeline. `begun`: by step the aggregates that were added, or under an empty name all,
+    and the checkpoint after which they count, as the journal has it.
+    """
     return {
         "pipeline": plan.pipeline,
         "guarantee": "exactly-once" if plan.exactly_once else "at-least-once",
         "parallelism": plan.parallelism,
         "max_parallelism": plan.max_parallelism,
-        "vertices": [_vertex(vertex, plan) for vertex in plan.vertices],
+        "vertices": [_vertex(vertex, plan, begun) for vertex in plan.vertices],
         "exchanges": [_edge(edge, plan) for edge in plan.edges],
         "settings": [
             {"path": ".".join(map(str, path)), "value": _shown(value), "origin": loaded.origin(path)}
@@ -39,25 +45,37 @@ def derive_explanation(loaded: LoadedPipeline, plan: Plan) -> Explanation:
     }
 
 
-def _vertex(vertex: Vertex, plan: Plan) -> Explanation:
+def _vertex(vertex: Vertex, plan: Plan, begun: Mapping[OperatorName, Mapping[str, int]]) -> Explanation:
     return {
         "name": vertex.id,
         "subtasks": [f"{vertex.id}[{index}]" for index in range(plan.parallelism)],
-        "operators": [_node(node, plan.max_parallelism) for node in vertex.nodes],
+        "operators": [_node(node, vertex, plan, begun.get(node.operator.name, {})) for node in vertex.nodes],
     }
 
 
-def _node(node: Node, max_parallelism: int) -> Explanation:
-    operator = node.operator
+def _node(node: Node, vertex: Vertex, plan: Plan, begun: Mapping[str, int]) -> Explanation:
+    operator, late = node.operator, _late_readers(node, vertex, plan)
+    marks = [f"{column or 'all of it'} counts from checkpoint {at} on" for column, at in sorted(begun.items())]
     return {
         "name": operator.name,
         "kind": operator.kind,
         **operator.explains(),
-        "state": _state(operator, max_parallelism),
+        "state": _state(operator, plan.max_parallelism),
         "children": list(node.all_children),
         "exchanges": list(node.all_edges),
-        "text": operator.describes(),
+        "text": [*operator.describes(), *([f"late rows go to {', '.join(late)}"] if late else []), *marks],
+        **({"late_rows_to": late} if late else {}),
+        **({"counts_from": dict(begun)} if begun else {}),
     }
+
+
+def _late_readers(node: Node, vertex: Vertex, plan: Plan) -> list[str]:
+    """The names of what gets the rows that were late."""
+    way = node.sides.get(LATE)
+    if way is None:
+        return []
+    beside = [vertex.nodes[child].operator.name for child in way.children]
+    return [*beside, *(plan.edges[edge].downstream for edge in way.edges)]
 
 
 def _state(operator: Operator, max_parallelism: int) -> str:

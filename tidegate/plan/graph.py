@@ -8,11 +8,11 @@ with several input channels aligns barriers (F21); everything inside a vertex is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from tidegate.ids import VertexId
+from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.registry import operator_union
 from tidegate.operators.spec import Columns
 
@@ -69,6 +69,22 @@ class Edge(msgspec.Struct, frozen=True):
     headers: bool = False  # rows keep the headers of their records
 
 
+class StepWords(msgspec.Struct, frozen=True):
+    """What the file says about state that an older definition of a step, or of a source, has made (ADR 53)."""
+
+    was: OperatorName = OperatorName("")
+    """Its former name."""
+    columns: dict[str, str] = {}
+    """Columns of its state: name of now -> former name."""
+    verb: str = ""
+    """`keep`, `reset`, or nothing."""
+    note: str = ""
+    drop: tuple[str, ...] = ()
+    """Columns of its state that are given up."""
+    defaults: dict[str, Any] = {}
+    """Values of new columns, as the file has them."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The whole graph, vertices in topological order."""
 
@@ -80,6 +96,10 @@ class Plan(msgspec.Struct, frozen=True):
     edges: tuple[Edge, ...]
     modules: dict[str, str] = {}
     """Source texts of the user's modules, see `operators/calls/user_code.py`. Not part of what a plan means."""
+    secrets: dict[str, str] = {}
+    """Keys of `secret(...)` in expressions, by name. Not part of what a plan means, and never shown."""
+    words: dict[OperatorName, StepWords] = {}
+    """By the names of now. Not part of what a plan means either."""
 
     def inputs_of(self, vertex: VertexId) -> tuple[Edge, ...]:
         """The edges that end in a vertex, in index order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidegate.ids import OperatorName
@@ -35,6 +36,24 @@ class LogicalNode:
 
 LogicalGraph = dict[OperatorName, LogicalNode]
 """Nodes in topological order."""
+
+
+def upstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[OperatorName]:
+    """These and everything that leads to them."""
+    found = set(names)
+    for name in reversed(graph):
+        if name in found:
+            found.update(one.upstream for one in graph[name].inputs)
+    return found
+
+
+def downstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[OperatorName]:
+    """These and everything after them."""
+    found = set(names)
+    for name, node in graph.items():
+        if any(one.upstream in found for one in node.inputs):
+            found.add(name)
+    return found
 
 
 def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:

@@ -6,12 +6,19 @@ them. How they are made is in `operators/meaning.py`.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.meaning import VERSION, Branches, Meaning
 from tidegate.plan.graph import Plan, Vertex, Way
+
+_COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 
 def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
@@ -25,19 +32,56 @@ def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
     return found
 
 
-def find_changes(old: Meaning, new: Meaning) -> list[str]:
-    """In what the meaning of a state has changed; a source that newly feeds it, in whatever way, is not a change."""
-    changes: list[str] = []
+class Changes(msgspec.Struct, frozen=True):
+    """How the meaning of a state has changed."""
+
+    other: tuple[str, ...] = ()
+    """What means something else now, for people."""
+    added: tuple[str, ...] = ()
+    """Aggregates that are new: they begin at the change."""
+    gone: tuple[str, ...] = ()
+    """Aggregates that the step has no more, and nobody has said so."""
+
+
+def compare_meanings(
+    old: Meaning, new: Meaning, columns: Mapping[str, str] = MappingProxyType({}), dropped: Collection[str] = ()
+) -> Changes:
+    """What has changed; a source that newly feeds a step, in whatever way, is not a change.
+
+    `columns` are those that were renamed (new name -> old name), `dropped` those that are given up on purpose.
+    """
+    other: dict[str, None] = {}
+    added: dict[str, None] = {}
+    gone: dict[str, None] = {}
+    names = {before: now for now, before in columns.items()}
     for origin, parts in old.items():
         if origin not in new:
-            changes.append(f"it gets no records of {origin} any more")
+            other[f"it gets no records of {origin} any more"] = None
             continue
-        now = new[origin]
-        names = list(parts)
+        now, taken = new[origin], set()
+        for part, digest in parts.items():
+            column = _column_of(part)
+            current = part if column is None else part.replace(f"`{column}`", f"`{names.get(column, column)}`")
+            taken.add(current)
+            if column is not None and part == f"`{column}`" and current not in now:
+                if column not in dropped and _differ(digest, ""):
+                    gone[column] = None
+            elif _differ(digest, now.get(current, "")):
+                other[f"{current} of {origin}"] = None
         if _versions(parts.values()) == {str(VERSION)}:  # another version has other parts, too
-            names += [name for name in now if name not in parts]
-        changes += [f"{name} of {origin}" for name in names if _differ(parts.get(name, ""), now.get(name, ""))]
-    return changes
+            for part in [one for one in now if one not in taken]:
+                column = _column_of(part)
+                if column is not None and part == f"`{column}`":
+                    added[column] = None
+                else:
+                    other[f"{part} of {origin}"] = None
+    return Changes(tuple(other), tuple(sorted(added)), tuple(gone))
+
+
+def _column_of(part: str) -> str | None:
+    """The column that a part is of: an aggregate's is the column in backticks, a key's has a word before it."""
+    found = _COLUMN.fullmatch(part)
+    return None if found is None else found[1]
 
 
 def _differ(one: str, other: str) -> bool:

@@ -9,16 +9,12 @@ from collections.abc import Iterable
 
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, upstream_of
 
 
 def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
     """The part of the graph that leads to a sink."""
-    needed: set[OperatorName] = set()
-    for name in reversed(graph):
-        if name in needed or isinstance(graph[name].operator, SinkOperator):
-            needed.add(name)
-            needed.update(one.upstream for one in graph[name].inputs)
+    needed = upstream_of(graph, (name for name, node in graph.items() if isinstance(node.operator, SinkOperator)))
     return {name: node for name, node in graph.items() if name in needed}
 
 
@@ -27,11 +23,7 @@ def derive_timed(graph: LogicalGraph) -> LogicalGraph:
 
     All inputs of a union have it then, since all of them lead there.
     """
-    needing: set[OperatorName] = set()
-    for name in reversed(graph):
-        if name in needing or graph[name].operator.needs_time():
-            needing.add(name)
-            needing.update(one.upstream for one in graph[name].inputs)
+    needing = upstream_of(graph, (name for name, node in graph.items() if node.operator.needs_time()))
     return {
         name: LogicalNode(node.operator.timed(carried=name in needing), node.inputs) for name, node in graph.items()
     }
@@ -39,11 +31,7 @@ def derive_timed(graph: LogicalGraph) -> LogicalGraph:
 
 def derive_headed(graph: LogicalGraph) -> LogicalGraph:
     """The same graph with the headers of records on every way to an operator that needs them, and nowhere else."""
-    needing: set[OperatorName] = set()
-    for name in reversed(graph):
-        if name in needing or graph[name].operator.needs_headers():
-            needing.add(name)
-            needing.update(one.upstream for one in graph[name].inputs)
+    needing = upstream_of(graph, (name for name, node in graph.items() if node.operator.needs_headers()))
     return {
         name: LogicalNode(node.operator.with_headers(carried=name in needing), node.inputs, name in needing)
         for name, node in graph.items()

@@ -116,7 +116,8 @@ class SinkParts:
 
     def _stale(self) -> list[str]:
         """Headers that say how a record was written, which this sink does not do: readers would believe them."""
-        if not any(one.schema_id == IdPlace.HEADER for one in self._builder.loaded.settings.sources.values()):
+        sources = self._builder.loaded.settings.sources.values()
+        if IdPlace.HEADER not in (self._sink.schema_id, *(one.schema_id for one in sources)):
             return []
         kept = {VALUE_HEADER: self._sink.format == keys.RAW, KEY_HEADER: self.key_format == keys.RAW}
         return [name for name, whole in kept.items() if not whole]

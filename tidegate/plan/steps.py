@@ -15,6 +15,7 @@ from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
+from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
@@ -67,6 +68,8 @@ class Builder:
     """Of every step whose rows are results that are given again, or taken back: the step that does so."""
     problems: list[Problem] = field(default_factory=list)
     expressions: list[PlacedExpression] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Of those that expressions name."""
 
     def add(self, one: Declared) -> None:
         """A declared source, step or sink whose inputs were added before."""
@@ -282,7 +285,7 @@ class Builder:
             self._inside(path, text, error)
             return None
         self.expressions.append(PlacedExpression(path, text, found))
-        return found
+        return found if self._secrets_sound(path, found) else None
 
     def aggregate(
         self, path: Path, text: str, columns: Mapping[str, DataType], *, windowed: bool
@@ -294,7 +297,28 @@ class Builder:
             self._inside(path, text, error)
             return None
         self.expressions += [PlacedExpression(path, text, argument) for argument in call.arguments]
-        return call
+        return call if all(self._secrets_sound(path, argument) for argument in call.arguments) else None
+
+    def _secrets_sound(self, path: Path, expression: Expression) -> bool:
+        """Whether all `secret(...)` are keys that there are; what is wrong is reported, the others are kept."""
+        given, problems = self.loaded.settings.secrets, len(self.problems)
+        for call, is_key in find_secrets(expression):
+            name, form = name_and_form(call)
+            if not is_key:
+                remedy = "write it as the key of aes_encrypt or aes_decrypt"
+                self.problem(path, f"`secret('{name}')` would be seen: a secret is no value", remedy)
+            elif name not in given:
+                remedy = derive_suggestion(name, given) or f"add `{name}: ${{file:...}}` to `secrets`"
+                self.problem(path, f"there is no secret `{name}`", remedy)
+            else:
+                text = given[name].get_secret_value()
+                try:
+                    derive_key_bytes(text, form)
+                except KeyUnusable as error:
+                    remedy = "correct the file, or say in which form it is: secret('name', 'base64') or 'hex'"
+                    self.problem(path, f"secret `{name}` is no key: {error}", remedy)
+                self.secrets[name] = text
+        return len(self.problems) == problems
 
     def _inside(self, path: Path, text: str, error: ExpressionError) -> None:
         found = self.loaded.problem_inside(path, text, error.line, error.column, error.problem, error.remedy)

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.values import completed
+from tests.coordinator.values import IDENTITY, completed
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
+from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.daemon.start.unfit_state import refuse_unfit_state
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.graph import Plan
 from tidegate.state.declaration import StateDeclaration, StateShape
-from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.checksum import seal
 
@@ -46,6 +46,12 @@ def written(storage: FakeStorage, *declarations: StateDeclaration, named: bool =
     return completed(7, states=handles)
 
 
+def check(storage: FakeStorage, plan: Plan, checkpoint: CompletedCheckpoint) -> None:
+    stateful = frozenset({OperatorName("total")})
+    facts = RestoreFacts(IDENTITY, {}, stateful, frozenset(), plan)
+    refuse_unfit_state(storage, checkpoint, IDENTITY, facts)
+
+
 def reshaped(declaration: StateDeclaration, **fields: object) -> StateDeclaration:
     shape: StateShape = msgspec.structs.replace(declaration.shape, **fields)
     return StateDeclaration(declaration.name, shape)
@@ -54,7 +60,7 @@ def reshaped(declaration: StateDeclaration, **fields: object) -> StateDeclaratio
 @pytest.mark.parametrize("named", [True, False])
 def test_state_that_the_pipeline_can_read_is_let_through(named: bool) -> None:
     plan, storage = one_total(), FakeStorage()
-    refuse_unfit_state(storage, plan, written(storage, declared(plan), named=named))
+    check(storage, plan, written(storage, declared(plan), named=named))
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -62,9 +68,10 @@ def test_state_of_another_shape_is_refused_by_its_name(named: bool) -> None:
     plan, storage = one_total(), FakeStorage()
     other = reshaped(declared(plan), key_hash="hash v0")
     with pytest.raises(
-        StateUnreadable, match=r"^state totals of total was written as .* \(keys were hashed by 'hash v0'"
+        RestoreRefused,
+        match=r"^the state of step 'total' cannot .*: state totals: keys were hashed by 'hash v0'.*--reset",
     ):
-        refuse_unfit_state(storage, plan, written(storage, other, named=named))
+        check(storage, plan, written(storage, other, named=named))
 
 
 def test_each_state_of_a_step_is_looked_at() -> None:
@@ -72,7 +79,7 @@ def test_each_state_of_a_step_is_looked_at() -> None:
     plan, storage = one_total(), FakeStorage()
     gone = StateDeclaration(StateName("timers_of_an_older_release"), declared(plan).shape)
     with pytest.raises(
-        StateUnreadable,
-        match=r"holds state timers_of_an_older_release of total, a step that has no such state now \(it has: totals\)",
+        RestoreRefused,
+        match=r"state timers_of_an_older_release: the step has no such state now \(it has: totals\)",
     ):
-        refuse_unfit_state(storage, plan, written(storage, declared(plan), gone))
+        check(storage, plan, written(storage, declared(plan), gone))

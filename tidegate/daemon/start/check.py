@@ -11,13 +11,17 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
+from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import merge_positions
+from tidegate.coordinator.recovery import RestoreRefused, merge_positions
+from tidegate.coordinator.upgrade import Outcome, Refusal, Upgrade
 from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.doctor.examine import examine, refuse_findings
 from tidegate.daemon.looking import look_first
 from tidegate.daemon.start.registrations import check_registrations
-from tidegate.daemon.start.start_problems import StartProblem, StartRefused
+from tidegate.daemon.start.start_problems import StartLook, StartProblem, StartRefused
 from tidegate.daemon.start.survey import Cluster, read_cluster
 from tidegate.daemon.start.survey_problems import derive_problems
 from tidegate.daemon.start.unfit_state import refuse_unfit_state
@@ -35,7 +39,6 @@ from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 from tidegate.storage.base import Storage, StorageError
-from tidegate.storage.open import open_storage
 from tidegate.storage.problems import is_lasting
 
 logger = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ _DIRECTORY: Final = ("checkpoints", "directory")
 def open_checkpoints(loaded: LoadedPipeline) -> Storage:
     """The checkpoint directory. Raises StartRefused."""
     try:
-        return open_storage(str(loaded.settings.checkpoints.directory))
+        return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
     except StorageError as error:
         raise StartRefused([_storage_problem(loaded, error)]) from error
 
@@ -56,7 +59,20 @@ def open_checkpoints(loaded: LoadedPipeline) -> Storage:
 async def check_start(
     loaded: LoadedPipeline, plan: Plan, stores: Stores | None, options: StartOptions, patience_s: float
 ) -> list[StartProblem]:
-    """Everything that stands against a start now, and warnings. `stores` is None where they cannot be opened.
+    """Everything that stands against a start now, and warnings; with `strict: true` also what `tidegate doctor` calls a
+    problem. See `look_at_start`.
+    """
+    look = await look_at_start(loaded, plan, stores, options, patience_s)
+    if not loaded.settings.strict or look.cluster is None:
+        return look.problems
+    findings = refuse_findings(loaded, await examine(loaded, plan, look, patience_s))
+    return [*(one for one in look.problems if one.refuses or not one.examined), *findings]
+
+
+async def look_at_start(
+    loaded: LoadedPipeline, plan: Plan, stores: Stores | None, options: StartOptions, patience_s: float
+) -> StartLook:
+    """What is seen before a start. `stores` is None where they cannot be opened.
 
     Brokers are waited for so long; a warning in the log says so. Opens `stores.kafka`, which the caller closes.
     """
@@ -71,13 +87,13 @@ async def check_start(
     problems += await check_registrations(loaded, plan, patience_s)
     cluster = await _survey(loaded, plan, patience_s, problems)
     if cluster is None:
-        return problems
-    problems += derive_problems(loaded, plan, cluster, _placed(state))
+        return StartLook(problems, None, state)
+    problems += derive_problems(loaded, plan, cluster, _placed(plan, state))
     problems += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
     known = all(seen.facts is not None for seen in cluster.topics.values())
     if stores is not None and state is not None and known:
         problems += await _compare(loaded, plan, stores, options)
-    return problems
+    return StartLook(problems, cluster, state)
 
 
 # -- the brokers -------------------------------------------------------------------------------------------------------
@@ -149,18 +165,54 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
     try:
         await stores.kafka.open()
         look = await look_first(plan, stores, options, first=True, verify=False)
-        newest = look.before.newest_checkpoint
-        if newest is not None and options.restore is None:
-            await stores.in_journal_thread(lambda: refuse_unfit_state(stores.storage, plan, newest))
+        newest, identity = look.before.newest_checkpoint, look.before.identity
+        if newest is not None and identity is not None and options.restore is None:
+            upgrade = await stores.in_journal_thread(
+                lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
+            )
+            _log_given_up(upgrade)
+    except RestoreRefused as error:
+        return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
     return []
 
 
-def _placed(state: JournalState | None) -> Collection[OperatorName]:
-    """Sources whose positions are fixed."""
+def _log_given_up(upgrade: Upgrade) -> None:
+    """How much goes, before it does."""
+    for step in upgrade.steps:
+        if step.outcome in (Outcome.DROPPED, Outcome.RESET):
+            for state in step.states:
+                logger.warning(
+                    "step %s is %s: %s keys (at most) of its state %s, %s bytes, are given up with the next checkpoint",
+                    step.name,
+                    step.outcome,
+                    f"{state.keys or 0:,}",
+                    state.name,
+                    f"{state.size_bytes:,}",
+                )
+
+
+def _refused_upgrade(loaded: LoadedPipeline, error: RestoreRefused, refusal: Refusal) -> StartProblem:
+    return StartProblem(place_refusal(loaded, refusal), error.exit_code, error)
+
+
+def place_refusal(loaded: LoadedPipeline, refusal: Refusal) -> Problem:
+    """At the source or step that it is about; at the checkpoint directory where the file does not have it."""
+    path: Path = _DIRECTORY
+    if refusal.name in loaded.settings.sources:
+        path = ("sources", refusal.name)
+    for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
+        if step.name == refusal.name:
+            path = ("steps", index, "name")
+    return loaded.problem(path, refusal.told, refusal.remedy)
+
+
+def _placed(plan: Plan, state: JournalState | None) -> Collection[OperatorName]:
+    """Sources whose positions are fixed, by the names of now."""
     newest = None if state is None else state.newest_checkpoint
-    return () if newest is None else merge_positions(newest.positions).keys()
+    known = set() if newest is None else set(merge_positions(newest.positions))
+    return known | {name for name, words in plan.words.items() if words.was in known}
 
 
 def _journal_problem(loaded: LoadedPipeline, error: TidegateError) -> StartProblem:

@@ -26,7 +26,7 @@ from tidegate.plan.graph import Plan
 
 PROBE: Final = "tidegate.expressions.compiled.probe"
 TIME_LIMIT_S: Final = 120.0
-_REMEDY: Final = "write it otherwise: docs/expressions.md says what is supported"
+_REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
 
 
 class ExpressionCheck:

@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from tidegate.config.errors import Problem
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.daemon.start.survey import Cluster
 from tidegate.errors import TidegateError
 
 _RANKS: Final = (2, 4, 5, 1)
@@ -21,6 +23,8 @@ class StartProblem(msgspec.Struct, frozen=True):
     exit_code: int = 2
     """Of a start, if it is an error."""
     cause: TidegateError | None = None
+    examined: bool = False
+    """`tidegate doctor` looks at this itself, and says more."""
 
     @property
     def refuses(self) -> bool:
@@ -31,6 +35,16 @@ class StartProblem(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """With its place, if that is in the pipeline file."""
         return str(self.problem) if self.problem.path else self.problem.message
+
+
+class StartLook(msgspec.Struct, frozen=True):
+    """What was seen before a start."""
+
+    problems: list[StartProblem]
+    cluster: Cluster | None = None
+    """None when no broker could be asked."""
+    state: JournalState | None = None
+    """None when the journal could not be read."""
 
 
 class StartRefused(TidegateError):

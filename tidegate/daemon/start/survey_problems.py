@@ -52,11 +52,15 @@ def derive_problems(
     if plan.exactly_once and limit is not None and wanted > limit:
         message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
         remedy = f"set it to {render_duration(limit)} or less, or raise the broker's limit"
-        problems.append(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy))
-    problems += _name_problems(loaded, plan, cluster)
+        found.append(_examined(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy)))
+    found += map(_examined, _name_problems(loaded, plan, cluster))
     problems += _idle_slots(loaded, plan, cluster)
-    problems += derive_durability_problems(loaded, plan, cluster)
+    found += map(_examined, derive_durability_problems(loaded, plan, cluster))
     return [*found, *map(StartProblem, problems)]
+
+
+def _examined(problem: Problem) -> StartProblem:
+    return StartProblem(problem, examined=True)
 
 
 def _written(sink: SinkOperator) -> Iterator[tuple[Path, str]]:
@@ -100,20 +104,20 @@ def _topic_problems(
         message, remedy = f"the topic `{topic}` does not exist", "create it, or correct the name"
         return [StartProblem(loaded.problem(path, message, remedy))]
     if seen.error == "TopicAuthorizationFailed" or (seen.operations and "DESCRIBE" not in seen.operations):
-        return [StartProblem(loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it"))]
+        return [_examined(loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it"))]
     if seen.error:
         message, remedy = f"the broker says {seen.error} about the topic `{topic}`", "see the broker's log"
         return [StartProblem(loaded.problem(path, message, remedy), exit_code=1)]
-    problems: list[Problem] = []
+    problems: list[StartProblem] = []
     for operation in operations if seen.operations else ():
         if operation not in seen.operations:
             message = f"{_USER} may not {operation.lower()} the topic `{topic}`"
-            problems.append(loaded.problem(path, message, f"grant {operation} on it"))
+            problems.append(_examined(loaded.problem(path, message, f"grant {operation} on it")))
     if seen.leaderless:
         numbers = ", ".join(map(str, seen.leaderless[:10]))
         problem = loaded.problem(path, f"no leader for partition {numbers} of `{topic}`", "start its broker")
-        problems.append(_warning(problem))
-    return list(map(StartProblem, problems))
+        problems.append(StartProblem(_warning(problem)))
+    return problems
 
 
 def _warning(problem: Problem) -> Problem:

@@ -1,0 +1,187 @@
+"""`tidegate upgrade --check`, and what `validate` and `explain` know of the checkpoints that are there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.coordinator.values import ME
+from tests.testing.changed_pipeline import HEAD, Life
+from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
+from tidegate.cli.main import run_command
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.savepoint import write_savepoint
+from tidegate.ids import CheckpointId, OperatorName
+from tidegate.storage.local import LocalStorage
+
+
+@pytest.fixture(scope="module")
+def life() -> Life:
+    begun = Life(TOTALS)
+    begun.produce("orders", *ORDERS)
+    return begun.checkpoint()
+
+
+class Directory:
+    """A checkpoint directory on disk with the checkpoint of a life, and files beside it."""
+
+    def __init__(self, tmp_path: Path, life: Life, **identity: object) -> None:
+        self.path = tmp_path
+        self.storage = LocalStorage(str(tmp_path / "checkpoints"))
+        journal = Journal(self.storage, ME, retained=3, id_reserve=5)
+        self.identity: Identity = msgspec.structs.replace(life.identity, **identity)
+        journal.take_over(self.identity, 1)
+        for name in life.storage.list("state/"):
+            self.storage.put(name, life.storage.get(name))
+        self.checkpoint = msgspec.structs.replace(life.state.retained[-1].checkpoint, attempt=journal.state.attempt)
+        journal.append_checkpoint(self.checkpoint)
+
+    def file(self, text: str, name: str = "new.yaml") -> str:
+        head = HEAD.replace("file:///nowhere/shop", f"file://{self.path / 'checkpoints'}")
+        path = self.path / name
+        path.write_text(head + text, encoding="utf-8")
+        return str(path)
+
+    def content(self) -> dict[str, bytes]:
+        return {name: self.storage.get(name) for name in self.storage.list("")}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, life: Life) -> Directory:
+    return Directory(tmp_path, life)
+
+
+def test_a_file_that_fits_gets_a_table_with_keys_and_bytes(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = directory.content()
+    assert run_command(["upgrade", "--check", "--migrate-dry-run", directory.file(RENAMED)]) == 0
+    text = capsys.readouterr().out
+    size = sum(state.size_bytes for state in directory.checkpoint.states)
+    for told in (
+        "pipeline shop, from checkpoint 1 of file://",
+        "renamed, it was sums",
+        f"3  {size:,}  as is",
+        "an estimate",
+        "dry run: totals.totals: 3 entries",
+        "it fits",
+    ):
+        assert told in text
+    assert directory.content() == before
+
+
+def test_a_refused_file_ends_with_4_and_names_the_step_with_its_line(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory.file(MEANT)
+    line = next(number for number, text in enumerate(Path(file).read_text().splitlines(), 1) if "name: sums" in text)
+    assert run_command(["upgrade", "--check", file]) == 4
+    told = capsys.readouterr().out
+    assert f"{file}:{line}:" in told
+    assert ". Say which: `state: keep` or `state: reset` in the file" in told, "sentences"
+    assert ".;" not in told
+    assert run_command(["upgrade", "--check", "--format", "github", file]) == 4
+    assert f"line={line}," in capsys.readouterr().out
+    assert run_command(["upgrade", "--check", "--format", "json", file]) == 4
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["fits"], answer["refusals"][0]["name"]) == (False, "sums")
+    assert answer["refusals"][0]["choices"].keys() == {"keep", "reset"}
+    assert {step["name"]: step["outcome"] for step in answer["steps"]} == {"orders": "kept", "sums": "refused"}
+    assert run_command(["upgrade", "--check", "--keep", "sums", file]) == 0
+    assert run_command(["upgrade", "--check", "--reset", "sums=again", file]) == 0
+
+
+def test_what_the_file_does_not_have_is_reported_at_the_checkpoint_directory(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory.file(RENAMED.replace(" was: sums,", ""))
+    assert run_command(["upgrade", "--check", file]) == 4
+    assert ": checkpoints.directory: the checkpoint holds state of step 'sums'" in capsys.readouterr().out
+    assert run_command(["upgrade", "--check", "--drop", "sums", file]) == 0
+    assert "dropped" in capsys.readouterr().out
+
+
+def test_validate_looks_at_the_checkpoints_that_are_there(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["validate", directory.file(RENAMED)]) == 0
+    assert run_command(["validate", directory.file(MEANT)]) == 4
+    assert "`state: keep` or `state: reset`" in capsys.readouterr().out
+
+
+def test_other_pipelines_and_other_key_groups_are_refused(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory.file(TOTALS)
+    Path(file).write_text(Path(file).read_text().replace("name: shop", "name: store"))
+    assert run_command(["upgrade", "--check", file]) == 4
+    assert "belongs to pipeline 'shop'" in capsys.readouterr().out
+    assert run_command(["upgrade", "--check", directory.file("max_parallelism: 64\n" + TOTALS)]) == 4
+    assert "max_parallelism was 128 and is now 64" in capsys.readouterr().out
+
+
+def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = LocalStorage(str(directory.path / "saved"))
+    write_savepoint(directory.storage, target, "one", directory.checkpoint, directory.identity, "t")
+    path = str(directory.path / "saved" / "one")
+    assert run_command(["upgrade", "--check", "--from", path, directory.file(RENAMED)]) == 0
+    assert f"from savepoint {path}" in capsys.readouterr().out
+    other = Path(directory.file(RENAMED, "other.yaml"))
+    other.write_text(other.read_text().replace("name: shop", "name: store"))
+    assert run_command(["upgrade", "--check", "--from", path, str(other)]) == 0  # as `run --restore` takes it
+    capsys.readouterr()
+    assert run_command(["upgrade", "--check", "--from", "1", directory.file(RENAMED)]) == 0
+    assert run_command(["upgrade", "--check", "--from", "7", directory.file(RENAMED)]) == 4
+    assert "checkpoint 7 is not retained (there are: 1)" in capsys.readouterr().err
+
+
+def test_without_checkpoints_everything_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(HEAD + TOTALS, encoding="utf-8")
+    assert run_command(["upgrade", "--check", str(file)]) == 0
+    assert "everything begins new" in capsys.readouterr().out
+    assert run_command(["upgrade", "--check", "--format", "json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["from"] == ""
+
+
+def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFixture[str]) -> None:
+    file = directory.file(TOTALS.replace("sum(amount)", "sum(amonut)"))
+    assert run_command(["upgrade", "--check", file]) == 2
+    assert "did you mean `amount`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "say --check"),
+        (["--check", "--keep", "sums", "--reset", "sums"], "choose one"),
+        (["--check", "--keep", "sums", "--keep", "sums=x"], "given twice"),
+        (["--check", "--keep", "sums="], 'STEP="why, and when"'),
+        (["--check", "--drop", "sums=x"], "and nothing else"),
+        (["--check", "--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
+    ],
+)
+def test_words_that_contradict_themselves_are_wrong_usage(
+    directory: Directory, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert run_command(["upgrade", *words, directory.file(TOTALS)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_explain_marks_what_counts_from_a_change_on(
+    tmp_path: Path, life: Life, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = {OperatorName("sums"): {"net": CheckpointId(12)}}
+    directory = Directory(tmp_path, life, begun=begun)
+    assert run_command(["explain", directory.file(TOTALS)]) == 0
+    assert "net counts from checkpoint 12 on" in capsys.readouterr().out
+    assert run_command(["explain", "--format", "json", directory.file(TOTALS)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (sums,) = [one for vertex in found["vertices"] for one in vertex["operators"] if one["name"] == "sums"]
+    assert sums["counts_from"] == {"net": 12}

@@ -1,0 +1,196 @@
+"""State files that are read in parts: only what is wanted is transferred, and no damage goes unnoticed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.coordinator.fake_storage import FakeStorage
+from tests.state.driving import GROUPS, declare, make_memory, put
+from tidegate.coordinator.stored_state import derive_head, read_head, read_parts
+from tidegate.coordinator.types import StateHandle, StateKind
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.state import parts
+from tidegate.state.base import Share
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.snapshot import GroupIndex, SnapshotHeader, read_entries, read_header, write_file
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing
+from tidegate.storage.checksum import seal, unseal
+
+NAMES = {f"key-{i:03}": i for i in range(300)}
+
+
+class Ranges(FakeStorage):
+    """Counts what is transferred."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = 0
+        self.ranged: list[int] = []
+
+    def get(self, name: str) -> bytes:
+        self.whole += 1
+        return super().get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        data = self.shared.objects[name][start : start + length]
+        self.ranged.append(len(data))
+        return data
+
+
+def stored(
+    storage: FakeStorage, body: bytes, kind: StateKind = StateKind.OPERATOR, *, old: bool = False
+) -> StateHandle:
+    data = seal(body)
+    storage.put("state/1/f", data)
+    head, digest = (0, "") if old else derive_head(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return StateHandle(
+        OperatorName("step"), SlotIndex(0), "state/1/f", len(data), sha256, kind, head_bytes=head, head_sha256=digest
+    )
+
+
+def snapshot(names: dict[str, int] = NAMES) -> bytes:
+    state = make_memory()
+    put(state, names)
+    encode = state.capture(CheckpointId(1)).encode
+    assert encode is not None
+    (data,) = encode()
+    return data
+
+
+def read(storage: FakeStorage, handle: StateHandle, key_groups: range) -> dict[str, int]:
+    state = make_memory()
+    state.restore(read_parts(storage, handle, key_groups), Share(key_groups))
+    return dict(zip(names := list(state.keys()), (value[0] for value in state.get_many(names) if value), strict=True))
+
+
+def expected(key_groups: range) -> dict[str, int]:
+    return {name: value for name, value in NAMES.items() if sum(name.encode()) % GROUPS in key_groups}
+
+
+@pytest.mark.parametrize("key_groups", [range(GROUPS), range(4), range(3, 9), range(GROUPS - 1, GROUPS), range(0)])
+@pytest.mark.parametrize("old", [False, True])
+def test_some_key_groups_are_what_the_whole_file_has_of_them(key_groups: range, old: bool) -> None:
+    storage = Ranges()
+    assert read(storage, stored(storage, snapshot(), old=old), key_groups) == expected(key_groups)
+
+
+def test_a_quarter_of_the_key_groups_transfers_a_quarter_of_the_entries_and_the_head() -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    read(storage, handle, range(GROUPS // 4))
+    assert storage.whole == 0
+    head, entries = storage.ranged
+    assert head == handle.head_bytes
+    assert entries < 0.35 * (handle.size_bytes - handle.head_bytes)
+
+
+def test_the_head_alone_says_what_a_file_holds() -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    assert read_header(read_head(storage, handle)) == read_header(unseal("f", storage.get("state/1/f")))
+    assert storage.ranged == [handle.head_bytes]
+
+
+def test_nothing_of_a_file_with_other_key_groups_is_transferred_but_its_head_and_its_shape_is_compared() -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot({"a": 1}))
+    (part,) = read_parts(storage, handle, range(2, 9))
+    assert storage.ranged == [handle.head_bytes]
+    assert list(read_entries(part, range(2, 9), "step", declare())) == []
+    with pytest.raises(StateUnreadable):
+        list(read_entries(part, range(2, 9), "step", declare(2)))
+
+
+def test_what_is_read_at_once_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 500)
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    assert read(storage, handle, range(GROUPS - 1)) == expected(range(GROUPS - 1))
+    assert len(storage.ranged) > 4
+    assert max(storage.ranged[1:]) < 1000
+
+
+@pytest.mark.parametrize("kind", [StateKind.LIST, StateKind.INPUT])
+def test_what_is_not_dealt_out_by_key_group_is_read_whole(kind: StateKind) -> None:
+    storage = Ranges()
+    body = snapshot()
+    assert list(read_parts(storage, stored(storage, body, kind), range(0))) == [body]
+    assert (storage.whole, storage.ranged) == (1, [])
+
+
+def flips(size: int, step: int) -> Iterator[tuple[int, int]]:
+    return ((at, 1 << at % 8) for at in range(0, size, step))
+
+
+@pytest.mark.parametrize("key_groups", [range(GROUPS), range(4), range(0)])
+def test_no_flipped_bit_of_what_is_read_goes_unnoticed(key_groups: range) -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    whole = storage.shared.objects["state/1/f"]
+    read(storage, handle, key_groups)
+    reached = sum(storage.ranged) if not storage.whole else len(whole)
+    header, _ = read_header(read_head(storage, handle))
+    first = min((one.offset for one in header.groups if one.group in key_groups), default=0)
+    for at, bit in flips(reached, 7):
+        place = at if at < handle.head_bytes else at + first
+        storage.shared.objects["state/1/f"] = whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+        with pytest.raises(ObjectCorrupt, match=r"memory/state/1/f is not the file that the checkpoint wrote"):
+            read(storage, handle, key_groups)
+
+
+def test_no_truncation_goes_unnoticed() -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    whole = storage.shared.objects["state/1/f"]
+    for size in range(0, len(whole), 37):
+        storage.shared.objects["state/1/f"] = whole[:size]
+        with pytest.raises(ObjectCorrupt):
+            read(storage, handle, range(GROUPS - 1, GROUPS))
+
+
+def test_another_whole_file_of_the_same_state_is_refused_by_its_head() -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    stored(storage, snapshot(NAMES | {"key-000": 1}))
+    with pytest.raises(ObjectCorrupt, match=r"its first .* bytes have sha256"):
+        read(storage, handle, range(4))
+
+
+def test_a_file_that_is_gone_is_missing() -> None:
+    storage = FakeStorage()
+    handle = stored(storage, snapshot())
+    storage.delete(handle.path)
+    for key_groups in (range(4), range(GROUPS)):
+        with pytest.raises(ObjectMissing):
+            read(storage, handle, key_groups)
+
+
+def test_a_group_without_a_checksum_is_never_read_by_itself() -> None:
+    storage = Ranges()
+    body = snapshot()
+    header, start = read_header(body)
+    bare = [GroupIndex(one.group, one.offset, one.size_bytes, one.entries) for one in header.groups]
+    written: SnapshotHeader = msgspec.structs.replace(header, groups=tuple(bare))
+    handle = stored(storage, write_file(written, [body[start:]]))
+    assert read(storage, handle, range(4)) == expected(range(4))
+    assert storage.whole == 1
+
+
+def test_damage_in_a_whole_file_names_the_key_group() -> None:
+    body = snapshot()
+    header, start = read_header(body)
+    at = start + header.groups[1].offset + 9
+    damaged = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+    with pytest.raises(TidegateError, match=f"key group {header.groups[1].group} is damaged"):
+        list(read_entries(damaged, range(GROUPS), "step", declare()))
+
+
+def test_the_head_of_what_is_no_state_file_is_not_known() -> None:
+    assert derive_head(seal(b"something else")) == (0, "")
+    assert derive_head(seal(b"TGKS\x00\x02\x00\x00\xff\xff{}")) == (0, "")

@@ -1,0 +1,292 @@
+"""What becomes of a checkpoint when the pipeline is another one now, against a model of plain rules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from tests.coordinator.values import IDENTITY, completed, handle, positions
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.recovery import refuse_upgrade
+from tidegate.coordinator.spent_words import WORDS_MAX
+from tidegate.coordinator.types import CompletedCheckpoint, StateKind
+from tidegate.coordinator.upgrade import Definition, Outcome, Refusal, Spoken, Upgrade, derive_identity
+from tidegate.coordinator.upgrade_decision import decide_upgrade
+from tidegate.ids import OperatorName, SlotIndex
+from tidegate.operators.calls.spec import IN_FLIGHT
+from tidegate.operators.meaning import Meaning
+from tidegate.plan.graph import StepWords
+
+NAMES = [OperatorName(name) for name in ("a", "b", "c", "d")]
+SOURCES = [OperatorName(name) for name in ("s", "t")]
+COLUMNS = ("x", "y")
+
+
+def name_of(one: str) -> OperatorName:
+    return OperatorName(one)
+
+
+def random_meaning(dice: random.Random) -> Meaning:
+    """Which records, and one or two aggregates: a few digests, so that they are often the same."""
+    parts = {"the choice of records": f"2:{dice.randrange(2)}"}
+    for column in COLUMNS:
+        if dice.random() < 0.6:
+            parts[f"`{column}`"] = f"2:{dice.randrange(2)}"
+    return {"s": parts}
+
+
+def random_checkpoint(dice: random.Random) -> tuple[CompletedCheckpoint, Identity]:
+    sources = [one for one in SOURCES if dice.random() < 0.8] or SOURCES[:1]
+    held = [one for one in NAMES if dice.random() < 0.5]
+    checkpoint = completed(
+        7,
+        at=[positions(one, {one: {0: 5}}) for one in sources],
+        states=[msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in held],
+    )
+    words = {one: (dice.choice(["keep", "reset", "keep: old"]),) for one in held if dice.random() < 0.3}
+    identity = msgspec.structs.replace(IDENTITY, meanings={one: random_meaning(dice) for one in held}, words=words)
+    return checkpoint, identity
+
+
+def random_definition(dice: random.Random) -> Definition:
+    sources: dict[OperatorName, Mapping[str, int]] = {one: {one: 1} for one in SOURCES if dice.random() < 0.8}
+    steps = [one for one in NAMES if dice.random() < 0.5]
+    words: dict[OperatorName, StepWords] = {}
+    for one in steps:
+        if dice.random() < 0.6:
+            was = dice.choice([name for name in NAMES if name not in steps] or [name_of("")])
+            taken = {word.was for word in words.values()}
+            words[one] = StepWords(
+                was=was if was not in taken and dice.random() < 0.6 else name_of(""),
+                verb=dice.choice(["", "keep", "reset"]),
+                note=dice.choice(["", "old", "new"]),
+                drop=tuple(column for column in COLUMNS if dice.random() < 0.3),
+            )
+    spoken = Spoken(
+        keep={one: "" for one in steps if dice.random() < 0.1},
+        drop=tuple(one for one in NAMES if one not in steps and dice.random() < 0.4),
+    )
+    meanings = {one: random_meaning(dice) for one in steps}
+    return Definition(meanings, sources, dict.fromkeys(steps, ()), frozenset(), words, spoken)
+
+
+class Model:
+    """The rules, one by one: for each name in the checkpoint what becomes of it, or None where that is refused."""
+
+    def __init__(self, checkpoint: CompletedCheckpoint, identity: Identity, now: Definition) -> None:
+        self.checkpoint, self.identity, self.now = checkpoint, identity, now
+        self.held = {one.operator for one in checkpoint.states}
+        self.read = {one.source for one in checkpoint.positions}
+        known = self.held | self.read | {name_of("s")}  # what a meaning names is known, too
+        self.names = {
+            word.was: one for one, word in now.words.items() if word.was and word.was in known and one not in known
+        }
+
+    def outcome(self, old: OperatorName) -> Outcome | None:
+        name = self.names.get(old, old)
+        here = self.now.sources if old in self.read else self.now.states
+        if name not in here:
+            return Outcome.DROPPED if old in self.now.spoken.drop else None
+        if old in self.now.spoken.drop:
+            return None
+        if old not in self.read:
+            verb = self.verb(old, name)
+            if verb == "reset":
+                return Outcome.RESET
+            if not self.means_the_same(old, name, kept=verb == "keep"):
+                return None
+        return Outcome.KEPT if name == old else Outcome.RENAMED
+
+    def verb(self, old: OperatorName, name: OperatorName) -> str:
+        said = []
+        if name in self.now.spoken.keep:
+            said.append(("keep", "--keep"))
+        word = self.now.words.get(name)
+        if word is not None and word.verb:
+            said.append((word.verb, f"{word.verb}: {word.note}" if word.note else word.verb))
+        spent = {text for one in (old, name) for text in self.identity.words.get(one, ())}
+        return next((verb for verb, text in said if text not in spent), "")
+
+    def means_the_same(self, old: OperatorName, name: OperatorName, *, kept: bool) -> bool:
+        before, after = self.identity.meanings[old]["s"], self.now.meanings[name]["s"]
+        word = self.now.words.get(name, StepWords())
+        for part, digest in before.items():
+            if part not in after:
+                if part.strip("`") not in word.drop:
+                    return False
+            elif after[part] != digest and not kept:
+                return False
+        return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_decision_is_that_of_plain_rules(seed: int) -> None:
+    dice = random.Random(seed)
+    for _ in range(60):
+        checkpoint, identity = random_checkpoint(dice)
+        now = random_definition(dice)
+        model = Model(checkpoint, identity, now)
+        upgrade = decide_upgrade(checkpoint, identity, now)
+        expected = {old: model.outcome(old) for old in (*model.held, *model.read)}
+        misspoken = [one for one in now.spoken.drop if one not in expected and one not in identity.words]
+        assert bool(upgrade.refusals) is (None in expected.values() or bool(misspoken))
+        if not upgrade.refusals:
+            judge_taken(checkpoint, now, model, upgrade, {old: one for old, one in expected.items() if one is not None})
+
+
+def judge_taken(
+    checkpoint: CompletedCheckpoint, now: Definition, model: Model, upgrade: Upgrade, expected: Mapping[str, Outcome]
+) -> None:
+    found = {step.was or step.name: step.outcome for step in upgrade.steps if step.outcome is not Outcome.NEW}
+    assert found == expected
+    gone = {old for old, one in expected.items() if one in (Outcome.DROPPED, Outcome.RESET)}
+    names = {old: model.names.get(name_of(old), name_of(old)) for old in expected}
+    states = upgrade.map_states(checkpoint.states)
+    assert {one.operator for one in states} == {names[old] for old in model.held - gone}
+    assert {one.source for one in upgrade.map_positions(checkpoint.positions)} == {
+        names[old] for old in model.read - gone
+    }
+    assert {one.operator for one in states} <= now.states.keys()
+    new = {step.name for step in upgrade.steps if step.outcome is Outcome.NEW}
+    assert new == {*now.sources, *now.states} - {names[old] for old in expected}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_taken_once_is_taken_again_without_a_word_being_used(seed: int) -> None:
+    """From the first checkpoint on: with the same file and the same command nothing is renamed, reset or refused."""
+    dice = random.Random(1000 + seed)
+    taken = 0
+    while taken < 20:
+        checkpoint, identity = random_checkpoint(dice)
+        now = random_definition(dice)
+        upgrade = decide_upgrade(checkpoint, identity, now)
+        if upgrade.refusals:
+            continue
+        taken += 1
+        after = completed(
+            8,
+            at=[positions(one, {one: {0: 6}}) for one in now.sources],
+            states=[msgspec.structs.replace(handle(8, subtask=0), operator=one) for one in now.states],
+        )
+        later = msgspec.structs.replace(identity, meanings=dict(now.meanings), words=upgrade.words, begun=upgrade.begun)
+        again = decide_upgrade(after, later, now)
+        assert not again.refusals
+        assert {step.outcome for step in again.steps} <= {Outcome.KEPT}
+        assert again.words == upgrade.words
+
+
+def meaning_of(**columns: str) -> dict[OperatorName, Meaning]:
+    return {name_of("a"): {"s": {f"`{name}`": f"2:{digest}" for name, digest in columns.items()}}}
+
+
+def one_step(words: StepWords | None = None, **columns: str) -> Definition:
+    said = {} if words is None else {name_of("a"): words}
+    return Definition(meaning_of(**columns), {}, {name_of("a"): ()}, frozenset(), said)
+
+
+HELD = completed(7, states=[msgspec.structs.replace(handle(7, subtask=0), operator=name_of("a"))])
+MEANT = msgspec.structs.replace(IDENTITY, meanings=meaning_of(x="1"))
+
+
+def test_an_aggregate_that_is_added_begins_at_the_checkpoint_and_the_journal_remembers_where() -> None:
+    added = decide_upgrade(HELD, MEANT, one_step(x="1", y="2"))
+    assert not added.refusals
+    assert added.begun == {"a": {"y": 7}}
+    later = msgspec.structs.replace(MEANT, meanings=meaning_of(x="1", y="2"), begun=added.begun)
+    assert decide_upgrade(HELD, later, one_step(x="1", y="2")).begun == {"a": {"y": 7}}
+    renamed = decide_upgrade(HELD, later, one_step(StepWords(columns={"z": "y"}), x="1", z="2"))
+    assert not renamed.refusals
+    assert renamed.begun == {"a": {"z": 7}}
+    assert decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="1", y="2")).begun == {"a": {"": 7}}
+    assert decide_upgrade(HELD, later, one_step(StepWords(drop=("y",)), x="1")).begun == {}
+
+
+def test_an_aggregate_that_is_gone_has_to_be_named() -> None:
+    two = msgspec.structs.replace(MEANT, meanings=meaning_of(x="1", y="2"))
+    (refusal,) = decide_upgrade(HELD, two, one_step(x="1")).refusals
+    assert "`state: {drop: [y]}`" in refusal.remedy
+    assert "new_name: y" in refusal.remedy
+    assert not decide_upgrade(HELD, two, one_step(StepWords(drop=("y",)), x="1")).refusals
+
+
+def test_a_column_under_another_name_that_also_means_something_else_is_a_change_of_meaning() -> None:
+    words = StepWords(columns={"y": "x"})
+    assert not decide_upgrade(HELD, MEANT, one_step(words, y="1")).refusals
+    (refusal,) = decide_upgrade(HELD, MEANT, one_step(words, y="2")).refusals
+    assert refusal.changes == ("`y` of s",)
+
+
+def test_spent_words_are_bounded_and_those_of_the_file_stay() -> None:
+    many = msgspec.structs.replace(MEANT, words={name_of("a"): tuple(f"keep: {n}" for n in range(WORDS_MAX))})
+    spent = decide_upgrade(HELD, many, one_step(StepWords(verb="keep", note="0"), x="1")).words[name_of("a")]
+    assert len(spent) == WORDS_MAX
+    assert spent[-1] == "keep: 0"
+    again = decide_upgrade(HELD, many, one_step(StepWords(verb="keep", note="last"), x="1")).words[name_of("a")]
+    assert (len(again), again[-1], again[0]) == (WORDS_MAX, "keep: last", "keep: 1")
+
+
+def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another() -> None:
+    upgrade = decide_upgrade(None, None, one_step(StepWords(verb="reset"), x="1"))
+    assert upgrade.words == {"a": ("reset",)}
+    later = msgspec.structs.replace(MEANT, words=upgrade.words)
+    assert decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="1")).steps[0].outcome is Outcome.KEPT
+    (refusal,) = decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="2")).refusals
+    assert "`state: reset` was written for an earlier change" in refusal.remedy
+
+
+def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> None:
+    old = msgspec.structs.replace(IDENTITY, meanings={})
+    assert not decide_upgrade(HELD, old, one_step(x="9")).refusals
+    changed = one_step(StepWords(verb="reset"), x="9")
+    assert decide_upgrade(HELD, old, changed).steps[0].outcome is Outcome.RESET
+
+
+def test_what_is_appended_again_before_the_first_checkpoint_keeps_what_its_states_mean() -> None:
+    now = msgspec.structs.replace(IDENTITY, parallelism=9, meanings=meaning_of(x="2"), words={name_of("a"): ("keep",)})
+    again = derive_identity(MEANT, now)
+    assert (again.meanings, again.words, again.parallelism) == (MEANT.meanings, {}, MEANT.parallelism)
+
+
+def test_rows_in_flight_follow_the_edge_and_lists_the_step() -> None:
+    row = msgspec.structs.replace(
+        handle(7, subtask=0), kind=StateKind.INPUT, edges=("a.input -> a",), subtask=SlotIndex(1)
+    )
+    listed = msgspec.structs.replace(HELD.states[0], kind=StateKind.LIST)
+    upgrade = Upgrade(renamed={name_of("b"): name_of("a")})
+    assert upgrade.map_states((row, listed)) == (row, msgspec.structs.replace(listed, operator=name_of("b")))
+    gone = Upgrade(emptied=frozenset({name_of("a")}))
+    assert gone.map_states((row, listed)) == (row,)
+
+
+def test_records_that_wait_for_answers_are_not_given_up_without_saying_that_they_are_lost() -> None:
+    waiting = msgspec.structs.replace(HELD.states[0], kind=StateKind.LIST, state=IN_FLIGHT.name)
+    checkpoint = completed(7, states=[waiting])
+    nothing = Definition({}, {}, {}, frozenset())
+    (refusal,) = decide_upgrade(checkpoint, MEANT, nothing).refusals
+    assert "--drop loses them; to lose none, run the old file until none wait" in refusal.remedy
+    spoken = msgspec.structs.replace(nothing, spoken=Spoken(drop=(name_of("a"),)))
+    (step,) = decide_upgrade(checkpoint, MEANT, spoken).steps
+    assert step.remarks == ("the records that wait for their answers are lost",)
+    kept = Definition({}, {}, {name_of("a"): (IN_FLIGHT,)}, frozenset(), spoken=Spoken(reset={name_of("a"): ""}))
+    (refusal,) = decide_upgrade(checkpoint, MEANT, kept).refusals
+    assert refusal.message.startswith("--reset a: there is no step with state of that name")
+
+
+def test_several_refusals_are_sentences() -> None:
+    refusals = (
+        Refusal(name_of("a"), "the one is gone", "Put it back", {"reset": "it is empty"}),
+        Refusal(name_of("b"), "the other, too", "Put it back"),
+    )
+    told = refuse_upgrade(Upgrade(refusals=refusals)).message
+    assert told == "the one is gone. reset: it is empty. Put it back. The other, too. Put it back"
+
+
+def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() -> None:
+    checkpoint = completed(7, at=[positions("s", {"t": {0: 5}})])
+    now = Definition({}, {name_of("s"): {"t": 1}}, {}, frozenset(), spoken=Spoken(drop=(name_of("s"), name_of("ss"))))
+    still, unknown = decide_upgrade(checkpoint, MEANT, now).refusals
+    assert still.remedy == "Remove it from the file"
+    assert unknown.remedy == "Did you mean `s`?"

@@ -1,0 +1,12 @@
+"""What differs between two meanings, in one list."""
+
+from __future__ import annotations
+
+from tidegate.operators.meaning import Meaning
+from tidegate.plan.meaning import compare_meanings
+
+
+def find_changes(old: Meaning, new: Meaning) -> list[str]:
+    """What means something else, then the aggregates that are gone, then those that are new."""
+    found = compare_meanings(old, new)
+    return [*found.other, *(f"`{one}` is gone" for one in found.gone), *(f"`{one}` is new" for one in found.added)]

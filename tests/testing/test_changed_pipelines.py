@@ -1,0 +1,413 @@
+"""A pipeline file that changes between two attempts: what goes on, what begins, what a user reads."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.testing.changed_pipeline import Life, last
+from tidegate.coordinator.recovery import RestoreRefused
+from tidegate.coordinator.upgrade import Outcome, Spoken
+from tidegate.ids import OperatorName
+from tidegate.task.inflight import InflightUnreadable
+
+TOTALS = """\
+parallelism: 2
+sources:
+  orders: {topic: orders, schema: {id: bigint, customer: string, amount: double}}
+steps:
+  - {name: big, from: orders, where: amount > 1}
+  - {name: sums, from: big, key: customer, aggregate: {n: count(*), net: sum(amount)}}
+sinks:
+  out: {from: sums, topic: out, key: customer}
+"""
+ORDERS = [{"id": i, "customer": f"c{i % 3}", "amount": float(i)} for i in range(2, 20)]
+ONE_MORE = {"id": 99, "customer": "c0", "amount": 10.0}
+N_OF_C0 = sum(one["customer"] == "c0" for one in ORDERS)
+NET_OF_C0 = sum(one["amount"] for one in ORDERS if one["customer"] == "c0")  # type: ignore[misc]  # numbers
+
+
+def changed(text: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.fixture(scope="module")
+def begun() -> Life:
+    """A checkpoint of `TOTALS` after `ORDERS`."""
+    life = Life(TOTALS)
+    life.produce("orders", *ORDERS)
+    return life.checkpoint()
+
+
+def went_on(life: Life, sink: str = "out") -> dict[str, object]:
+    """The newest row of c0 once there is one more of it."""
+    life.produce("orders", ONE_MORE)
+    rows = [row for row in life.checkpoint().output(sink) if row["customer"] == "c0"]
+    return dict(rows[-1])
+
+
+RENAMED = changed(TOTALS, ("name: sums,", "name: totals, was: sums,"), ("from: sums", "from: totals"))
+
+
+def outcomes(life: Life) -> dict[str, Outcome]:
+    return {str(step.name): step.outcome for step in life.restore.upgrade.steps}
+
+
+@pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+def test_a_renamed_step_goes_on_with_its_state_and_was_may_be_removed_after_a_checkpoint(
+    begun: Life, backend: str
+) -> None:
+    life = Life(RENAMED, begun, backend=backend)
+    assert outcomes(life) == {"orders": Outcome.KEPT, "totals": Outcome.RENAMED}
+    assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1, "net": NET_OF_C0 + 10.0}
+    assert {handle.operator for handle in life.state.retained[-1].checkpoint.states} == {"totals"}
+    for text in (RENAMED, RENAMED.replace(" was: sums,", "")):
+        again = Life(text, life)
+        assert outcomes(again) == {"orders": Outcome.KEPT, "totals": Outcome.KEPT}
+        assert went_on(again)["n"] == N_OF_C0 + 2
+
+
+def test_a_rename_without_a_word_is_refused_with_both_ways_on(begun: Life) -> None:
+    with pytest.raises(RestoreRefused, match=r"state of step 'sums'.*\(it has: totals\).*`was: sums`.*--drop sums"):
+        Life(RENAMED.replace(" was: sums,", ""), begun)
+
+
+def test_a_renamed_source_goes_on_where_it_was_and_so_does_what_it_feeds(begun: Life) -> None:
+    text = changed(
+        TOTALS, ("  orders: {topic", "  purchases: {was: orders, topic"), ("from: orders", "from: purchases")
+    )
+    life = Life(text, begun)
+    assert outcomes(life) == {"purchases": Outcome.RENAMED, "sums": Outcome.KEPT}
+    assert went_on(life)["n"] == N_OF_C0 + 1
+    assert outcomes(Life(text.replace("was: orders, ", ""), life)) == {"purchases": Outcome.KEPT, "sums": Outcome.KEPT}
+
+
+def test_source_filter_and_step_can_be_renamed_at_once_with_rows_in_flight(begun: Life) -> None:
+    before = Life(TOTALS, begun)
+    before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
+    before.checkpoint()
+    assert any(handle.in_flight for handle in before.state.retained[-1].checkpoint.states)
+    text = changed(
+        RENAMED,
+        ("  orders: {topic", "  purchases: {was: orders, topic"),
+        ("name: big, from: orders", "name: large, was: big, from: purchases"),
+        ("from: big", "from: large"),
+    )
+    after = Life(text, before)
+    assert went_on(after) == {"customer": "c0", "n": N_OF_C0 + 41, "net": NET_OF_C0 + 90.0}
+
+
+def test_rows_in_flight_to_a_step_that_is_gone_are_refused_until_nothing_is_in_flight(begun: Life) -> None:
+    before = Life(TOTALS, begun)
+    before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
+    before.checkpoint()
+    text = changed(TOTALS, ("name: sums,", "name: fresh,"), ("from: sums", "from: fresh"))
+    spoken = Spoken(drop=(OperatorName("sums"),))
+    with pytest.raises(RestoreRefused, match=r"rows in flight on sums.input -> sums.*SIGTERM"):
+        Life(text, before, spoken)
+    life = Life(text, begun, spoken)
+    assert outcomes(life)["sums"] is Outcome.DROPPED
+    assert went_on(life)["n"] == 1
+
+
+def test_rows_in_flight_of_another_shape_are_refused_whatever_is_said_of_the_state(begun: Life) -> None:
+    before = Life(TOTALS, begun)
+    before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
+    before.checkpoint()
+    text = changed(TOTALS, ("net: sum(amount)}", "net: sum(amount), ids: sum(id)}, state: reset"))
+    with pytest.raises(InflightUnreadable, match="SIGTERM"):
+        Life(text, before)
+
+
+MEANT = changed(TOTALS, ("sum(amount)", "sum(amount * 2)"))
+
+
+def test_another_meaning_without_a_word_is_refused_with_what_each_word_does(begun: Life) -> None:
+    with pytest.raises(RestoreRefused) as refused:
+        Life(MEANT, begun)
+    for told in ("`net` of orders", "results mix both", "begins with empty state", "--keep sums", "`state: reset`"):
+        assert told in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("word", "spoken"),
+    [
+        (", state: keep", Spoken()),
+        (', state: {keep: "2026-11: gross"}', Spoken()),
+        ("", Spoken(keep={OperatorName("sums"): ""})),
+    ],
+)
+def test_kept_state_goes_on_with_the_new_definition(begun: Life, word: str, spoken: Spoken) -> None:
+    text = changed(MEANT, ("* 2)}", f"* 2)}}{word}"))
+    life = Life(text, begun, spoken)
+    assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1, "net": NET_OF_C0 + 20.0}
+    assert outcomes(Life(text, life)) == {"orders": Outcome.KEPT, "sums": Outcome.KEPT}
+
+
+@pytest.mark.parametrize(
+    ("word", "spoken"),
+    [(", state: reset", Spoken()), ("", Spoken(reset={OperatorName("sums"): "why"}))],
+)
+def test_reset_state_begins_empty_once_and_goes_on_after_that(begun: Life, word: str, spoken: Spoken) -> None:
+    text = changed(MEANT, ("* 2)}", f"* 2)}}{word}"))
+    first = Life(text, begun, spoken)  # fails before its first checkpoint: the word holds for the next attempt, too
+    assert outcomes(first)["sums"] is Outcome.RESET
+    life = Life(text, begun, spoken)
+    assert went_on(life) == {"customer": "c0", "n": 1, "net": 20.0}
+    assert life.identity.begun == {"sums": {"": 1}}
+    again = Life(text, life, spoken)
+    assert outcomes(again)["sums"] is Outcome.KEPT
+    assert went_on(again)["n"] == 2
+
+
+def test_a_word_counts_once_for_each_note(begun: Life) -> None:
+    kept = changed(MEANT, ("* 2)}", '* 2)}, state: {keep: "2026-11"}'))
+    life = Life(kept, begun).checkpoint()
+    later = kept.replace("amount * 2", "amount * 3")
+    with pytest.raises(RestoreRefused, match=r'`state: \{keep: "2026-11"\}` was written for an earlier change'):
+        Life(later, life)
+    assert outcomes(Life(later.replace("2026-11", "2026-12"), life))["sums"] is Outcome.KEPT
+    once = Spoken(keep={OperatorName("sums"): ""})
+    spoken = Life(MEANT, begun, once).checkpoint()
+    third = MEANT.replace("amount * 2", "amount * 3")
+    with pytest.raises(RestoreRefused, match=r"`--keep` was written for an earlier change.*--keep sums=.why"):
+        Life(third, spoken, once)
+    assert outcomes(Life(third, spoken, Spoken(keep={OperatorName("sums"): "again"})))["sums"] is Outcome.KEPT
+
+
+def test_until_the_first_checkpoint_of_the_new_file_the_old_file_goes_on_as_if_nothing_had_been(begun: Life) -> None:
+    reset = Life(changed(MEANT, ("* 2)}", "* 2)}, state: reset")), begun)
+    reset.produce("orders", ONE_MORE)  # and it fails
+    assert went_on(Life(TOTALS, begun)) == {"customer": "c0", "n": N_OF_C0 + 1, "net": NET_OF_C0 + 10.0}
+
+
+def test_a_step_that_is_gone_is_given_up_by_name_and_the_command_may_be_repeated(begun: Life) -> None:
+    text = changed(TOTALS, ("name: sums,", "name: fresh,"), ("from: sums", "from: fresh"))
+    spoken = Spoken(drop=(OperatorName("sums"),))
+    life = Life(text, begun, spoken)
+    assert went_on(life) == {"customer": "c0", "n": 1, "net": 10.0}
+    assert {handle.operator for handle in life.state.retained[-1].checkpoint.states} == {"fresh"}
+    assert outcomes(Life(text, life, spoken)) == {"orders": Outcome.KEPT, "fresh": Outcome.KEPT}
+
+
+def test_a_source_that_is_gone_is_given_up_by_name() -> None:
+    two = changed(
+        TOTALS,
+        ("steps:", "  returns: {topic: returns, schema: {id: bigint, customer: string, amount: double}}\nsteps:"),
+        ("from: big,", "from: [big, returns],"),
+    )
+    life = Life(two)
+    life.produce("orders", *ORDERS)
+    life.produce("returns", ONE_MORE)
+    life.checkpoint()
+    with pytest.raises(RestoreRefused, match=r"positions of source 'returns'.*--drop returns"):
+        Life(TOTALS, life)
+    spoken = Spoken(drop=(OperatorName("returns"),), keep={OperatorName("sums"): ""})
+    with pytest.raises(RestoreRefused, match=r"it gets no records of returns any more"):
+        Life(TOTALS, life, Spoken(drop=spoken.drop))
+    after = Life(TOTALS, life, spoken)
+    assert went_on(after)["n"] == N_OF_C0 + 2
+    assert {one.source for one in after.state.retained[-1].checkpoint.positions} == {"orders"}
+
+
+MANY = """\
+parallelism: 2
+sources:
+  orders:
+    topic: orders
+    schema: {id: bigint, customer: string, amount: double, at: bigint}
+    event_time: at
+    watermark: {delay: 0s, idle: never}
+steps:
+  - {name: once, from: orders, dedup: {key: id, within: 1h}}
+  - {name: minutes, from: once, key: customer, window: {tumbling: 1m}, aggregate: {n: count(*)}}
+  - {name: visits, from: once, key: customer, window: {session: 30s}, aggregate: {n: count(*)}}
+  - {name: newest, from: once, key: customer, keep: last}
+  - {name: best, from: once, key: customer, keep: {by: amount, n: 2}}
+sinks:
+  minute: {from: minutes, topic: minute, key: customer}
+  visit: {from: visits, topic: visit, key: customer}
+  new: {from: newest, topic: new, key: customer}
+  top: {from: best, topic: top, key: customer}
+"""
+
+
+def timed(first: int, count: int) -> list[dict[str, object]]:
+    return [
+        {"id": i, "customer": f"c{i % 2}", "amount": float(i), "at": 1_000_000 + (i + i // 100 * 60) * 1_000}
+        for i in range(first, first + count)
+    ]
+
+
+def test_windows_sessions_duplicates_and_rankings_go_on_under_new_names() -> None:
+    """What comes out is what comes out without a rename."""
+    names = ["once", "minutes", "visits", "newest", "best"]
+    renamed = MANY
+    for name in names:
+        renamed = re.sub(rf"name: {name},", f"name: {name}_2, was: {name},", renamed)
+        renamed = re.sub(rf"from: {name},", f"from: {name}_2,", renamed)
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    found = []
+    for text in (MANY, renamed):
+        life = Life(text, begun)
+        life.produce("orders", *timed(45, 100))
+        life.rest(5_000)
+        life.checkpoint()
+        sinks = ("minute", "visit", "new", "top")
+        found.append({sink: sorted(map(str, life.output(sink))) for sink in sinks})
+    assert found[0] == found[1]
+    assert all(found[0].values())
+
+
+def test_another_window_needs_a_word() -> None:
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    text = changed(MANY, ("tumbling: 1m", "tumbling: 2m"))
+    with pytest.raises(RestoreRefused, match=r"its window was tumbling 1m and is tumbling 2m"):
+        Life(text, begun)
+    visits = "aggregate: {n: count(*)}%s}\n  - {name: visits"
+    life = Life(changed(text, (visits % "", visits % ", state: reset")), begun)
+    assert outcomes(life)["minutes"] is Outcome.RESET
+    assert outcomes(life)["visits"] is Outcome.KEPT
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        "window: {tumbling: 2m}",  # open ones would be given as windows that began earlier
+        "window: {sliding: 1m, every: 30s}",  # and be counted in two
+        "window: {tumbling: 1m}, allowed_lateness: 1m",  # they would have no timers, and never be given
+        "window: {tumbling: 1m}, emit: {every: 10s}",
+        "window: {session: 1m}",
+    ],
+)
+def test_open_windows_cannot_go_on_as_windows_of_another_kind(now: str) -> None:
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    visits = "aggregate: {n: count(*)}%s}\n  - {name: visits"
+    kept = changed(MANY, (visits % "", visits % ", state: keep"), ("window: {tumbling: 1m}", now))
+    with pytest.raises(RestoreRefused, match=r"step 'minutes' cannot be read as what it is now.*`state: reset`"):
+        Life(kept, begun)
+    assert outcomes(Life(kept.replace("state: keep", "state: reset"), begun))["minutes"] is Outcome.RESET
+
+
+def test_a_column_of_kept_rows_that_is_gone_can_be_renamed_or_given_up() -> None:
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    narrow = (
+        "  - {name: slim, from: once, select: {%s: id, customer: customer, amount: amount, at: at}}\n  - {name: best,"
+    )
+    best = ("  - {name: best, from: once,", narrow + " from: slim,")
+    with pytest.raises(RestoreRefused, match=r"columns: \{new_name: id\}.*drop: \[id\].*`state: reset`"):
+        Life(changed(MANY, (best[0], best[1] % "number")), begun)
+    renamed = ("n: 2}}", "n: 2}, was: {columns: {number: id}}}")
+    assert outcomes(Life(changed(MANY, (best[0], best[1] % "number"), renamed), begun))["best"] is Outcome.KEPT
+
+
+def test_a_word_that_is_spent_is_reported_where_it_does_nothing(begun: Life) -> None:
+    reset = changed(TOTALS, ("net: sum(amount)}", "net: sum(amount)}, state: reset"))
+    first = Life(reset, begun).checkpoint()
+    (step,) = (one for one in first.check(reset).upgrade.steps if one.name == "sums")
+    assert (step.outcome, step.remarks) == (
+        Outcome.KEPT,
+        ("`state: reset` counted at an earlier change, and does nothing now",),
+    )
+
+
+def test_a_key_of_another_type_can_only_be_reset(begun: Life) -> None:
+    text = changed(TOTALS, ("customer: string", "customer: bigint"))
+    with pytest.raises(RestoreRefused) as refused:
+        Life(text, begun)
+    assert "--reset sums" in refused.value.message
+    assert "--keep sums" not in refused.value.message
+    life = Life(changed(text, ("net: sum(amount)}", "net: sum(amount)}, state: reset")), begun)
+    life.produce("orders", {"id": 1, "customer": 5, "amount": 9.0})
+    assert last(life.checkpoint().output("out"), "customer", "net") == {5: 9.0}
+
+
+def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
+    for spoken, told in (
+        (Spoken(keep={OperatorName("sum"): ""}), r"--keep sum: there is no step.*[Dd]id you mean `sums`"),
+        (Spoken(drop=(OperatorName("sum"),)), r"--drop sum: checkpoint 1 holds nothing of it"),
+        (Spoken(drop=(OperatorName("sums"),)), r"--drop sums gives up what the file still has"),
+        (Spoken(drop=(OperatorName("orders"),)), r"--drop orders gives up what the file still has"),
+    ):
+        with pytest.raises(RestoreRefused, match=told):
+            Life(TOTALS, begun, spoken)
+
+
+def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(begun: Life) -> None:
+    before = {name: begun.storage.get(name) for name in begun.storage.list("")}
+    report = begun.check(RENAMED, migrate=True)
+    assert report.fits
+    (one,) = report.migrated
+    assert (one.step, one.state, one.entries, one.failure) == ("totals", "totals", 3, "")
+    (step,) = [step for step in report.upgrade.steps if not step.source]
+    assert (step.name, step.was, step.states[0].keys, step.states[0].verdict) == ("totals", "sums", 3, "as is")
+    assert report.forecast is not None
+    assert report.forecast.state_bytes == step.states[0].size_bytes
+    assert not begun.check(MEANT, migrate=True).fits
+    assert {name: begun.storage.get(name) for name in begun.storage.list("")} == before
+
+
+def test_a_damaged_file_fails_the_dry_run(begun: Life) -> None:
+    life = Life(TOTALS, begun).checkpoint()
+    (handle, *_) = life.state.retained[-1].checkpoint.states
+    life.storage.put(handle.path, life.storage.get(handle.path)[:-1] + b"?")
+    report = life.check(TOTALS, migrate=True)
+    assert not report.fits
+    assert "is not the file that the checkpoint wrote" in report.migrated[0].failure
+
+
+@pytest.mark.parametrize("backend", ["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+def test_a_step_is_renamed_with_a_column_while_one_aggregate_begins_and_one_is_given_up(
+    begun: Life, backend: str
+) -> None:
+    text = changed(
+        RENAMED,
+        ("was: sums,", "was: {step: sums, columns: {total: net}}, state: {drop: n},"),
+        ("{n: count(*), net: sum(amount)}", "{total: sum(amount), seen: count(id)}"),
+    )
+    life = Life(text, begun, backend=backend)
+    assert went_on(life) == {"customer": "c0", "total": NET_OF_C0 + 10.0, "seen": 1}
+    assert life.identity.begun == {"totals": {"seen": 1}}
+    later = changed(text, ("was: {step: sums, columns: {total: net}}, state: {drop: n}, ", ""))
+    assert went_on(Life(later, life)) == {"customer": "c0", "total": NET_OF_C0 + 20.0, "seen": 2}
+
+
+def test_an_aggregate_that_cannot_begin_where_keys_are_there_needs_an_empty_state(begun: Life) -> None:
+    text = changed(TOTALS, ("{n: count(*),", "{first: first(id), n: count(*),"))
+    with pytest.raises(RestoreRefused, match=r"cannot be read as what it is now: .*--reset sums"):
+        Life(text, begun)
+
+
+def test_windows_and_sessions_take_a_new_aggregate() -> None:
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    life = Life(changed(MANY, ("{n: count(*)}", "{n: count(*), most: max(amount)}")), begun)
+    life.produce("orders", *timed(50, 100))
+    life.rest(5_000)
+    life.checkpoint()
+    assert any(row["most"] is not None for row in life.output("minute"))
+    assert any(row["most"] is not None for row in life.output("visit"))
+    assert life.identity.begun == {"minutes": {"most": 1}, "visits": {"most": 1}}
+
+
+def test_a_migration_in_a_dry_run_counts_every_entry_and_an_incompatible_one_is_reported(begun: Life) -> None:
+    text = changed(TOTALS, ("{n: count(*), net: sum(amount)}", "{n: count(*), net: sum(amount), ids: sum(id)}"))
+    report = begun.check(text, migrate=True)
+    assert report.fits
+    (step,) = [step for step in report.upgrade.steps if not step.source]
+    assert step.states[0].verdict == "after migration"
+    assert step.remarks == ("ids begins at checkpoint 1",)
+    assert [(one.entries, one.failure) for one in report.migrated] == [(3, "")]

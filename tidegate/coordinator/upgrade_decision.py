@@ -1,0 +1,386 @@
+"""Which steps continue at a checkpoint, which begin, and what is refused. Pure.
+
+One function, `decide_upgrade`, for a start, for `validate` and for `upgrade --check`: they cannot disagree. Names are
+identity: state goes on under the name of its step, or under the name that says `was`. What cannot be known from the two
+definitions needs a word (ADR 53), and silence is refused with the choices and what each does to the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.spent_words import said_of, say, show_word, spend
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.upgrade import (
+    Definition,
+    Outcome,
+    Refusal,
+    StateChange,
+    StepChange,
+    StoredStates,
+    Upgrade,
+)
+from tidegate.ids import CheckpointId, OperatorName
+from tidegate.operators.calls.spec import IN_FLIGHT
+from tidegate.operators.meaning import Meaning
+from tidegate.plan.graph import StepWords
+from tidegate.plan.meaning import Changes, compare_meanings, derive_meanings
+from tidegate.plan.names import derive_edge_names, derive_former_plan
+from tidegate.settings.state_words import KEEP, RESET
+from tidegate.settings.suggest import derive_suggestion
+from tidegate.state.fit import GONE
+from tidegate.state.verdict import Fit, Verdict, judge
+
+WHOLE: Final = ""
+"""In `Identity.begun`: not one aggregate, but all that a step has."""
+_LOST: Final = (
+    ". These are records that wait for answers: --drop loses them; to lose none, run the old file until none wait, "
+    "then stop it"
+)
+EMPTY: Final = "begins empty"
+GIVEN_UP: Final = "given up"
+_NOTHING_SAID: Final = StepWords()
+_FINAL: Final = (
+    "Put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
+    "then change it"
+)
+_KEEP_DOES: Final = (
+    "the new definition continues with what is there, so results mix both: what was counted before the change stays "
+    "counted as it was"
+)
+_RESET_DOES: Final = (
+    "the step begins with empty state where the checkpoint is: what it has counted is forgotten, nothing is read "
+    "again, and the other steps continue"
+)
+
+
+def decide_upgrade(
+    checkpoint: CompletedCheckpoint | None,
+    identity: Identity | None,
+    now: Definition,
+    stored: StoredStates | None = None,
+) -> Upgrade:
+    """What becomes of a checkpoint when the pipeline of now continues from it. `identity` is the checkpoint's.
+
+    `stored` are the headers of its states, or of some; without them names and meanings decide alone. Nothing is raised:
+    whoever starts refuses what has `refusals`.
+    """
+    if checkpoint is None or identity is None:
+        return Upgrade(words=spend({}, now, {}))
+    return _Decision(checkpoint, identity, now, {} if stored is None else stored).decide()
+
+
+class _Decision:
+    """One decision while it is made."""
+
+    def __init__(
+        self, checkpoint: CompletedCheckpoint, identity: Identity, now: Definition, stored: StoredStates
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._identity = identity
+        self._now = now
+        self._stored = stored
+        self._sources = sorted({one.source for one in checkpoint.positions})
+        self._held = sorted({one.operator for one in checkpoint.states if not one.in_flight})
+        self._renamed = _derive_renamed(checkpoint, identity, now)
+        self._names = {old: new for new, old in self._renamed.items()}
+        self._steps: list[StepChange] = []
+        self._refusals: list[Refusal] = []
+        self._emptied: set[OperatorName] = set()
+        self._begun: dict[OperatorName, dict[str, CheckpointId]] = {}
+        self._meanings, self._edges = _under_former_names(now, self._renamed)
+        here = {*now.sources, *now.states, *now.spoken.drop}
+        self._missing = {old for old in (*self._sources, *self._held) if self._names.get(old, old) not in here}
+        """What is refused because it is gone: that it does not feed a step any more is not said again."""
+
+    def decide(self) -> Upgrade:
+        for source in self._sources:
+            self._source(source)
+        for step in self._held:
+            self._step(step)
+        self._rows_in_flight()
+        self._new_ones()
+        self._misspoken()
+        return Upgrade(
+            steps=tuple(self._steps),
+            refusals=tuple(self._refusals),
+            renamed={new: old for new, old in self._renamed.items() if new in self._of_now(self._renamed)},
+            emptied=frozenset(self._emptied),
+            edges={new: old for new, old in self._edges.items() if new != old},
+            words=spend(self._identity.words, self._now, self._names),
+            begun=self._carry_begun(),
+        )
+
+    # -- sources ---------------------------------------------------------------------------------------------------
+
+    def _source(self, old: OperatorName) -> None:
+        name, now = self._names.get(old, old), self._now
+        if name not in now.sources:
+            self._gone(old, "positions of source", "source", now.sources, source=True)
+            return
+        if old in now.spoken.drop:
+            self._still_there(old)
+        known = {at.topic for one in self._checkpoint.positions if one.source == old for at, _ in one.next_offsets}
+        for topic in sorted(known - now.sources[name].keys()):
+            self._refuse(
+                name,
+                f"source {str(name)!r} no longer reads topic {topic}, but the checkpoint holds positions of it",
+                f"Put the topic back, or give the changed source a new name and start once with --drop {old}: its "
+                "positions are given up, and the new source begins at its `start`",
+            )
+        self._steps.append(StepChange(name, *self._outcome(name, old), remarks=()))
+
+    def _outcome(self, name: OperatorName, old: OperatorName) -> tuple[Outcome, bool, OperatorName]:
+        source = name in self._now.sources
+        return (Outcome.KEPT, source, OperatorName("")) if name == old else (Outcome.RENAMED, source, old)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _step(self, old: OperatorName) -> None:
+        name, now = self._names.get(old, old), self._now
+        if name not in now.states:
+            self._gone(old, "state of step", "step with state", now.states, source=False)
+            return
+        if old in now.spoken.drop:
+            self._still_there(old)
+        verb, spent = self._verb(name, old)
+        was = OperatorName("") if name == old else old
+        if verb == RESET:
+            self._emptied.add(old)
+            self._begun[name] = {WHOLE: self._checkpoint.id}
+            states = self._states_of(old, EMPTY)
+            self._steps.append(StepChange(name, Outcome.RESET, was=was, states=states))
+            return
+        before = self._identity.meanings.get(old, {})
+        changes = compare_meanings(
+            {origin: parts for origin, parts in before.items() if origin not in self._missing},
+            self._meanings.get(name, before),
+            now.words.get(name, _NOTHING_SAID).columns,
+            now.words.get(name, _NOTHING_SAID).drop,
+        )
+        states = self._judged(name, old)
+        refused = self._refuse_step(name, changes, states, verb, spent)
+        if changes.added and not refused:
+            self._begun[name] = dict.fromkeys(changes.added, self._checkpoint.id)
+        remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in changes.added]
+        if spent and not refused:
+            remarks.append(f"{show_word(spent)} counted at an earlier change, and does nothing now")
+        if verb == KEEP and changes.other:
+            remarks.append(f"kept, although another definition made it: {', '.join(changes.other)}")
+        outcome = Outcome.REFUSED if refused else self._outcome(name, old)[0]
+        self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
+
+    def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
+        """The word that counts for this start, if any; and one that is spent, for a message."""
+        spent = self._identity.words.get(old, ()) + (self._identity.words.get(name, ()) if name != old else ())
+        used = ""
+        for verb, text in said_of(name, self._now):
+            if text not in spent:
+                return verb, ""
+            used = text
+        return "", used
+
+    def _refuse_step(
+        self, name: OperatorName, changes: Changes, states: tuple[StateChange, ...], verb: str, spent: str
+    ) -> bool:
+        before = len(self._refusals)
+        unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
+        if changes.gone:
+            listed = ", ".join(changes.gone)
+            self._refuse(
+                name,
+                f"step {str(name)!r} has no {_quoted(changes.gone)} any more, which its state holds",
+                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}`; or say what it is called now, "
+                f"`was: {{columns: {{new_name: {changes.gone[0]}}}}}`",
+                changes=changes.gone,
+            )
+        elif unfit:
+            reasons = "; ".join(f"state {one.name}: {one.reason}" for one in unfit)
+            self._refuse(
+                name,
+                f"the state of step {str(name)!r} cannot be read as what it is now: {reasons}",
+                f"{_say_gone(unfit)}{say(name, RESET, spent)}; or put the old definition back; or add the changed step "
+                "under a new name beside it",
+                {RESET: _RESET_DOES},
+            )
+        if changes.other and verb != KEEP:
+            choices = {RESET: _RESET_DOES} if unfit else {KEEP: _KEEP_DOES, RESET: _RESET_DOES}
+            if not unfit or changes.gone:
+                self._refuse(
+                    name,
+                    f"the state of step {str(name)!r} was made by another definition; what has changed: "
+                    f"{', '.join(changes.other)}",
+                    f"{say(name, ' or '.join(choices), spent)}; or put the old definition back, `where` and `select` "
+                    "in front of the step included; or add the changed step under a new name beside it",
+                    choices,
+                    changes.other,
+                )
+        return len(self._refusals) > before
+
+    def _judged(self, name: OperatorName, old: OperatorName) -> tuple[StateChange, ...]:
+        """Its states that were looked at."""
+        declared = {one.name: one for one in self._now.states[name]}
+        found = []
+        for (operator, state), stored in sorted(self._stored.items()):
+            if operator != old:
+                continue
+            if state not in declared:
+                there = ", ".join(sorted(declared)) or "none"
+                verdict = Verdict(Fit.INCOMPATIBLE, f"the step has no such state now (it has: {there})")
+            else:
+                verdict = judge(stored.shape, declared[state])
+            found.append(StateChange(state, verdict.fit, verdict.reason, stored.keys, stored.size_bytes))
+        return tuple(found)
+
+    def _states_of(self, old: OperatorName, verdict: str) -> tuple[StateChange, ...]:
+        return tuple(
+            StateChange(state, verdict, "", stored.keys, stored.size_bytes)
+            for (operator, state), stored in sorted(self._stored.items())
+            if operator == old
+        )
+
+    # -- what is gone, what is new ---------------------------------------------------------------------------------
+
+    def _gone(self, old: OperatorName, what: str, kind: str, there: Collection[OperatorName], *, source: bool) -> None:
+        if old in self._now.spoken.drop:
+            self._emptied.add(old)
+            states = () if source else self._states_of(old, GIVEN_UP)
+            remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
+            self._steps.append(StepChange(old, Outcome.DROPPED, source, remarks=remarks, states=states))
+            return
+        again = "begins at its `start`" if source else "begins with empty state"
+        lost = ""
+        if self._waiting_in(old):
+            lost = _LOST
+        self._refuse(
+            old,
+            f"the checkpoint holds {what} {str(old)!r}, which the pipeline no longer has as a {kind} (it has: "
+            f"{', '.join(sorted(there)) or 'none'})",
+            f"If it was renamed write `was: {old}` at its new name; if it was removed on purpose start once with "
+            f"--drop {old}, which gives up its {what.split(maxsplit=1)[0]}: should it be added again, it {again}"
+            f"{lost}",
+        )
+
+    def _waiting_in(self, old: OperatorName) -> bool:
+        """Whether its state is records on their way, which are not in any position any more."""
+        return any(one.operator == old and one.state == IN_FLIGHT.name for one in self._checkpoint.states)
+
+    def _still_there(self, old: OperatorName) -> None:
+        name = self._names.get(old, old)
+        reset = f", or use --reset {name} if it is to begin with empty state" if name in self._now.states else ""
+        message = f"--drop {old} gives up what the file still has as {str(name)!r}"
+        self._refuse(name, message, f"Remove it from the file{reset}")
+
+    def _new_ones(self) -> None:
+        known = {self._names.get(one, one) for one in (*self._sources, *self._held)}
+        known |= {step.name for step in self._steps}
+        for name in sorted({*self._now.sources, *self._now.states} - known):
+            self._steps.append(StepChange(name, Outcome.NEW, name in self._now.sources))
+
+    def _rows_in_flight(self) -> None:
+        """Every edge that has rows in the checkpoint must be there, whatever it is called now."""
+        there = frozenset(self._edges.values()) if self._edges else self._now.edges
+        for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges} - there):
+            self._refuse(
+                OperatorName(edge.rpartition(" -> ")[2]),
+                f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has "
+                f"(it has: {', '.join(sorted(self._now.edges)) or 'none'})",
+                _FINAL,
+            )
+
+    def _misspoken(self) -> None:
+        """Words of the command line about what there is not. What was dropped already is no mistake: commands are
+        repeated.
+        """
+        now, spoken = self._now, self._now.spoken
+        for word, names in ((KEEP, spoken.keep), (RESET, spoken.reset)):
+            for name in names:
+                if name not in now.meanings:
+                    there = ", ".join(sorted(now.meanings)) or "none"
+                    remedy = derive_suggestion(name, now.meanings) or "name a step with state"
+                    message = f"--{word} {name}: there is no step with state of that name (there are: {there})"
+                    self._refuse(name, message, remedy[0].upper() + remedy[1:])
+        known = {*self._sources, *self._held}
+        for name in spoken.drop:
+            if name in known or name in self._identity.words:
+                continue
+            remedy = derive_suggestion(name, known) or "remove it from the command"
+            message = f"--drop {name}: checkpoint {self._checkpoint.id} holds nothing of it"
+            self._refuse(
+                name, f"{message} (it has: {', '.join(sorted(known)) or 'nothing'})", remedy[0].upper() + remedy[1:]
+            )
+
+    def _carry_begun(self) -> dict[OperatorName, dict[str, CheckpointId]]:
+        found: dict[OperatorName, dict[str, CheckpointId]] = {}
+        for old, columns in self._identity.begun.items():
+            name = self._names.get(old, old)
+            if name in self._now.states and old not in self._emptied:
+                words = self._now.words.get(name, _NOTHING_SAID)
+                renamed = {was: now for now, was in words.columns.items()}
+                left = {renamed.get(column, column): at for column, at in columns.items() if column not in words.drop}
+                if left:
+                    found[name] = left
+        for name, added in self._begun.items():
+            found[name] = {**found.get(name, {}), **added}
+        return found
+
+    def _of_now(self, names: Collection[OperatorName]) -> set[OperatorName]:
+        return {name for name in names if name in self._now.sources or name in self._now.states}
+
+    def _refuse(
+        self,
+        name: OperatorName,
+        message: str,
+        remedy: str,
+        choices: Mapping[str, str] | None = None,
+        changes: tuple[str, ...] = (),
+    ) -> None:
+        self._refusals.append(Refusal(name, message, remedy, dict(choices or {}), changes))
+
+
+def _derive_renamed(
+    checkpoint: CompletedCheckpoint, identity: Identity, now: Definition
+) -> dict[OperatorName, OperatorName]:
+    """The `was` that are still to be followed: the checkpoint knows the former name, and not the one of now."""
+    known: set[str] = {one.source for one in checkpoint.positions}
+    known |= {one.operator for one in checkpoint.states if not one.in_flight}
+    known |= {*identity.meanings, *(origin for meaning in identity.meanings.values() for origin in meaning)}
+    for edge in {edge for one in checkpoint.states for edge in one.edges}:
+        known |= {end.partition(".")[0] for end in edge.split(" -> ")}
+    return {
+        name: words.was for name, words in now.words.items() if words.was and words.was in known and name not in known
+    }
+
+
+def _under_former_names(
+    now: Definition, renamed: Mapping[OperatorName, OperatorName]
+) -> tuple[Mapping[OperatorName, Meaning], dict[str, str]]:
+    """The meanings as they would be if nothing had been renamed, by the names of now; and what edges were called."""
+    if now.plan is None or not renamed:
+        return now.meanings, {edge: edge for edge in now.edges}
+    former = derive_former_plan(now.plan, renamed)
+    meanings = derive_meanings(former)
+    before, after = derive_edge_names(former), derive_edge_names(now.plan)
+    by_key = [edge.index for edge in now.plan.edges if edge.keys]
+    return (
+        {name: meanings[renamed.get(name, name)] for name in now.meanings},
+        {after[index]: before[index] for index in by_key},
+    )
+
+
+def _say_gone(unfit: Collection[StateChange]) -> str:
+    """The words for columns of rows that the step does not have any more. Parts of columns have none."""
+    reasons = [reason for one in unfit for reason in one.reason.split("; ")]
+    gone = [reason.removesuffix(GONE) for reason in reasons if reason.endswith(GONE)]
+    if not gone or any("." in one for one in gone):
+        return ""
+    return (
+        f"If {_quoted(gone)} has another name now write `was: {{columns: {{new_name: {gone[0]}}}}}`; to give it up "
+        f"write `state: {{drop: [{', '.join(gone)}]}}`. "
+    )
+
+
+def _quoted(names: Collection[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,253 @@
+"""What a start with this file would do with a checkpoint or savepoint, asked without Kafka, Spark or a daemon.
+
+The decision is `coordinator/upgrade_decision.py`, as of a start. Cluster, topics and partitions are taken to be those
+of the checkpoint: `validate --connect` compares them. Nothing is written; a daemon that runs is not disturbed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tidegate.config.models import PipelineSettings
+from tidegate.config.storages import derive_opener
+from tidegate.coordinator.choice import find_retained
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
+from tidegate.coordinator.savepoint import read_savepoint
+from tidegate.coordinator.stored_shapes import read_stored
+from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
+from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
+from tidegate.coordinator.upgrade_decision import decide_upgrade
+from tidegate.daemon.start.unfit_state import refuse_unfit_rows
+from tidegate.errors import TidegateError
+from tidegate.ids import CheckpointId, OperatorName, StateName
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.evolving import evolve
+from tidegate.plan.graph import Plan
+from tidegate.plan.meaning import derive_meanings
+from tidegate.state.declaration import StateDeclaration
+from tidegate.state.snapshot import encode_snapshot, read_entries, read_header
+from tidegate.storage.base import Storage
+from tidegate.storage.checksum import unseal
+from tidegate.storage.open import StorageOpener
+from tidegate.tables.source import read_journal
+from tidegate.task.inflight import derive_shapes
+
+SAMPLE_S: Final = 1.0
+"""The speed of reading is measured for so long at most."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What would be restored."""
+
+    title: str
+    checkpoint: CompletedCheckpoint
+    identity: Identity
+    saved: bool = False
+    """It is a savepoint, which a pipeline of any name may restore."""
+
+
+class Migrated(msgspec.Struct, frozen=True):
+    """One state that was read as a start would read it."""
+
+    step: OperatorName
+    state: StateName
+    entries: int
+    read_bytes: int
+    written_bytes: int
+    """Of a full snapshot of what was read; increments of the same keys are counted again."""
+    seconds: float
+    failure: str = ""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """An estimate, by the speed at which one file was read here."""
+
+    state_bytes: int
+    """Of the states that go on: to be read, and about what the first checkpoint writes."""
+    bytes_per_s: float
+    restore_s: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What would become of everything. `target` is empty where there is nothing to continue from."""
+
+    pipeline: str
+    target: str
+    upgrade: Upgrade
+    refusals: tuple[Refusal, ...]
+    forecast: Forecast | None = None
+    migrated: tuple[Migrated, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        """A start would go on."""
+        return not self.refusals and not any(one.failure for one in self.migrated)
+
+
+def find_target(directory: str, open_storage: StorageOpener, wanted: str | None) -> tuple[Target | None, Storage]:
+    """The newest checkpoint, or the retained one or savepoint of that name; and where its states are.
+
+    Raises RestoreRefused, SavepointRefused, JournalRefused, StorageError.
+    """
+    if wanted is not None and not (wanted.isascii() and wanted.isdigit()):
+        folder = open_storage(wanted, create=False)
+        savepoint = read_savepoint(folder)
+        return Target(f"savepoint {wanted}", savepoint.checkpoint, savepoint.identity, saved=True), folder
+    storage = open_storage(directory, create=False)
+    state = read_journal(storage)
+    if wanted is not None:
+        found = find_retained(state, CheckpointId(int(wanted)))
+        return Target(found.title, found.checkpoint, found.identity), storage
+    newest, identity = state.newest_checkpoint, state.identity
+    if newest is None or identity is None:
+        return None, storage
+    return Target(f"checkpoint {newest.id} of {directory}", newest, identity), storage
+
+
+def check_upgrade(
+    plan: Plan, target: Target | None, storage: Storage, spoken: Spoken, *, migrate: bool = False, headers: bool = True
+) -> Report:
+    """See the module. `migrate`: read every state as a start would. Without `headers` one file of each state is enough.
+
+    Raises StorageError.
+    """
+    if target is None:
+        return Report(plan.pipeline, "", Upgrade(), ())
+    if target.saved:
+        identity = msgspec.structs.replace(target.identity, pipeline=plan.pipeline)
+        target = msgspec.structs.replace(target, identity=identity)
+    checkpoint, identity = target.checkpoint, target.identity
+    facts = derive_offline_facts(plan, checkpoint, identity, spoken)
+    stored = read_stored(storage, checkpoint.states, every=headers)
+    upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
+    refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
+    forecast = None if refusals or not headers else _forecast(plan, checkpoint, storage, upgrade)
+    migrated = tuple(_migrate(plan, checkpoint, storage, upgrade)) if migrate and not refusals else ()
+    return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated)
+
+
+def _all_refusals(
+    plan: Plan, storage: Storage, target: Target, facts: RestoreFacts, upgrade: Upgrade, stored: StoredStates
+) -> tuple[Refusal, ...]:
+    try:
+        refuse_other_identity(target.identity, facts.identity)
+        if upgrade.refusals:
+            return upgrade.refusals
+        refuse_unfit(target.checkpoint, target.identity, facts, stored)
+        refuse_unfit_rows(storage, plan, target.checkpoint.states, upgrade)
+    except TidegateError as error:  # another pipeline, other key groups, rows in flight of another shape
+        message, _, remedy = error.message.partition("; ")
+        return (Refusal(OperatorName(""), message, remedy),)
+    return ()
+
+
+def derive_offline_facts(plan: Plan, checkpoint: CompletedCheckpoint, old: Identity, spoken: Spoken) -> RestoreFacts:
+    """The pipeline as it is now, on the cluster as it was at the checkpoint."""
+    counts: dict[str, int] = {}
+    topics: dict[OperatorName, set[str]] = {}
+    for one in checkpoint.positions:
+        for at, _ in one.next_offsets:
+            counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
+            topics.setdefault(one.source, set()).add(at.topic)
+    sources: dict[OperatorName, Mapping[str, int]] = {}
+    for source in plan.operators(SourceOperator):
+        was = plan.words[source.name].was if source.name in plan.words else source.name
+        known = topics.get(source.name) or topics.get(was) or set()
+        read = {topic for topic in known if source.matches(topic)} if source.pattern else set(source.topics)
+        sources[source.name] = {topic: counts.get(topic, 1) for topic in sorted(read)}
+    identity = Identity(
+        pipeline=plan.pipeline,
+        cluster_id=old.cluster_id,
+        topic_ids=old.topic_ids,
+        parallelism=plan.parallelism,
+        max_parallelism=plan.max_parallelism,
+        meanings=derive_meanings(plan),
+    )
+    stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
+    edges = frozenset(shape.name for shape in derive_shapes(plan).values())
+    return RestoreFacts(identity, sources, stateful, edges, plan, spoken)
+
+
+# -- reading as a start would ------------------------------------------------------------------------------------------
+
+
+def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName], StateDeclaration]:
+    """By the names of now."""
+    found = {}
+    for node in plan.nodes:
+        name = node.operator.name
+        words = plan.words.get(name)
+        for one in node.operator.states(plan.max_parallelism):
+            found[name, one.name] = one if words is None else evolve(one, words, renamed=name in upgrade.renamed)
+    return found
+
+
+def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Forecast:
+    handles = [one for one in upgrade.map_states(checkpoint.states) if not one.in_flight]
+    whole = sum(one.size_bytes for one in handles)
+    declared = _evolved(plan, upgrade)
+    begun, read = time.perf_counter(), 0
+    for handle in sorted(handles, key=lambda one: -one.size_bytes):
+        with suppress(TidegateError):  # damage is for a dry run to report, and for a start to find a way around
+            _read(storage, handle, declared, plan.max_parallelism)
+            read += handle.size_bytes
+        if time.perf_counter() - begun > SAMPLE_S:
+            break
+    rate = read / max(time.perf_counter() - begun, 1e-6)
+    return Forecast(whole, rate, whole / rate / plan.parallelism if read else 0.0)
+
+
+def _read(
+    storage: Storage,
+    handle: StateHandle,
+    declared: Mapping[tuple[OperatorName, StateName], StateDeclaration],
+    max_parallelism: int,
+) -> tuple[StateName, dict[int, list[object]]]:
+    """The entries of a file by key group, as the step of now has them. Raises StateUnreadable, ObjectCorrupt ..."""
+    data = unseal(handle.path, read_state(storage, handle))
+    header, _ = read_header(data)
+    declaration = declared[handle.operator, header.state]
+    groups = range(max_parallelism if declaration.keyed else 1)
+    parts = read_entries(data, groups, handle.operator, declaration)
+    return header.state, dict(zip((one.group for one in header.groups), map(list, parts), strict=True))
+
+
+def _migrate(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Sequence[Migrated]:
+    declared = _evolved(plan, upgrade)
+    found: dict[tuple[OperatorName, StateName], Migrated] = {}
+    for handle in upgrade.map_states(checkpoint.states):
+        if handle.in_flight:
+            continue
+        begun, failure, entries, size, state = time.perf_counter(), "", 0, 0, handle.state
+        try:
+            state, groups = _read(storage, handle, declared, plan.max_parallelism)
+            entries = sum(map(len, groups.values()))
+            size = len(encode_snapshot(handle.operator, declared[handle.operator, state], groups))  # type: ignore[arg-type]  # entries of any shape
+        except TidegateError as error:
+            failure = error.message
+        owner = (handle.operator, state)
+        before = found.get(owner, Migrated(*owner, 0, 0, 0, 0.0))
+        found[owner] = Migrated(
+            *owner,
+            before.entries + entries,
+            before.read_bytes + handle.size_bytes,
+            before.written_bytes + size,
+            before.seconds + time.perf_counter() - begun,
+            before.failure or failure,
+        )
+    return tuple(found.values())
+
+
+def find_upgrade(
+    settings: PipelineSettings, plan: Plan, wanted: str | None, spoken: Spoken, *, migrate: bool = False
+) -> Report:
+    """For a command: everything of a report. Raises what `find_target` raises."""
+    target, states = find_target(settings.checkpoints.directory, derive_opener(settings), wanted)
+    return check_upgrade(plan, target, states, spoken, migrate=migrate)

@@ -1,0 +1,131 @@
+"""What the file says about older entries of a state, in the terms of the state: columns, and defaults as plain values.
+
+Pure, and without the file's models: the slots open their states by it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.ids import OperatorName
+from tidegate.operators.spec import Operator
+from tidegate.plan.graph import StepWords
+from tidegate.state.declaration import Evolution, StateDeclaration
+
+_INTEGERS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def state_columns(declarations: Iterable[StateDeclaration]) -> dict[str, DataType | None]:
+    """The columns that are in a step's states, by the names that users know, and the fields within them (`place.city`);
+    aggregates, of which a state has parts, without a type.
+    """
+    found: dict[str, DataType | None] = {}
+    for one in declarations:
+        fields = [(field.name, field.type) for field in one.shape.keys]
+        for field in one.shape.values:
+            rows = field.type.element if "." not in field.name else None  # what an operator keeps rows in
+            held = rows.fields if rows is not None and rows.kind == "struct" else ()
+            fields += [(field.name, field.type), *held]
+        for name, kind in fields:
+            aggregate, dot, _ = name.rpartition(".")
+            if dot:
+                found.setdefault(aggregate, None)
+            else:
+                _add_column(found, name, kind)
+    return found
+
+
+def _add_column(found: dict[str, DataType | None], name: str, kind: DataType) -> None:
+    found.setdefault(name, kind)
+    inner = kind.element if kind.kind == "array" and kind.element is not None else kind
+    for field, part in inner.fields:
+        _add_column(found, f"{name}.{field}", part)
+
+
+def evolve(declaration: StateDeclaration, words: StepWords, *, renamed: bool = False) -> StateDeclaration:
+    """The declaration with what the file says about older entries. `renamed`: `was` is still to be followed."""
+    own = declaration.evolution
+    kinds = state_columns([declaration])
+    given = {
+        name: plain_value(kind, value)
+        for name, value in words.defaults.items()
+        if (kind := kinds.get(name)) is not None and find_unfit(kind, value) is None
+    }
+    evolution = Evolution(
+        operator_was=words.was if renamed else OperatorName(""),
+        columns=words.columns,
+        dropped=own.dropped | frozenset(words.drop),
+        defaults={**own.defaults, **given},
+    )
+    return msgspec.structs.replace(declaration, evolution=evolution)
+
+
+def declare_states(
+    operator: Operator,
+    max_parallelism: int,
+    words: Mapping[OperatorName, StepWords],
+) -> tuple[StateDeclaration, ...]:
+    """An operator's states, with what is said about older entries of them."""
+    declared = operator.states(max_parallelism)
+    said = words.get(operator.name)
+    return declared if said is None else tuple(evolve(one, said) for one in declared)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def find_unfit(kind: DataType, value: object) -> tuple[str, str] | None:
+    """Why a value of a file is none of a type, and what to write."""
+    try:
+        plain_value(kind, value)
+    except (ValueError, InvalidOperation, OverflowError):
+        remedy = _EXAMPLES.get(kind.kind, "values of this type are not supported yet: leave it out, and it is NULL")
+        return f"{str(value)[:60]!r} is no {kind}", remedy
+    return None
+
+
+_EXAMPLES: Final = {
+    **dict.fromkeys(_INTEGERS, "write a whole number within its range"),
+    "float": "write a number",
+    "double": "write a number",
+    "decimal": 'write a number in quotes, for instance "0.00"',
+    "string": "write a text",
+    "boolean": "write true or false",
+    "date": 'for instance "2026-11-01"',
+    "timestamp": 'for instance "2026-11-01T00:00:00Z"',
+}
+
+
+def plain_value(kind: DataType, value: object) -> Any:
+    """A value of a file as states have it (`state/snapshot.py`). Raises ValueError or an error of the number."""
+    if kind.kind in _INTEGERS and isinstance(value, int) and not isinstance(value, bool):
+        half = 1 << (_INTEGERS[kind.kind] - 1)
+        if -half <= value < half:
+            return value
+    elif kind.kind in ("float", "double") and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif (kind.kind == "string" and isinstance(value, str)) or (kind.kind == "boolean" and isinstance(value, bool)):
+        return value
+    elif kind.kind == "decimal" and isinstance(value, str | int) and not isinstance(value, bool):
+        return _decimal(kind, Decimal(value))
+    elif kind.kind == "date" and isinstance(value, str):
+        return (dt.date.fromisoformat(value) - _EPOCH.date()).days
+    elif kind.kind == "timestamp" and isinstance(value, str):
+        moment = dt.datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+    raise ValueError("no value of this type")
+
+
+def _decimal(kind: DataType, number: Decimal) -> Decimal:
+    scaled = number.quantize(Decimal(1).scaleb(-kind.scale))
+    if scaled != number or len(scaled.as_tuple().digits) > kind.precision:
+        raise ValueError("it has too many digits")
+    return scaled
