@@ -28,7 +28,13 @@ STEPS: Final[list[Mapping[str, Any]]] = [
         "name": "regions",
         "from": "open_rows",
         "key": "region",
-        "aggregate": {"n": "count(*)", "net": "sum(cents)", "most": "max(cents)", "mean": "avg(price)"},
+        "aggregate": {
+            "n": "count(*)",
+            "net": "sum(cents)",
+            "most": "max(cents)",
+            "mean": "avg(price)",
+            "kinds": "count(distinct cents)",
+        },
     },
     {"name": "large", "from": "regions", "where": "n > 3"},
     {"name": "sizes", "from": "regions", "key": "n", "aggregate": {"regions": "count(*)", "least": "min(net)"}},
@@ -90,6 +96,7 @@ def expected_view(table: Mapping[int, Row]) -> dict[str, View]:
         net=pl.when(pl.col("cents").count() > 0).then(pl.col("cents").sum()),
         most=pl.col("cents").max(),
         mean=pl.col("price").mean().round(9),
+        kinds=pl.col("cents").drop_nulls().n_unique().cast(pl.Int64),
     )
     sizes = regions.group_by("n").agg(regions=pl.len().cast(pl.Int64), least=pl.col("net").min())
     return {

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 START_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
+KUBERNETES: Final = "k8s://"
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -86,7 +89,7 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 
 _OF_THE_CLUSTER: Final = (
     "; if nothing in the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
-    "in docs/operations.md, Encryption"
+    "in `tidegate docs operations`, Encryption"
 )
 
 
@@ -179,6 +182,18 @@ class SparkHost:
         keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
         return SparkJob(self._context, keyed, parallelism, ended)
 
+    def collect(self, look: Callable[[int], T], parallelism: int) -> list[T]:
+        """What `look` returns in each slot of the open session. Raises what `derive_job_error` makes of a failure."""
+        context: Any = self._context
+
+        def each(slots: Iterable[int]) -> Iterator[T]:
+            return map(look, slots)
+
+        try:
+            return list(context.parallelize(range(parallelism), parallelism).barrier().mapPartitions(each).collect())
+        except Exception as failure:
+            raise derive_job_error(describe_failure(str(failure))) from failure
+
     def rehearse(self, parallelism: int) -> None:
         """A job of nothing, as an attempt begins with one, then the JVM's end in order (see `class_archive`).
 
@@ -225,7 +240,8 @@ class SparkHost:
         os.environ["JAVA_HOME"] = str(java_home(java))
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
-        os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
+        if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name
+            os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
         os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property

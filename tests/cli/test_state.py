@@ -1,0 +1,154 @@
+"""`tidegate state` as a command: forms, files, exit codes."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.storage.stores import opener_of
+from tests.support.command import tidegate
+from tests.support.object_server import BUCKET, ObjectServer
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
+CHECKPOINTS = GOLDEN / "checkpoints"
+SAVEPOINT = GOLDEN / "savepoints" / "savepoint-simulated"
+PIPELINE = """\
+version: 1
+name: shop
+kafka:
+  {bootstrap.servers: "localhost:9092", security.protocol: sasl_ssl, sasl.mechanism: PLAIN, sasl.username: me,
+   sasl.password: "hunter2"}
+checkpoints: {directory: DIRECTORY}
+sources:
+  orders: {topic: orders, schema: {k: string, n: "decimal(9,2)"}}
+steps:
+  - {name: sums, from: orders, key: k, aggregate: {c: count(*), s: sum(n)}}
+sinks:
+  out: {from: sums, topic: out}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE.replace("DIRECTORY", str(tmp_path / "checkpoints")), encoding="utf-8")
+    return path
+
+
+def test_list_shows_states_rows_in_flight_and_positions() -> None:
+    done = tidegate("state", "list", CHECKPOINTS)
+    done.says(0, "checkpoint 62 of", "parallelism 3, 128 key groups", "7 and 1 changes", "sku string, orders bigint")
+    assert "rows in flight on totals.input -> totals: 25,500 bytes in 3 files" in done.text
+    listing = json.loads(tidegate("state", "list", f"{CHECKPOINTS}@62", "--format", "json").stdout)
+    totals = listing["states"][0]
+    assert (totals["step"], totals["state"], totals["keys"], totals["entries"], totals["changes"]) == (
+        *("totals", "totals", None),
+        *(7, 1),
+    )
+    assert {"name": "orders", "type": "bigint", "role": "result", "function": "count"} in totals["columns"]
+    assert {position["source"] for position in listing["positions"]} == {"orders"}
+
+
+def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
+    done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 2)
+    lines = done.text.splitlines()
+    assert lines[0].split() == ["sku", "orders", "revenue_cents", "last_id", "customer", "__key_group"]
+    assert lines[1].split() == ["s0", "25", "30629", "223", "c4", "6"]
+    assert lines[3] == "... more rows: give --limit, or --format json or parquet"
+    whole = tidegate("state", "read", SAVEPOINT, "totals", "--output", tmp_path / "all.txt")
+    assert (whole.code, whole.stdout) == (0, "")
+    assert len((tmp_path / "all.txt").read_text().splitlines()) == 8
+
+
+def test_read_gives_lines_of_json_and_parquet(tmp_path: Path) -> None:
+    done = tidegate("state", "read", SAVEPOINT, "totals", "--where", "orders > 40", "--format", "json")
+    (row,) = map(json.loads, done.stdout.splitlines())
+    assert (row["sku"], row["orders"], row["__key_group"]) == ("s6", 45, 21)
+    done = tidegate("state", "read", SAVEPOINT, "totals", "--key", "sku=s6", "--raw", "--format", "json")
+    assert json.loads(done.stdout)["orders.count"] == 45
+    target = tmp_path / "rows.parquet"
+    tidegate("state", "read", SAVEPOINT, "totals", "--format", "parquet", "--output", target).says(0)
+    assert pl.read_parquet(target).height == 7
+    tidegate("state", "read", SAVEPOINT, "totals", "--format", "parquet").says(2, "name a file with --output")
+    tidegate("state", "read", SAVEPOINT, "totals", "--format", "json", "--output", tmp_path / "no" / "x").says(
+        1, "cannot be written: No such file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("read", SAVEPOINT, "sums"), "it has: totals, visits"),
+        (("read", SAVEPOINT, "totals", "--key", "sku"), "write COLUMN=VALUE"),
+        (("read", SAVEPOINT, "totals", "--key", "sku=a", "--key", "sku=b"), "is given twice"),
+        (("list", GOLDEN / "nowhere"), "there is no such file or directory"),
+        (("diff", SAVEPOINT, SAVEPOINT, "sums"), "has state of a step 'sums'"),
+    ],
+)
+def test_what_is_not_there_is_reported(arguments: tuple[object, ...], words: str) -> None:
+    tidegate("state", *arguments).says(2, words)
+
+
+@pytest.mark.slow
+def test_a_savepoint_is_written_listed_compared_and_shows_no_secret(file: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"k": "a", "c": 2, "s": 1.50}\n{"k": "b", "c": 1, "s": null}\n', encoding="utf-8")
+    one, other = tmp_path / "one", tmp_path / "other"
+    arguments = ("state", "write", one, file, "--step", "sums", "--input", rows)
+    tidegate(*arguments, "--positions", 'orders={"0": 17, "3": 4}').says(0, "2 keys of 1 steps")
+    listing = json.loads(tidegate("state", "list", one, "--format", "json").stdout)
+    assert [(place["partition"], place["offset"]) for place in listing["positions"]] == [
+        ("orders[0]", 17),
+        ("orders[3]", 4),
+    ]
+    assert b"hunter2" not in b"".join(path.read_bytes() for path in one.rglob("*") if path.is_file())
+    parquet = tmp_path / "rows.parquet"
+    pl.DataFrame(
+        {"k": ["a", "c"], "c": [2, 5], "s": pl.Series([Decimal("1.5"), Decimal(0)], dtype=pl.Decimal(19, 2))}
+    ).write_parquet(parquet)
+    tidegate("state", "write", other, file, "--step", "sums", "--input", parquet).says(0)
+    done = tidegate("state", "diff", one, other, "--rows")
+    assert done.code == 1
+    assert done.stdout.splitlines()[-3].split() == ["sums", "totals", "1", "1", "0", "1"]
+    changes = {(row["change"], row["row"]["k"]) for row in map(json.loads, done.stdout.splitlines()[-2:])}
+    assert changes == {("removed", "b"), ("added", "c")}
+    assert tidegate("state", "diff", one, one).code == 0
+
+    tidegate(*arguments).says(2, "is not empty")
+    tidegate("state", "read", f"{file}@1", "sums").says(2, "has no checkpoints yet")
+    tidegate("state", "write", one, file, "--step", "sums", "--input", "x.jsonl", "--input", "y").says(
+        2, "has one input"
+    )
+    for text, words in (
+        ("payments=latest", "sources are orders"),
+        ("orders=soon", "write earliest, latest or offsets by partition"),
+        ('orders={"other": {"0": 1}}', "orders does not read topic other"),
+        ('orders={"0": -1}', "an offset is 0 or more"),
+    ):
+        new = (*arguments[:2], tmp_path / "new", *arguments[3:])
+        tidegate(*new, "--positions", text).says(2, words)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_savepoint_in_an_object_store_is_reached_as_a_pipeline_file_says(tmp_path: Path) -> None:
+    address = f"s3://{BUCKET}/a/b"
+    with ObjectServer() as server:
+        storage = opener_of(server.endpoint, tmp_path, address)()
+        for path in (path for path in SAVEPOINT.rglob("*") if path.is_file()):
+            storage.put(str(path.relative_to(SAVEPOINT)), path.read_bytes())
+        reached = f"{{endpoint: '{server.endpoint}', credentials_file: {tmp_path / 'credentials'}}}"
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(PIPELINE.replace("DIRECTORY", f"s3://{BUCKET}/other, storage: {reached}"), encoding="utf-8")
+        for arguments in (
+            ("savepoint", "verify", address),
+            ("savepoint", "list", f"s3://{BUCKET}/a"),
+            ("state", "list", address),
+            ("state", "diff", address, address),
+            ("state", "read", address, "totals", "--key", "sku=s0"),
+        ):
+            tidegate(*arguments, "--of", file).says(0)
+        tidegate("state", "read", address, "totals", "--of", file, "--limit", 1).says(0, "30629")

@@ -1,0 +1,97 @@
+"""Results of aggregates are what the pipeline itself makes of the accumulators."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tidegate.datatypes import BIGINT, DOUBLE, DataType, decimal_of
+from tidegate.expressions.expression import AggregateCall
+from tidegate.expressions.parse import parse_aggregate
+from tidegate.formats.columns import make_column, plain_values
+from tidegate.operators.aggregation.contract import derive_part_columns
+from tidegate.operators.aggregation.registry import make_mergeable
+from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.state.declaration import StateField
+from tidegate.tables.results import derive_result
+
+COLUMNS = {"n": BIGINT, "d": DOUBLE, "price": decimal_of(10, 2), "wide": decimal_of(30, 2), "flag": DataType("boolean")}
+RUNNING = (
+    *("count(*)", "count(n)", "sum(n)", "sum(d)", "sum(price)", "min(d)", "max(price)", "first(n)", "last(d)"),
+    *("avg(d)", "avg(price)", "bool_and(flag)", "bool_or(flag)"),
+)
+WINDOWED = (
+    *("count(*)", "sum(n)", "sum(d)", "avg(d)", "min(n)", "max(price)", "bool_or(flag)"),
+    *("first(n)", "last(price)", "min_by(n, d)", "max_by(price, n)"),
+)
+UNKNOWN = ("sum(price)", "avg(price)", "stddev_samp(d)", "var_pop(d)", "count(distinct n)", "collect_list(n)")
+ROWS: dict[str, list[Any]] = {
+    "n": [1, None, 2**62, -5],
+    "d": [0.1, None, 0.2, 1e300],
+    "price": [Decimal("1.10"), None, Decimal("0.05"), Decimal("-3.00")],
+    "wide": [None] * 4,
+    "flag": [True, None, False, True],
+}
+
+
+def fields(call: AggregateCall, parts: Any) -> list[StateField]:
+    return [StateField(f"x.{suffix}", kind, nullable) for suffix, kind, nullable in parts]
+
+
+@pytest.mark.parametrize("text", RUNNING)
+def test_of_running_totals(text: str) -> None:
+    call = parse_aggregate(text, COLUMNS)
+    aggregate = Aggregate("x", call)
+    accumulators = [[initial] for initial in aggregate.initial]
+    values = None if aggregate.argument is None else ROWS[aggregate.argument]
+    results = aggregate.run([0] * 4, values, accumulators)
+    result = derive_result("x", fields(call, aggregate.parts))
+    assert result is not None
+    assert result.type == call.type
+    frame = pl.DataFrame(
+        [
+            make_column(f"x.{suffix}", kind, held)
+            for (suffix, kind, _), held in zip(aggregate.parts, accumulators, strict=True)
+        ]
+    )
+    found = result.compute(frame)
+    assert found.name == "x"
+    assert plain_values(found) == [results[-1]]
+
+
+@pytest.mark.parametrize("text", WINDOWED)
+def test_of_windows(text: str) -> None:
+    call = parse_aggregate(text, COLUMNS, windowed=True)
+    aggregate = make_mergeable("x", call)
+    rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
+    rows = rows.with_columns(pl.Series("__time", [4, 3, 2, 1]), pl.Series("key", [1, 1, 1, 2]))
+    reduction = aggregate.from_rows(rows)
+    grouped = rows.with_columns(reduction.columns).group_by("key", maintain_order=True).agg(reduction.expressions)
+    held = list(zip(*(plain_values(column) for column in aggregate.pack(grouped)), strict=True))
+    result = derive_result("x", fields(call, aggregate.parts))
+    assert result is not None
+    found = result.compute(pl.DataFrame(derive_part_columns("x", aggregate.parts, held)))
+    expected = aggregate.results(held)
+    assert found.dtype == expected.dtype
+    assert found.to_list() == expected.to_list()
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_what_accumulators_do_not_say_stays_as_it_is(text: str) -> None:
+    call = parse_aggregate(text, COLUMNS, windowed=True)
+    assert derive_result("x", fields(call, make_mergeable("x", call).parts)) is None
+
+
+def test_an_average_of_decimals_whose_digits_are_cut_off_stays_as_it_is() -> None:
+    call = parse_aggregate("avg(wide)", COLUMNS)
+    assert derive_result("x", fields(call, Aggregate("x", call).parts)) is None
+
+
+def test_a_sum_that_leaves_its_range_is_null() -> None:
+    parts = (StateField("x.low", BIGINT), StateField("x.carry", BIGINT))
+    result = derive_result("x", parts)
+    assert result is not None
+    assert result.compute(pl.DataFrame({"x.low": [1, 2, None], "x.carry": [0, 1, None]})).to_list() == [1, None, None]

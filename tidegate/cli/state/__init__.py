@@ -1,0 +1,1 @@
+"""`tidegate state`: what checkpoints and savepoints hold, as tables."""

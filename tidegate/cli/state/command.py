@@ -1,0 +1,171 @@
+"""`tidegate state`: list, read and compare what checkpoints and savepoints hold. `write.py` makes savepoints."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from tidegate.cli.orders import OF
+from tidegate.cli.output import echo_json
+from tidegate.cli.state.write import write
+from tidegate.config.storages import opener_of_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.tables.diff import Change, StateDiff
+    from tidegate.tables.table import StateTable
+
+_SOURCE = click.argument("source")
+_FROM = click.option(
+    "--from", "checkpoint", metavar="CHECKPOINT", help="A retained checkpoint by its number, or newest (the default)."
+)
+_FORM = click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+)
+TABLE_ROWS: Final = 20
+"""Of a table on a terminal, unless --limit says otherwise."""
+GARBAGE: Final = (100_000, 50, 100)
+"""Thresholds of the collector: a state is millions of tuples without cycles, and half the time went into looking."""
+
+
+@click.group()
+@click.pass_context
+def state(context: click.Context) -> None:
+    """Read, compare and make what checkpoints and savepoints hold. See docs/state.md.
+
+    SOURCE is a pipeline file, a checkpoint directory or a savepoint; `SOURCE@42` is checkpoint 42 of it. No daemon,
+    broker or Spark is needed, and a pipeline may run meanwhile: nothing of it is changed.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*GARBAGE)
+    context.call_on_close(lambda: gc.set_threshold(*before))
+
+
+@state.command(name="list")
+@_SOURCE
+@_FROM
+@OF
+@_FORM
+def list_states(source: str, checkpoint: str | None, file: Path | None, style: str) -> None:
+    """List the states of SOURCE: step, keys, bytes, files, columns; and rows in flight."""
+    from tidegate.cli.state.render import render_listing
+    from tidegate.tables.listing import read_listing
+    from tidegate.tables.source import open_snapshot
+
+    listing = read_listing(open_snapshot(source, checkpoint, os.environ, opener_of_file(file)))
+    if style == "json":
+        echo_json(listing)
+    else:
+        click.echo(render_listing(listing))
+
+
+@state.command()
+@_SOURCE
+@click.argument("step")
+@_FROM
+@click.option("--state", "name", metavar="NAME", help="Which state, where the step has several.")
+@click.option("--where", metavar="SQL", help="Only rows for which this Spark SQL condition is true.")
+@click.option("--key", "keys", multiple=True, metavar="COLUMN=VALUE", help="Only this key; may be repeated.")
+@click.option("--limit", type=click.IntRange(0), help=f"At most so many rows; of a table {TABLE_ROWS} by default.")
+@click.option("--raw", is_flag=True, help="Accumulators of aggregates as they are, not their results.")
+@click.option(
+    "--format", "style", type=click.Choice(["table", "json", "parquet"]), default="table", help="Form of the rows."
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@OF
+def read(
+    source: str,
+    step: str,
+    checkpoint: str | None,
+    name: str | None,
+    where: str | None,
+    keys: tuple[str, ...],
+    limit: int | None,
+    raw: bool,
+    style: str,
+    output: Path | None,
+    file: Path | None,
+) -> None:
+    """Print the state of STEP in SOURCE, one row per key.
+
+    With all columns of a key given by --key, only the files that can have it are read to the end.
+    """
+    from tidegate.cli.state.output import write_rows
+    from tidegate.tables.files import choose_state, read_shape
+    from tidegate.tables.query import Query
+    from tidegate.tables.source import open_snapshot
+    from tidegate.tables.table import StateTable
+
+    if style == "parquet" and output is None:
+        raise click.UsageError("--format parquet is no text: name a file with --output")
+    snapshot = open_snapshot(source, checkpoint, os.environ, opener_of_file(file))
+    chosen = choose_state(snapshot, step, name)
+    shape = read_shape(snapshot, chosen)
+    table = StateTable(shape, raw=raw)
+    query = Query(shape, table, _split(keys), where)
+    if limit is None and style == "table" and output is None:
+        limit = TABLE_ROWS
+    write_rows(table, query.read(snapshot, chosen), style, limit, output)
+
+
+@state.command()
+@click.argument("one", metavar="A")
+@click.argument("other", metavar="B")
+@click.argument("step", required=False)
+@click.option("--rows", is_flag=True, help="Also print the rows that differ, as lines of JSON.")
+@OF
+@_FORM
+def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, style: str) -> int:
+    """Compare the states of A and B, or those of STEP: how many keys were added, removed, changed from A to B.
+
+    The exit code is 1 when they differ, 3 when some cannot be compared.
+    """
+    from tidegate.cli.state.render import render_differences
+    from tidegate.tables.diff import compare_snapshots
+    from tidegate.tables.files import StateUnknown
+    from tidegate.tables.source import open_snapshot
+
+    opener = opener_of_file(file)
+    before, after = (open_snapshot(source, None, os.environ, opener) for source in (one, other))
+    found = list(compare_snapshots(before, after, step))
+    if not found and step is not None:
+        raise StateUnknown(f"neither {before.title} nor {after.title} has state of a step {step!r}")
+    if style == "json":
+        echo_json(found)
+    else:
+        click.echo(render_differences(before.title, after.title, found))
+    if rows:
+        for _ in compare_snapshots(before, after, step, _print_changes):
+            pass
+    if any(each.refused for each in found):
+        return 3
+    return int(any(each.added or each.removed or each.changed for each in found))
+
+
+def _print_changes(about: StateDiff, change: Change, table: StateTable, frame: pl.DataFrame) -> None:
+    from tidegate.cli.state.output import json_lines
+
+    place = msgspec.json.encode({"step": about.step, "state": about.state, "change": change.value})[:-1].decode()
+    for line in json_lines(table, frame):
+        click.echo(f'{place},"row":{line}}}')
+
+
+def _split(keys: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in keys:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--key {text}: write COLUMN=VALUE")
+        if name in found:
+            raise click.UsageError(f"--key {name} is given twice: a row has one value of it")
+        found[name] = value
+    return found
+
+
+state.add_command(write)

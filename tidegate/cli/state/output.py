@@ -1,0 +1,108 @@
+"""Rows of a state as a table, as lines of JSON, or as a Parquet file. A big state passes through, part by part.
+
+JSON is as sinks write it (docs/pipeline.md): decimals as numbers with all their digits, timestamps in ISO 8601, binary
+in base64. It is imported by commands that run: it pulls in Polars.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from tidegate.cli.output import render_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.tables.table import StateTable
+
+_NUMERIC = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double", "decimal"})
+
+
+def write_rows(
+    table: StateTable, frames: Iterator[pl.DataFrame], style: str, limit: int | None, output: Path | None
+) -> None:
+    """All rows, or so many of them. Raises ClickException when the file cannot be written."""
+    limited = _Limited(frames, limit)
+    try:
+        if style == "parquet":
+            assert output is not None
+            _write_parquet(table, limited, output)
+            return
+        with nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8") as target:
+            if style == "json":
+                for frame in limited:
+                    target.writelines(f"{line}\n" for line in json_lines(table, frame))
+            else:
+                _write_table(table, limited, target)
+    except OSError as error:
+        if output is None:
+            raise
+        raise click.ClickException(f"{output} cannot be written: {error.strerror or error}") from error
+
+
+class _Limited:
+    """Frames up to a number of rows; `more` says afterwards whether there are others."""
+
+    def __init__(self, frames: Iterator[pl.DataFrame], limit: int | None) -> None:
+        self._frames = frames
+        self._left = limit
+        self.more = False
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        for frame in self._frames:
+            if self._left is None:
+                yield frame
+                continue
+            part = frame.head(self._left)
+            self._left -= part.height
+            if part.height:
+                yield part
+            if part.height < frame.height:
+                self.more = True
+                return
+
+
+def json_lines(table: StateTable, frame: pl.DataFrame) -> list[str]:
+    """A line per row."""
+    import polars as pl
+
+    from tidegate.formats.kinds.json.writer import json_objects
+
+    columns = [(column.name, column.type) for column in table.columns]
+    return frame.select(json_objects(columns).cast(pl.String).alias("line"))["line"].to_list()
+
+
+def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:
+    import polars as pl
+
+    from tidegate.formats.columns import polars_type
+    from tidegate.formats.json_text import json_text
+
+    def text(name: str, kind: Any) -> pl.Expr:
+        column = pl.col(name)
+        if isinstance(polars_type(kind), pl.String):
+            return column.fill_null("null")
+        return json_text(column, kind).str.strip_chars('"').alias(name)
+
+    cells = [row for frame in frames for row in frame.select(text(c.name, c.type) for c in table.columns).rows()]
+    right = frozenset(column.name for column in table.columns if column.type.kind in _NUMERIC)
+    target.writelines(f"{line}\n" for line in render_table([column.name for column in table.columns], cells, right))
+    if frames.more:
+        target.write("... more rows: give --limit, or --format json or parquet\n")
+
+
+def _write_parquet(table: StateTable, frames: _Limited, output: Path) -> None:
+    """Row groups as they come: nothing is gathered."""
+    from polars.io.plugins import register_io_source
+
+    def rows(*_wishes: object) -> Iterator[pl.DataFrame]:
+        """All columns and rows are wanted."""
+        yield from frames
+
+    register_io_source(rows, schema=table.empty().schema).sink_parquet(output)

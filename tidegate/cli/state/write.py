@@ -1,0 +1,173 @@
+"""`tidegate state write`: a savepoint made of rows, for a pipeline that shall begin with what history has left."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from tidegate.clock import SYSTEM_CLOCK
+
+if TYPE_CHECKING:
+    from tidegate.config.load import LoadedPipeline
+    from tidegate.coordinator.types import SourcePositions
+    from tidegate.plan.graph import Plan
+
+WORDS: Final = frozenset({"earliest", "latest"})
+PATIENCE_S: Final = 10.0
+
+
+@click.command()
+@click.argument("savepoint")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--step", "steps", multiple=True, required=True, metavar="NAME", help="Whose state the next --input is.")
+@click.option(
+    "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Parquet, or JSON lines (.jsonl)."
+)
+@click.option(
+    "--positions",
+    multiple=True,
+    metavar="SOURCE=WHERE",
+    help="Where a source continues: earliest, latest (both ask Kafka now), or offsets by partition as JSON: "
+    """'{"0": 17, "1": 4}', of several topics '{"orders": {"0": 17}}'. Without it `start` of FILE counts.""",
+)
+def write(
+    savepoint: str, file: Path, steps: tuple[str, ...], inputs: tuple[str, ...], positions: tuple[str, ...]
+) -> None:
+    """Make SAVEPOINT, a new folder, for the pipeline of FILE: the state of each --step from the rows of its --input.
+
+    `tidegate run FILE --restore SAVEPOINT` begins with it. Which columns an input has is in docs/state.md.
+    """
+    if len(steps) != len(inputs):
+        raise click.UsageError(f"{len(steps)} --step and {len(inputs)} --input: each step has one input, in this order")
+    from tidegate.daemon.start.expression_check import plan_file
+
+    loaded, plan = plan_file(file, os.environ)
+    from tidegate.config.storages import derive_opener
+    from tidegate.tables.rows import StateRows, read_input
+    from tidegate.tables.writing import (
+        StepRows,
+        check_rows,
+        choose_declaration,
+        derive_identity,
+        write_rows_savepoint,
+    )
+
+    parts = []
+    for step, path in zip(steps, inputs, strict=True):
+        rows = StateRows(choose_declaration(plan, step), f"step {step!r}, {path}")
+        parts.append(StepRows(step, read_input(rows, path)))
+    states = check_rows(plan, parts)
+    given, (cluster, topics) = derive_positions(loaded, plan, positions)
+    made = write_rows_savepoint(
+        plan,
+        states,
+        given,
+        derive_opener(loaded.settings)(savepoint if "://" in savepoint else str(Path(savepoint).absolute())),
+        identity=derive_identity(plan, cluster, topics),
+        token=secrets.token_hex(),
+        now_ms=SYSTEM_CLOCK.now_ms(),
+    )
+    keys = sum(part.frame.height for part in parts)
+    click.echo(f"{savepoint}: {keys:,} keys of {len(parts)} steps, {made.checkpoint.size_bytes:,} bytes")
+
+
+Cluster = tuple[str, Mapping[str, str]]
+"""Its id and those of its topics; empty where nobody was asked."""
+
+
+def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -> tuple[list[SourcePositions], Cluster]:
+    """What --positions say. Raises UsageError, BrokerUnavailable."""
+    from tidegate.operators.kinds.kafka_source import SourceOperator
+
+    sources = {str(source.name): source for source in plan.operators(SourceOperator)}
+    given: dict[str, str] = {}
+    for text in texts:
+        name, equals, where = text.partition("=")
+        if not equals or name not in sources:
+            raise click.UsageError(f"--positions {text}: write SOURCE=WHERE; sources are {', '.join(sources)}")
+        if name in given:
+            raise click.UsageError(f"--positions {name} is given twice")
+        given[name] = where
+    asked = {name: where for name, where in given.items() if where in WORDS}
+    found = [_offsets(sources[name], where) for name, where in given.items() if name not in asked]
+    if not asked:
+        return found, ("", {})
+    looked_up, cluster = asyncio.run(_look_up(loaded, [(sources[name], where) for name, where in asked.items()]))
+    return [*found, *looked_up], cluster
+
+
+def _offsets(source: object, where: str) -> SourcePositions:
+    from tidegate.coordinator.types import SourcePositions
+    from tidegate.ids import TopicPartition
+    from tidegate.operators.kinds.kafka_source import SourceOperator
+
+    assert isinstance(source, SourceOperator)
+    text = f"--positions {source.name}={where}"
+    try:
+        if re.match(r'\s*\{\s*"[0-9]+"\s*:\s*-?[0-9]', where) and len(source.topics) == 1:
+            by_topic = {source.topics[0]: msgspec.json.decode(where, type=dict[int, int])}
+        else:
+            by_topic = msgspec.json.decode(where, type=dict[str, dict[int, int]])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(
+            f"""{text}: write earliest, latest or offsets by partition, '{{"0": 17}}' ({error})"""
+        ) from error
+    unknown = [
+        topic for topic in by_topic if not (topic in source.topics or (source.pattern and source.matches(topic)))
+    ]
+    if unknown:
+        raise click.UsageError(f"{text}: {source.name} does not read topic {unknown[0]}")
+    offsets = {TopicPartition(topic, n): at for topic, found in by_topic.items() for n, at in found.items()}
+    if any(offset < 0 for offset in offsets.values()):
+        raise click.UsageError(f"{text}: an offset is 0 or more")
+    return SourcePositions(source.name, tuple(sorted(offsets.items())))
+
+
+async def _look_up(
+    loaded: LoadedPipeline, wanted: Sequence[tuple[object, str]]
+) -> tuple[list[SourcePositions], Cluster]:
+    """Offsets of now."""
+    from tidegate.coordinator.beginning import Unplaced
+    from tidegate.daemon.kafka_edge import KafkaEdge
+    from tidegate.ids import TopicPartition
+    from tidegate.operators.kinds.kafka_source import SourceOperator
+    from tidegate.settings.secrets import reveal
+
+    asked = [
+        (msgspec.structs.replace(source, start=where), where)
+        for source, where in wanted
+        if isinstance(source, SourceOperator)
+    ]
+    by_pattern = [str(source.name) for source, _ in asked if source.pattern]
+    if by_pattern:
+        raise click.UsageError(
+            f"--positions {by_pattern[0]}: it reads topics by a pattern; give offsets, or leave it out: `start` counts"
+        )
+    kafka = KafkaEdge(reveal(loaded.settings.kafka), connect_timeout_s=PATIENCE_S)
+    try:
+        await kafka.open()
+        names = {topic for source, _ in asked for topic in source.topics}
+        cluster, facts = await kafka.cluster_facts(names)
+        unplaced = [
+            (
+                source,
+                Unplaced(
+                    source.name,
+                    tuple(TopicPartition(topic, n) for topic in source.topics for n in range(facts[topic].partitions)),
+                ),
+            )
+            for source, _ in asked
+        ]
+        found = await kafka.read_beginnings(unplaced, dt.datetime.now(dt.UTC))
+    finally:
+        await kafka.close()
+    return found, (cluster, {topic: facts[topic].topic_id for topic in sorted(names)})

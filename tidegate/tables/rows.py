@@ -1,0 +1,176 @@
+"""Rows that somebody gives for a state, as entries of the state: columns found by name, typed, checked.
+
+A column of the input is a key column, a value field by its full name (`net.sum`), or the result of an aggregate where
+its accumulator is the result: `count`, `sum`, `min`, `max`, `first`, `last`, `bool_and`, `bool_or` of running totals.
+Whatever `tidegate state read --raw` gives can be given back: columns of the engine but `__expires` are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import TIMESTAMP, DataType
+from tidegate.errors import TidegateError
+from tidegate.formats.columns import plain_values, polars_type
+from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.state.declaration import StateDeclaration, StateField
+from tidegate.state.keygroups import key_group_of
+from tidegate.state.snapshot import Entry
+from tidegate.tables.table import EXPIRES, KEY_GROUP, StateTable
+
+LINES: Final = (".jsonl", ".ndjson")
+"""Endings of files with a JSON object per line."""
+_GROUP: Final = "__group"
+_US_PER_MS: Final = 1000
+
+
+class RowsRefused(TidegateError):
+    """Rows that a state cannot be made of."""
+
+    code = "state-rows-refused"
+    exit_code = 2
+
+
+class StateRows:
+    """What a state takes. `where`: of its input, for messages; names the step."""
+
+    def __init__(self, declaration: StateDeclaration, where: str) -> None:
+        self._shape = declaration.shape
+        self._where = where
+        self._table = StateTable(self._shape, raw=True)
+        self._fields: dict[str, StateField] = {}
+        """By the columns that they may be given in."""
+        self._several: dict[str, list[str]] = {}
+        """Of aggregates whose accumulators have several parts, or one that is no result: the columns to give."""
+        for name, field in zip(self._table.schema, self._shape.keys, strict=False):
+            self._fields[name] = field
+        for owner, group in groupby(self._shape.values, lambda field: field.name.rpartition(".")[0]):
+            parts = list(group)
+            for field in parts:
+                self._fields[self._table.names[field.name]] = field
+            if owner and len(parts) == 1:
+                self._fields[owner] = parts[0]
+            elif owner:
+                self._several[owner] = [field.name for field in parts]
+
+    def types(self, names: Sequence[str]) -> dict[str, DataType]:
+        """The types of these columns of the input. Raises RowsRefused for columns that it cannot have."""
+        found: dict[str, DataType] = {}
+        for name in names:
+            if name in self._fields:
+                found[name] = self._fields[name].type
+            elif name == EXPIRES and self._shape.expires:
+                found[name] = TIMESTAMP
+            elif name in self._several:
+                parts = ", ".join(f"`{part}`" for part in self._several[name])
+                raise RowsRefused(
+                    f"{self._where}: `{name}` cannot be made of its result: give its accumulator, {parts} (`tidegate "
+                    "state read --raw` shows some)"
+                )
+            elif name != KEY_GROUP:
+                known = ", ".join(f"`{one}`" for one in self._needed())
+                raise RowsRefused(f"{self._where}: the state has no column `{name}`; it takes {known}")
+        return found
+
+    def read(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The input as columns of the state: the fields by name, then the key group; in ascending order of that.
+
+        Raises RowsRefused for what is missing, of another type, NULL where that is not allowed, or there twice.
+        """
+        types = self.types(frame.columns)
+        typed = pl.DataFrame([self._typed(frame[name], kind) for name, kind in types.items()])
+        columns = [*self._given(typed, self._shape.keys), *self._given(typed, self._shape.values)]
+        if self._shape.expires:
+            ends = typed[EXPIRES] if EXPIRES in types else pl.Series(EXPIRES, [None], dtype=pl.Datetime("us", "UTC"))
+            columns.append(ends if EXPIRES in types else ends.new_from_index(0, typed.height))
+        names = [f"{index}" for index in range(len(columns))]
+        found = pl.DataFrame([column.alias(name) for name, column in zip(names, columns, strict=True)])
+        keys = names[: len(self._shape.keys)]
+        self._refuse_repeated(found, keys)
+        counting = keys[self._shape.prefix : len(keys) - self._shape.suffix]
+        groups = key_group_of(found, counting, self._shape.max_parallelism)
+        return found.with_columns(groups.alias(_GROUP)).sort(_GROUP)
+
+    def entries(self, found: pl.DataFrame) -> Iterator[tuple[int, list[Entry]]]:
+        """Of what `read` gives, by key group."""
+        keys = len(self._shape.keys)
+        for part in found.partition_by(_GROUP, maintain_order=True):
+            columns = [plain_values(part[name]) for name in part.columns[:-1]]
+            if self._shape.expires:
+                columns[-1] = [None if end is None else end // _US_PER_MS for end in columns[-1]]
+            values = zip(*columns[keys:], strict=True) if columns[keys:] else iter([()] * part.height)
+            yield int(part[_GROUP][0]), list(zip(zip(*columns[:keys], strict=True), values, strict=True))
+
+    def _needed(self) -> Iterator[str]:
+        yield from (field.name for field in self._shape.keys)
+        names = {id(field): name for name, field in self._fields.items()}  # the last: a result, where it is one
+        yield from (names[id(field)] for field in self._shape.values)
+
+    def _given(self, typed: pl.DataFrame, fields: Sequence[StateField]) -> Iterator[pl.Series]:
+        for field in fields:
+            names = [name for name in typed.columns if self._fields.get(name) is field]
+            if len(names) != 1:
+                what = (
+                    f"`{names[0]}` and `{names[1]}` are the same" if names else f"the column `{field.name}` is missing"
+                )
+                raise RowsRefused(f"{self._where}: {what}; it takes {', '.join(self._needed())}")
+            column = typed[names[0]]
+            if not field.nullable and column.null_count():
+                raise RowsRefused(f"{self._where}: `{names[0]}` is NULL in row {column.is_null().arg_true()[0] + 1}")
+            yield column
+
+    def _typed(self, column: pl.Series, kind: DataType) -> pl.Series:
+        """In the type of the state, if no value changes by that."""
+        wanted = polars_type(kind)
+        if column.dtype == wanted:
+            return column
+        problem = f"{self._where}: `{column.name}` is {column.dtype}, the state has {kind}"
+        if column.dtype == pl.String or isinstance(wanted, pl.String):
+            raise RowsRefused(f"{problem}: convert it before")
+        try:
+            converted = column.cast(wanted, strict=True)
+            same = bool((converted.cast(column.dtype, strict=True).eq_missing(column)).all())
+        except pl.exceptions.PolarsError as error:
+            raise RowsRefused(f"{problem}: {error}") from error
+        if not same:
+            raise RowsRefused(f"{problem}, which does not hold all of its values")
+        return converted
+
+    def _refuse_repeated(self, found: pl.DataFrame, keys: Sequence[str]) -> None:
+        repeated = found.select(pl.struct(keys).is_duplicated().alias("twice"))["twice"]
+        if repeated.any():
+            row = repeated.arg_true()[0]
+            shown = ", ".join(f"{f.name}={found[name][row]}" for f, name in zip(self._shape.keys, keys, strict=True))
+            raise RowsRefused(f"{self._where}: the key {shown} is there more than once; a state has a key once")
+
+
+def read_input(rows: StateRows, path: str) -> pl.DataFrame:
+    """Rows of a file: JSON lines with values as sources read them (`.jsonl`), or Parquet, also a folder of such files.
+
+    Raises RowsRefused.
+    """
+    try:
+        if path.endswith(LINES):
+            return _read_lines(rows, path, [line for line in Path(path).read_bytes().splitlines() if line.strip()])
+        return pl.scan_parquet(path).collect()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise RowsRefused(f"{path} cannot be read: {error}") from error
+
+
+def _read_lines(rows: StateRows, path: str, lines: Sequence[bytes]) -> pl.DataFrame:
+    names: dict[str, None] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            names |= dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RowsRefused(f"{path}, line {number}: {error}") from error
+    decoded = JsonDecoder(list(rows.types(list(names)).items())).decode_values(lines)
+    for failure in decoded.failures:
+        raise RowsRefused(f"{path}, line {failure.row + 1}: {failure.message}")
+    return decoded.frame

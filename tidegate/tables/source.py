@@ -1,0 +1,115 @@
+"""Which checkpoint or savepoint somebody means: from a text to what it lists and the storage that holds it.
+
+Everything is opened to be read only. No daemon, broker or Spark is asked, and a daemon that runs is not disturbed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidegate.config.load import read_pipeline
+from tidegate.config.storages import derive_opener
+from tidegate.coordinator.entries import Identity, Writer
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.savepoint import METADATA, read_savepoint
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.errors import PipelineStopped
+from tidegate.storage.base import Storage
+from tidegate.storage.names import JOURNAL_PREFIX
+from tidegate.storage.open import StorageOpener, open_storage
+
+NEWEST: Final = "newest"
+_CHOSEN: Final = re.compile(r"(?P<place>.+)@(?P<checkpoint>[0-9]{1,18}|newest)", re.DOTALL)
+
+
+class SourceRefused(PipelineStopped):
+    """What was named is no checkpoint and no savepoint that can be read."""
+
+    code = "state-source-refused"
+    exit_code = 2
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A checkpoint or a savepoint, and where its files are."""
+
+    title: str
+    """For people: `checkpoint 42 of DIRECTORY`, `savepoint PATH`."""
+    storage: Storage
+    checkpoint: CompletedCheckpoint
+    identity: Identity
+    retained: bool
+    """It is one of a pipeline's own, which the pipeline removes when it has newer ones."""
+
+
+def open_snapshot(
+    source: str, checkpoint: str | None, environ: Mapping[str, str], opener: StorageOpener = open_storage
+) -> Snapshot:
+    """What a text names: a savepoint; a pipeline file or a checkpoint directory, of which `checkpoint` (a number, or
+    `newest`, which is the default) chooses one. The text may end with it, too: `pipeline.yaml@42`.
+    An address is opened by `opener`, what belongs to a pipeline file as the file says.
+
+    Raises SourceRefused, SavepointRefused, ConfigErrors, StorageError, JournalRefused.
+    """
+    place, chosen = source, checkpoint
+    found = _CHOSEN.fullmatch(source)
+    if found is not None and not Path(source).exists():
+        place = found["place"]
+        if checkpoint not in (None, found["checkpoint"]):
+            raise SourceRefused(f"{source} names checkpoint {found['checkpoint']}, --from names {checkpoint}: name one")
+        chosen = found["checkpoint"]
+    if chosen is not None and chosen != NEWEST and not (chosen.isascii() and chosen.isdigit()):
+        raise SourceRefused(
+            f"{chosen!r} is no checkpoint: give its number, as `tidegate checkpoints` lists it, or newest"
+        )
+    return _open(place, chosen, environ, opener)
+
+
+def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: StorageOpener) -> Snapshot:
+    directory = place
+    if "://" not in place:
+        path = Path(place)
+        if path.is_file():
+            settings = read_pipeline(path, environ).settings
+            directory, opener = settings.checkpoints.directory, derive_opener(settings)
+        elif not path.is_dir():
+            raise SourceRefused(
+                f"{place}: there is no such file or directory; name a pipeline file, a checkpoint directory or a "
+                "savepoint"
+            )
+    storage = opener(directory, create=False)
+    if storage.exists(METADATA) or not storage.list(JOURNAL_PREFIX):
+        if directory != place:
+            raise SourceRefused(f"{directory}, the checkpoint directory of {place}, has no checkpoints yet")
+        if chosen is not None:
+            raise SourceRefused(f"{place} is a savepoint, which is one cut: leave the checkpoint out")
+        found = read_savepoint(storage)
+        return Snapshot(f"savepoint {place}", storage, found.checkpoint, found.identity, retained=False)
+    return _choose(storage, directory, chosen)
+
+
+def _choose(storage: Storage, directory: str, chosen: str | None) -> Snapshot:
+    retained = read_journal(storage).retained
+    numbers = [entry.checkpoint.id for entry in retained]
+    wanted = int(chosen) if chosen not in (None, NEWEST) else numbers[-1] if numbers else 0
+    for entry in retained:
+        if entry.checkpoint.id == wanted:
+            title = f"checkpoint {wanted} of {directory}"
+            return Snapshot(title, storage, entry.checkpoint, entry.identity, retained=True)
+    if not numbers:
+        raise SourceRefused(f"{directory} has no checkpoints yet")
+    there = ", ".join(map(str, numbers))
+    raise SourceRefused(
+        f"{directory} does not retain checkpoint {wanted} (it has: {there}); choose one of these, or name a savepoint "
+        "by its path"
+    )
+
+
+def read_journal(storage: Storage) -> JournalState:
+    """What is true according to a directory's journal. Raises StorageError, JournalRefused, ObjectCorrupt."""
+    return Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1).read()

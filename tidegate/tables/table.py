@@ -1,0 +1,169 @@
+"""One state of one step as a table: typed columns, and frames of its rows, key group by key group.
+
+Columns are the key columns, then what is kept per key: value fields by name and type, results of aggregates instead of
+their accumulators where they can be derived (`results.py`), the moment at which the entry expires, and the key group.
+Nested values are arrays, structs and maps as in the pipeline. What a list holds has the subtask in place of the key
+group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import INT, TIMESTAMP, DataType
+from tidegate.formats.columns import make_column, polars_type
+from tidegate.state.declaration import StateField, StateShape
+from tidegate.state.snapshot import Entry
+from tidegate.tables.files import GroupEntries, StateFiles, read_groups
+from tidegate.tables.results import Result, derive_result
+from tidegate.tables.source import Snapshot
+
+KEY_GROUP: Final = "__key_group"
+SUBTASK: Final = "__subtask"
+EXPIRES: Final = "__expires"
+"""Columns that are of the engine, as every one whose name begins so."""
+ROWS_MAX: Final = 16_384
+"""Of a frame: a key group may have more."""
+_US_PER_MS: Final = 1000
+
+
+class Role(StrEnum):
+    """What a column is of."""
+
+    KEY = "key"
+    VALUE = "value"
+    RESULT = "result"
+    """Of an aggregate, derived from its accumulator."""
+    ACCUMULATOR = "accumulator"
+    ENGINE = "engine"
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """A column of a table."""
+
+    name: str
+    type: DataType
+    role: Role
+    function: str = ""
+    """Of a result: the aggregate function, as far as the accumulator shows it."""
+
+
+class StateTable:
+    """How the entries of a state become rows. `raw`: accumulators as they are."""
+
+    def __init__(self, shape: StateShape, *, raw: bool = False) -> None:
+        self._shape = shape
+        self._keyed = bool(shape.keys)
+        self._keys = _unique(shape.keys, {KEY_GROUP, SUBTASK, EXPIRES})
+        self._values = _unique(shape.values, {*self._keys, KEY_GROUP, SUBTASK, EXPIRES})
+        self._results: dict[str, Result] = {}
+        self.columns: tuple[TableColumn, ...] = tuple(self._derive_columns(raw=raw))
+        """In their order."""
+
+    @property
+    def schema(self) -> dict[str, DataType]:
+        """The columns by name."""
+        return {column.name: column.type for column in self.columns}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Of the state's fields, what their columns are called."""
+        return {field.name: name for name, field in zip(self._values, self._shape.values, strict=True)}
+
+    def empty(self) -> pl.DataFrame:
+        """A frame without rows."""
+        return pl.DataFrame(schema={column.name: polars_type(column.type) for column in self.columns})
+
+    def make_frame(self, parts: Sequence[GroupEntries]) -> pl.DataFrame:
+        """The rows of entries of key groups, or of the lists of subtasks."""
+        entries: Sequence[Entry] = (
+            parts[0].entries if len(parts) == 1 else [one for part in parts for one in part.entries]
+        )
+        keys = _columns([key for key, _ in entries], self._shape.keys, self._keys)
+        plain = [value for _, value in entries if value is not None]
+        values = _columns(plain, self._shape.values, self._values)
+        frame = pl.DataFrame([*keys, *values, _groups(KEY_GROUP if self._keyed else SUBTASK, parts)])
+        if self._shape.expires:
+            ends = [None if value[-1] is None else value[-1] * _US_PER_MS for value in plain]
+            frame = frame.with_columns(make_column(EXPIRES, TIMESTAMP, ends))
+        for result in self._results.values():
+            frame = frame.with_columns(result.compute(frame))
+        return frame.select(column.name for column in self.columns)
+
+    def _derive_columns(self, *, raw: bool) -> Iterator[TableColumn]:
+        for name, field in zip(self._keys, self._shape.keys, strict=True):
+            yield TableColumn(name, field.type, Role.KEY)
+        named = zip(self._values, self._shape.values, strict=True)
+        for owner, group in groupby(named, lambda one: _owner_of(one[1].name)):
+            parts = list(group)
+            result = derive_result(owner, [field for _, field in parts]) if owner and not raw else None
+            if result is not None and owner not in self._keys:
+                self._results[owner] = result
+                yield TableColumn(owner, result.type, Role.RESULT, result.function)
+            else:
+                role = Role.ACCUMULATOR if owner else Role.VALUE
+                yield from (TableColumn(name, field.type, role) for name, field in parts)
+        if self._shape.expires:
+            yield TableColumn(EXPIRES, TIMESTAMP, Role.ENGINE)
+        yield TableColumn(KEY_GROUP if self._keyed else SUBTASK, INT, Role.ENGINE)
+
+
+def read_frames(
+    snapshot: Snapshot, state: StateFiles, table: StateTable, key_groups: range | None = None
+) -> Iterator[pl.DataFrame]:
+    """The rows of a state, of these key groups only, if given; no frame has more than `ROWS_MAX`.
+
+    Raises what `read_groups` raises.
+    """
+    pending: list[GroupEntries] = []
+    room = ROWS_MAX
+    for part in read_groups(snapshot, state, key_groups):
+        at = 0
+        while at < len(part.entries):
+            taken = part.entries[at : at + room]
+            pending.append(GroupEntries(part.group, taken))
+            at, room = at + len(taken), room - len(taken)
+            if not room:
+                yield table.make_frame(pending)
+                pending, room = [], ROWS_MAX
+    if pending:
+        yield table.make_frame(pending)
+
+
+def _groups(name: str, parts: Sequence[GroupEntries]) -> pl.Series:
+    numbers = pl.Series(name, [part.group for part in parts], dtype=pl.Int32)
+    lengths = [len(part.entries) for part in parts]
+    return (
+        pl.DataFrame({name: numbers, "length": lengths}).select(pl.col(name).repeat_by("length").explode()).to_series()
+    )
+
+
+def _owner_of(name: str) -> str:
+    """The aggregate that an accumulator's part is of; empty for what is none: columns have no dots."""
+    return name.rpartition(".")[0]
+
+
+def _unique(fields: Sequence[StateField], taken: set[str]) -> list[str]:
+    """The names of the fields; one that is taken gets a number."""
+    names: list[str] = []
+    for field in fields:
+        name, number = field.name, 2
+        while name in taken or name in names:
+            name, number = f"{field.name}_{number}", number + 1
+        names.append(name)
+    return names
+
+
+def _columns(rows: Sequence[Any], fields: Sequence[StateField], names: Sequence[str]) -> list[pl.Series]:
+    """Positional rows, which may have more at their end, as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    return [
+        make_column(name, field.type, values)
+        for name, field, values in zip(names, fields, columns[: len(fields)], strict=True)
+    ]
