@@ -188,9 +188,9 @@ def test_F18_state_splits_and_joins_by_key_group() -> None:
 
 
 def test_state_of_another_definition_is_refused() -> None:
-    files = snapshot(make_aggregate(["sum"]))
-    with pytest.raises(StateUnreadable, match="now needs"):
-        make_aggregate(["sum", "min"]).state.restore(files, Share(range(128)))
+    files = snapshot(make_aggregate(["sum", "min"]))
+    with pytest.raises(StateUnreadable, match=r"now needs .*\(min is gone\)"):
+        make_aggregate(["sum"]).state.restore(files, Share(range(128)))
 
 
 @pytest.mark.parametrize("kind", [STRING, BINARY, BOOLEAN, DATE, TIMESTAMP, DOUBLE])

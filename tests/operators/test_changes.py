@@ -52,6 +52,10 @@ CALLS = {
     "min_t": ("min", "t"),
     "every": ("bool_and", "b"),
     "any": ("bool_or", "b"),
+    "different_i": ("count_distinct", "i"),
+    "different_d": ("count_distinct", "d"),
+    "different_s": ("count_distinct", "s"),
+    "different_m": ("count_distinct", "m"),
 }
 Table = dict[int, tuple[Any, ...]]
 
@@ -63,7 +67,7 @@ def operator_of(calls: Mapping[str, tuple[str, str | None]], keys: Sequence[str]
             AggregateCall(
                 function,
                 None if column is None else Column(column, TABLE[column]),
-                BIGINT if column is None or function == "count" else result_type(function, TABLE[column]),
+                BIGINT if column is None else result_type(function, TABLE[column]),
             ),
         )
         for name, (function, column) in calls.items()
@@ -112,12 +116,15 @@ def totals_of(table: Table) -> dict[Any, dict[str, Any]]:
         every=pl.when(pl.col("b").count() > 0).then(pl.col("b").all()),
         any=pl.when(pl.col("b").count() > 0).then(pl.col("b").any()),
         count_m=pl.col("m").count(),
+        **{f"different_{name}": pl.col(name).drop_nulls().implode() for name in "idsm"},
     )
     found = {}
     for row in grouped.to_dicts():
         doubles, count = row.pop("sum_d"), row.pop("count_m")
         row["sum_d"] = exact_sum(doubles) if doubles else None
         row["avg_d"] = exact_sum(doubles, len(doubles)) if doubles else None
+        for name in ("different_i", "different_d", "different_s", "different_m"):
+            row[name] = len({"NaN" if value != value else value for value in row[name]})
         rounded = Decimal("0.000001")
         row["avg_m"] = None if not count else (row["sum_m"] / count).quantize(rounded, "ROUND_HALF_UP")
         found[row.pop("k")] = row
@@ -314,6 +321,18 @@ def test_the_next_extreme_follows_one_that_is_taken_back() -> None:
     assert out_of(operator, (DELETE, "a", 1)) == []  # there is another one
     assert out_of(operator, (DELETE, "a", 1), (DELETE, "a", 5))[-1] == (UPDATE_AFTER, "a", 3, 3, False)
     assert out_of(operator, (DELETE, "a", 3))[-1] == (UPDATE_AFTER, "a", None, None, False)
+
+
+def test_a_value_is_counted_once_until_the_last_row_with_it_is_taken_back() -> None:
+    operator = driven(different=("count_distinct", "i"))
+    rows = [(INSERT, "a", value) for value in (5, 1, 1, None)]
+    assert out_of(operator, *rows) == [(INSERT, "a", 2, False)]
+    assert out_of(operator, (DELETE, "a", 1)) == []  # there is another one
+    assert out_of(operator, (DELETE, "a", 7)) == []
+    assert [one.kind for one in operator.take_failures()] == [FailureKind.INCONSISTENT_CHANGE]
+    assert out_of(operator, (DELETE, "a", 1))[-1] == (UPDATE_AFTER, "a", 1, False)
+    assert out_of(operator, (DELETE, "a", 5))[-1] == (UPDATE_AFTER, "a", 0, False)
+    assert out_of(operator, (DELETE, "a", None)) == [(DELETE, "a", 0, True)]
 
 
 def test_doubles_leave_nothing_behind() -> None:

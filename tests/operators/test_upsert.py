@@ -56,6 +56,25 @@ def test_records_of_a_topic_of_upserts(case: str) -> None:
     assert written(rows) == expected
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_records_of_two_topics_at_one_offset_are_two_updates(named: bool) -> None:
+    """Where the topic is not among the columns there is only one."""
+    halves = pl.DataFrame(
+        {
+            "k": [1, 1],
+            "v": [10, 11],
+            "gone": [False, False],
+            ROW_KIND: pl.Series([UPDATE_BEFORE, UPDATE_AFTER], dtype=pl.Int8),
+            **({"__topic": ["a", "b"]} if named else {}),
+            "__partition": [0, 0],
+            "__offset": [7, 7],
+        }
+    )
+    found = drive(UpsertOperator(OperatorName("u"), COLUMNS, ("k",), "gone")).process(halves)
+    assert found is not None
+    assert found.select("v", "gone").rows() == ([(10, True), (11, False)] if named else [(11, False)])
+
+
 def test_a_log_has_no_rows_that_updates_take_back() -> None:
     rows: list[Row] = [BEFORE, AFTER, (DELETE, 8, 1, 11), (UPDATE_BEFORE, 9, 2, 1)]
     assert written(rows, tombstones=False) == [(1, 11), (1, None)], "the delete is a row that says so"

@@ -163,6 +163,8 @@ def _value_of(call: Call, arguments: list[Bound]) -> Bound:
             return everything.times(_count_arguments(call)) + Bound({}, _count_arguments(call) * 1_500.0)
         case "uuid5":
             return Bound({}, 64.0)
+        case "aes_encrypt":
+            return arguments[0] + Bound({}, 64.0)
         case "concat_ws":
             return everything + Bound({}, len(arguments) * _length(call, 0))
         case "array_join":

@@ -124,6 +124,7 @@ _FALLIBLE = frozenset(
     | {"[]", "element_at", "to_timestamp", "to_timestamp_ntz", "to_date", "date_add", "date_sub", "add_months"}
     | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
     | {"encode", "decode", "unbase64", "url_encode", "url_decode", "parse_url"}
+    | {"aes_encrypt", "aes_decrypt"}
     | {"get_json_object", "from_json", "to_json", "json_array_length", "json_object_keys"}
     | {"make_timestamp", "from_utc_timestamp", "to_utc_timestamp", "format_string"}
     | {"slice", "sequence", "transform", "transform_keys", "transform_values"}
@@ -239,6 +240,8 @@ def _text(expression: Expression, depth: int) -> str:
             return f"{'try_cast' if attempt else 'cast'}({_text(operand, depth - 1)} as {target})"
         case Call(function="negative", arguments=(operand,)):
             return f"-{inner(operand)}"
+        case Call(function="secret", arguments=(name, form, *_)):  # a third one is the key itself
+            return f"secret({_text(name, depth - 1)}, {_text(form, depth - 1)})"
         case Call(function="[]", arguments=(base, index)):
             return f"{inner(base)}[{_text(index, depth - 1)}]"
         case Call(function=function, arguments=(left, right)) if function in _INFIX:

@@ -45,8 +45,6 @@ _ELSEWHERE = {
     "timestampadd": "`ts + interval 1 hour`",
     "timestampdiff": "`unix_seconds(b) - unix_seconds(a)`",
     "iif": "`if(c, a, b)`",
-    "aes_encrypt": "an `async` step: no library of Tidegate's encrypts, and a key does not belong in an expression",
-    "aes_decrypt": "an `async` step: no library of Tidegate's decrypts, and a key does not belong in an expression",
     "zip_with": "`transform(a, (x, i) -> x + b[i])`",
     "map_from_arrays": "`map_from_entries(transform(keys, (k, i) -> named_struct('key', k, 'value', values[i])))`",
     "map_concat": "`map_from_entries(concat(map_entries(a), map_entries(b)))`",
@@ -208,7 +206,7 @@ class _Scope:
         if not isinstance(tree, Arrow):
             return Argument(self.typed(tree), tree.start, isinstance(tree, Constant))
         if not function.lambdas:
-            raise Refusal(tree.start, f"`{function.name}` takes no lambda function", "see docs/expressions.md")
+            raise Refusal(tree.start, f"`{function.name}` takes no lambda function", "see `tidegate docs expressions`")
 
         def bind(kinds: tuple[DataType, ...]) -> Lambda:
             """The lambda function over parameters of these types, the last of which it may leave out."""
@@ -272,7 +270,7 @@ def _other_function(name: str) -> str:
     near = near or sorted((one for one in words if shared[one]), key=lambda one: (-shared[one], len(one)))[:3]
     if near:
         return "did you mean " + " or ".join(f"`{one}`" for one in near) + "?"
-    return "docs/expressions.md lists all functions"
+    return "`tidegate docs expressions` lists all functions"
 
 
 def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -241,6 +241,10 @@ class Format(ABC):
         not what its type says makes the message bad.
         """
 
+    def schema_mark(self, options: FormatOptions) -> bytes:  # noqa: ARG002  # for formats with schemas
+        """What is in front of every value of a sink, or in a header of its record, to say what it was written with."""
+        return b""
+
     @abstractmethod
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         """Writes `columns` of a frame that may have others, too."""

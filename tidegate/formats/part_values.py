@@ -8,11 +8,13 @@ import msgspec
 import polars as pl
 
 from tidegate.formats import keys
+from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Encoded, Encoder, Headers
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.key_values import SchemaKeyWriter, key_writer
-from tidegate.formats.record_parts import CARRIED_HEADERS, HeaderRules, RecordParts
+from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE, HeaderRules, RecordParts
+from tidegate.formats.schema_ids import bare_options
 
 _PARTITION_MAX: Final = 2**31 - 1
 
@@ -41,6 +43,8 @@ class PartsEncoder:
         if parts.headers is not None:
             headers = header_lists(frame, parts.headers)
             columns = columns if headers is None else columns.with_columns(headers)
+        if parts.marks:
+            columns = columns.with_columns(self._marked(columns))
         if parts.partition is not None:
             failures += _no_partitions(parts.partition, frame[parts.partition])
         if deleted is not None and parts.key is not None:
@@ -57,9 +61,20 @@ class PartsEncoder:
         encoded = values.encode(frame) if deleted is None or not some else _spread(frame, deleted, values)
         return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
 
+    def _marked(self, columns: pl.DataFrame) -> pl.Expr:
+        """The headers, and those that name schemas after them: the last of a name counts. A tombstone has none."""
+        kind = polars_type(HEADERS_TYPE)
+        nothing = pl.lit(pl.Series([[]], dtype=kind)).first()
+        lists = [pl.col("headers").fill_null(nothing)] if "headers" in columns.columns else []
+        for name, part, value in self._parts.marks:
+            if part in columns.columns:
+                one = pl.lit(pl.Series([[{"key": name, "value": value}]], dtype=kind)).first()
+                lists.append(pl.when(pl.col(part).is_not_null()).then(one).otherwise(nothing))
+        return (pl.concat_list(lists) if len(lists) > 1 else lists[0]).alias("headers")
+
     def _key_writer(self, kind: pl.DataType) -> SchemaKeyWriter:
         if self._keys is None or self._keys[0] != kind:
-            self._keys = (kind, SchemaKeyWriter(kind, self._parts.key_options))
+            self._keys = (kind, SchemaKeyWriter(kind, bare_options(self._parts.key_options)))
         return self._keys[1]
 
     def _expressions(self, kind: pl.DataType | None) -> list[pl.Expr]:

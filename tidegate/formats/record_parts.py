@@ -66,6 +66,8 @@ class RecordParts(msgspec.Struct, frozen=True):
     headers: HeaderRules | None = None
     key_options: FormatOptions = NO_OPTIONS
     """Of a key in a format with schemas."""
+    marks: tuple[tuple[str, str, bytes], ...] = ()
+    """Headers that say what a record was written with: name, part (`value` or `key`) that it says so of, value."""
 
     @property
     def columns(self) -> set[str]:

@@ -8,13 +8,16 @@ from typing import Final
 import msgspec
 import polars as pl
 
+from tidegate.formats import keys
 from tidegate.formats.contract import Columns, Encoded, Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.header_ids import KEY_HEADER, VALUE_HEADER
 from tidegate.formats.part_values import PartsEncoder, header_pairs, header_size
 from tidegate.formats.record_limits import RecordLimits, find_refused, is_at_edge
 from tidegate.formats.record_parts import NO_PARTS, RecordParts
 from tidegate.formats.registry import FORMATS
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
+from tidegate.formats.schema_ids import bare_options
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace
 
 LEAST_TIMESTAMP_MS: Final = 1
 """Brokers refuse timestamps before 1970, and the client writes the time of sending for 0."""
@@ -56,8 +59,9 @@ class RecordEncoder:
     def __init__(
         self, format_name: str, columns: Columns, parts: RecordParts = NO_PARTS, options: FormatOptions = NO_OPTIONS
     ) -> None:
-        self._encoder = FORMATS[format_name].encoder(columns, options)
-        self._parts = PartsEncoder(parts)
+        self._encoder = FORMATS[format_name].encoder(columns, bare_options(options))
+        marks = _marks_of(format_name, options, parts)
+        self._parts = PartsEncoder(msgspec.structs.replace(parts, marks=marks) if marks else parts)
         self._timestamp = parts.timestamp or "timestamp"
         self._partition = parts.partition or "partition"
 
@@ -69,15 +73,15 @@ class RecordEncoder:
             columns = columns.filter(~pl.int_range(pl.len()).is_in([failure.row for failure in failures]))
         by_name = {column.name: column for column in columns}
         parts = {name: column.to_list() for name, column in by_name.items() if name != "headers"}
-        values, keys, headers = parts["value"], parts.get("key"), by_name.get("headers")
+        values, record_keys, headers = parts["value"], parts.get("key"), by_name.get("headers")
         return OutputRecords(
             values,
-            keys,
+            record_keys,
             parts.get("timestamp"),
             None if headers is None else header_pairs(headers),
             parts.get("partition"),
             _size_bytes(values)
-            + (0 if keys is None else _size_bytes(keys))
+            + (0 if record_keys is None else _size_bytes(record_keys))
             + (0 if headers is None else header_size(headers)),
             failures,
             "timestamp" in parts and limits is not None and is_at_edge(by_name["timestamp"], limits),
@@ -95,6 +99,16 @@ class RecordEncoder:
             for failure in find_refused(columns, limits, timestamp, self._partition):
                 found.setdefault(failure.row, failure)
         return tuple(found[row] for row in sorted(found))
+
+
+def _marks_of(format_name: str, options: FormatOptions, parts: RecordParts) -> tuple[tuple[str, str, bytes], ...]:
+    """Headers for the ids of schemas, where they are in headers."""
+    marks = []
+    if options.ids is IdPlace.HEADER and FORMATS[format_name].schema_kind is not None:
+        marks.append((VALUE_HEADER, "value", FORMATS[format_name].schema_mark(options)))
+    if parts.key is not None and parts.key_format == keys.AVRO and parts.key_options.ids is IdPlace.HEADER:
+        marks.append((KEY_HEADER, "key", FORMATS[keys.AVRO].schema_mark(parts.key_options)))
+    return tuple(marks)
 
 
 def _unstorable(column: str, timestamps_ms: pl.Series) -> list[RecordFailure]:

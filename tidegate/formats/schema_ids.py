@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText, UnknownSchema
@@ -19,6 +21,11 @@ def prefix_of(options: FormatOptions) -> bytes:
     if options.ids is IdPlace.NONE:
         return b""
     return b"\0" + (0 if options.schema is None else options.schema.id).to_bytes(4, "big")
+
+
+def bare_options(options: FormatOptions) -> FormatOptions:
+    """How values are written, and read back, whose ids are in headers: with nothing in front."""
+    return msgspec.structs.replace(options, ids=IdPlace.NONE) if options.ids is IdPlace.HEADER else options
 
 
 def schema_id_of(prefix: bytes) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.errors import UNDECODABLE
 from tidegate.formats.schemas import SchemaText
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
@@ -51,7 +52,7 @@ class SchemaCopies:
             return msgspec.json.decode(unseal(name, path.read_bytes()), type=SchemaText)
         except FileNotFoundError:
             return None
-        except (OSError, ObjectCorrupt, msgspec.DecodeError) as error:
+        except (OSError, ObjectCorrupt, *UNDECODABLE) as error:
             logger.warning("the copy of a schema in %s cannot be used: %s", path, error)
             return None
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from tidegate.errors import UNDECODABLE
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.errors import RegistryRefused, SchemaIncompatible, SchemaMissing
@@ -171,7 +172,7 @@ class Registry:
         answer = await self._transport.ask(method, path, body)
         try:
             return msgspec.json.decode(answer, type=kind)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             shown = answer[:80].decode(errors="replace")
             raise RegistryRefused(
                 f"what answers is no schema registry: {path.partition('?')[0]} is {shown!r}",

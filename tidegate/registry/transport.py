@@ -19,6 +19,7 @@ import msgspec
 from yarl import URL
 
 from tidegate import __version__
+from tidegate.errors import UNDECODABLE
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.settings.schemas import RegistrySettings
 
@@ -148,7 +149,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
 def _words(body: bytes) -> _Words:
     try:
         return msgspec.json.decode(body, type=_Words)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return _Words()
 
 

@@ -27,6 +27,7 @@ from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
 from tidegate.sources.held import HeldRecords
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.newest import NewestRecords
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.record_parts import PartsDecoder, open_decoder
@@ -90,6 +91,7 @@ class KafkaSource:
             restored_ms = _watermarks_by(event_time.column or "", restored)
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
+        self.newest = NewestRecords(tools.clock.monotonic)
         self._single = len(operator.topics) == 1
         self._spreads = operator.options.row_kinds
         """Updates are two rows each."""
@@ -213,6 +215,7 @@ class KafkaSource:
         # Inside a partition records come in offset order: the last one counts.
         last = dict(zip(origins, messages.offsets, strict=True))
         behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
+        everything, places_of_all = messages, origins
         if positions.crosses_end(behind):
             places = enumerate(zip(origins, messages.offsets, strict=True))
             messages = messages.choose([i for i, (key, at) in places if positions.within(self._partitions[key], at)])
@@ -233,6 +236,7 @@ class KafkaSource:
             ]
             frame = spread_updates(frame) if self._spreads else frame
             batch = SourceBatch(frame, records, size_bytes, failures, records - len(messages))
+        self.newest.look(last, places_of_all, everything, self._partitions)
         positions.move(behind)
         positions.move(pending.ends)
         return batch

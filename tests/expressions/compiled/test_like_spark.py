@@ -9,6 +9,7 @@ from tests.expressions.compiled import (
     cases_arrays,
     cases_codecs,
     cases_decimals,
+    cases_encryption,
     cases_formats,
     cases_json,
     cases_maps,
@@ -28,11 +29,12 @@ TABLES = {
     "arrays": cases_arrays.CASES,
     "codecs": cases_codecs.CASES,
     "decimals": cases_decimals.CASES,
+    "encryption": cases_encryption.CASES,
     "formats": cases_formats.CASES,
     "json": cases_json.CASES,
     "maps": cases_maps.CASES,
 }
-OWN = {"uuid5"}
+OWN = {"uuid5", "secret"}
 """What Spark does not have; `test_own_functions.py` looks at it."""
 EACH = [
     pytest.param(case, id=f"{table}-{index}") for table, cases in TABLES.items() for index, case in enumerate(cases)

@@ -164,3 +164,25 @@ def test_values_of_tests_are_the_json_of_the_columns() -> None:
         FORMAT.from_plain({"id": "x"}, options)
     with pytest.raises(ValueError, match="MALFORMED_PROTOBUF"):
         FORMAT.to_plain(data + b"\x0c", options)
+
+
+def test_values_of_tests_may_leave_out_what_a_message_may() -> None:
+    inner: list[tuple[Any, ...]] = [("x", "int64"), ("y", "string", "optional")]
+    fields: list[tuple[Any, ...]] = [("n", "int32"), ("kind", "enum:t.Kind"), ("raw", "bytes"), ("ok", "bool")]
+    fields += [("part", "t.Part"), ("parts", "t.Part", "repeated"), ("by", ("string", "t.Part"))]
+    fields += [("word", "string", "optional")]
+    options = FormatOptions(text_of(file_of({"R": fields, "Part": inner}, enums={"Kind": {"NEW": 0, "OLD": 1}})))
+    whole = {"n": 0, "kind": "NEW", "raw": "", "ok": False, "part": None, "parts": [], "by": {}, "word": None}
+    assert FORMAT.to_plain(FORMAT.from_plain({}, options), options) == whole
+    given = {"n": 5, "part": {"y": "a"}, "parts": [{"x": 1}, {}], "by": {"k": {}}, "kind": "OLD"}
+    found = {
+        **whole,
+        "n": 5,
+        "kind": "OLD",
+        "part": {"x": 0, "y": "a"},
+        "parts": [{"x": 1, "y": None}, {"x": 0, "y": None}],
+        "by": {"k": {"x": 0, "y": None}},
+    }
+    assert FORMAT.to_plain(FORMAT.from_plain(given, options), options) == found
+    with pytest.raises(FormatRefusal, match="cannot be missing"):
+        FORMAT.from_plain({"n": None}, options)

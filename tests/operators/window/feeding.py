@@ -7,7 +7,7 @@ in milliseconds, `m` is the watermark of a partition before a row: the highest t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,6 +210,17 @@ class Subtasks:
     def order(self) -> list[pl.DataFrame | Watermark | StreamStatus]:
         """Everything emitted."""
         return self.out.order
+
+
+def drive(step: Subtasks, chance: random.Random, steps: Iterable[Step], *, polled: float = 0.5) -> None:
+    """Feed all of it, with polls and restarts in between; `polled` is the probability of a poll after each."""
+    for one in steps:
+        step.feed(one)
+        if chance.random() < polled:
+            step.poll(3)
+        if chance.random() < 0.1:
+            step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
+    step.settle()
 
 
 def aggregate(rows: Sequence[Record]) -> tuple[int, int | None, int | None]:

@@ -16,6 +16,7 @@ from tests.operators.window.feeding import (
     Step,
     Subtasks,
     aggregate,
+    drive,
     make_partitions,
     make_steps,
     make_window,
@@ -107,13 +108,7 @@ def test_sessions_are_those_of_the_model_whatever_the_batches_restarts_and_paral
     expected, late = derive_expected(partitions, gap)
     for way in range(2):
         step = Subtasks(make_window(Windowing(gap, 0), late=LATE), chance.choice([1, 2, 3]))
-        for one in make_steps(seed * 10 + way, partitions, delay):
-            step.feed(one)
-            if chance.random() < 0.5:
-                step.poll(3)
-            if chance.random() < 0.1:
-                step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
-        step.settle()
+        drive(step, chance, make_steps(seed * 10 + way, partitions, delay))
         assert Counter(step.results) == Counter(expected)
         assert_late_rows(step, late)
 
@@ -128,13 +123,7 @@ def test_the_newest_results_are_those_of_all_rows_that_are_not_too_late(seed: in
     expected, late = derive_expected(partitions, gap, lateness)
     for way in range(2):
         step = Subtasks(make_window(Windowing(gap, 0), lateness, LATE), chance.choice([1, 2, 3]))
-        for one in make_steps(seed * 10 + way, partitions, delay):
-            step.feed(one)
-            if chance.random() < 0.5:
-                step.poll(3)
-            if chance.random() < 0.1:
-                step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
-        step.settle()
+        drive(step, chance, make_steps(seed * 10 + way, partitions, delay))
         newest = read_newest(step.results)
         assert newest <= set(expected)
         assert newest | overlapping(expected) >= set(expected)

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.operators.window.feeding import Record, Step, Subtasks, aggregate, make_partitions, make_steps, make_window
+from tests.operators.window.feeding import (
+    Record,
+    Step,
+    Subtasks,
+    aggregate,
+    drive,
+    make_partitions,
+    make_steps,
+    make_window,
+)
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 
@@ -54,16 +63,6 @@ def derive_early(partitions: Sequence[Sequence[Record]], window: Windowing) -> W
 WINDOWS = [Windowing(10, 5), Windowing(10, 1), Windowing(10, 3), Windowing(10, 7, 2), Windowing(12, 4, 3)]
 
 
-def drive(step: Subtasks, chance: random.Random, seed: int, partitions: Sequence[Sequence[Record]], delay: int) -> None:
-    for one in make_steps(seed, partitions, delay):
-        step.feed(one)
-        if chance.random() < 0.5:
-            step.poll(3)
-        if chance.random() < 0.1:
-            step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
-    step.settle()
-
-
 @pytest.mark.parametrize("seed", range(15))
 def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
     chance = random.Random(seed)
@@ -74,7 +73,7 @@ def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parall
     expected, late = derive_expected(partitions, window, 0)
     for way in range(2):
         step = Subtasks(make_window(window), chance.choice([1, 2, 3]))
-        drive(step, chance, seed * 10 + way, partitions, delay)
+        drive(step, chance, make_steps(seed * 10 + way, partitions, delay))
         assert {row[:3]: row[3:] for row in step.results} == expected
         assert len(step.results) == len(expected)
         assert step.late == late
@@ -93,7 +92,7 @@ def test_the_last_of_corrected_results_is_that_of_the_model(seed: int) -> None:
     partitions = make_partitions(seed, chance.randrange(1, 4), 50, delay, spread, step_ms)
     expected, late = derive_expected(partitions, window, lateness)
     step = Subtasks(make_window(window, lateness), chance.choice([1, 2, 3]))
-    drive(step, chance, seed, partitions, delay)
+    drive(step, chance, make_steps(seed, partitions, delay))
     assert {row[:3]: row[3:] for row in step.results} == expected
     assert step.late == late
     seen: dict[Any, int] = {}
@@ -111,7 +110,7 @@ def test_early_results_hold_what_is_older_than_the_time_they_are_due(seed: int) 
     )
     expected = derive_early(partitions, window)
     step = Subtasks(make_window(window), chance.choice([1, 2, 3]))
-    drive(step, chance, seed, partitions, delay)
+    drive(step, chance, make_steps(seed, partitions, delay))
     by_window: defaultdict[Any, list[Any]] = defaultdict(list)
     for (key, start, _), result in sorted(expected.items(), key=lambda item: item[0][2]):
         by_window[key, start, start + window.size_ms].append(result)

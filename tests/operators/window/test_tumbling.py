@@ -19,6 +19,7 @@ from tests.operators.window.feeding import (
     Step,
     Subtasks,
     aggregate,
+    drive,
     frame_of,
     make_partitions,
     make_steps,
@@ -59,13 +60,7 @@ def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parall
     outputs = []
     for way in range(3):
         step = Subtasks(make_window(Windowing(size, size, offset)), chance.choice([1, 2, 3]))
-        for one in make_steps(seed * 10 + way, partitions, delay):
-            step.feed(one)
-            if chance.random() < 0.3:
-                step.poll(3)
-            if chance.random() < 0.1:
-                step.restart(chance.choice([1, 2, 4]), chance.choice(["memory", "memory", "rocksdb"]))
-        step.settle()
+        drive(step, chance, make_steps(seed * 10 + way, partitions, delay), polled=0.3)
         assert dict(zip([row[:3] for row in step.results], [row[3:] for row in step.results], strict=True)) == expected
         assert len(step.results) == len(expected)
         assert step.late == late

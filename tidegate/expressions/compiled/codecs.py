@@ -17,6 +17,7 @@ from tidegate.expressions.expression import Call
 from tidegate.formats.failures import FailureKind
 
 _PYTHON_NAMES = {"utf-16": "utf-16-be", "utf-32": "utf-32-be", "us-ascii": "ascii"}
+_CODING_FAILURES = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
 _BASE64, _NOT_BASE64 = re.compile(r"[A-Za-z0-9+/]"), re.compile(r"[^A-Za-z0-9+/]")
 
 
@@ -32,8 +33,7 @@ def _encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         except UnicodeEncodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
 
-    kinds = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
-    return by_row(call, arguments[:1], each, *kinds)
+    return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
 
 @compiles("decode")
@@ -49,8 +49,7 @@ def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         except UnicodeDecodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
 
-    kinds = (FailureKind.MALFORMED_CHARACTER_CODING, FailureKind.RESULT_TOO_LARGE)
-    return by_row(call, arguments[:1], each, *kinds)
+    return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
 
 @compiles("unbase64")

@@ -16,6 +16,7 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.frames import compile_projection
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, columns_of
+from tidegate.expressions.secrets import put_stand_ins
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
 
@@ -26,6 +27,7 @@ _DECIDED_BY_FIRST = frozenset({"and", "or", "case", "coalesce"})
 def find_problem(expression: Expression) -> str:
     """Why an expression cannot be run, or fails every record that gets to it; empty if nothing is known against it."""
     try:
+        expression = put_stand_ins(expression)
         compiled = compile_projection([("value", expression)])
         schema = {name: polars_type(kind) for name, kind in _columns(expression)} | {"__offset": pl.Int64()}
         for height in (0, 1):

@@ -173,7 +173,7 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
     raise Refusal(
         site.start,
         f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}",
-        "see docs/expressions.md",
+        "see `tidegate docs expressions`",
     )
 
 

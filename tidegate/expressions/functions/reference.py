@@ -52,9 +52,15 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   the columns of the record, and one may stand in another. An array for which `transform` repeats text, bytes or nested
   values of the record in its result has at most 1,000 elements; a longer one fails its record (`RESULT_TOO_LARGE`).
 - These functions go row by row through Python, at one to fifteen microseconds a record (JSON: more for long texts), the
-  others work on columns: those of JSON, character sets, percent-encoding, URLs and hashes, `unbase64`, `format_string`,
-  `bround`, the time zones, `array_position`, `array_remove`, `array_union`, `array_intersect`, `array_except`,
-  `array_repeat`, `arrays_overlap`, `flatten`, `sequence`, `initcap`, `%` of doubles.
+  others work on columns: those of JSON, character sets, percent-encoding, URLs, hashes, AES, `unbase64`,
+  `format_string`, `bround`, the time zones, `array_position`, `array_remove`, `array_union`, `array_intersect`,
+  `array_except`, `array_repeat`, `arrays_overlap`, `flatten`, `sequence`, `initcap`, `%` of doubles.
+- `aes_encrypt` takes its key from `secrets` of the pipeline file: `aes_encrypt(card, secret('cards'))`, with
+  `secrets: {cards: "${file:/run/secrets/cards}"}`; or from a column. The key is in no output, state, journal, log or
+  `explain`; only the slots get it, with the plan (`runtime.encryption` is for that way, too). GCM and CBC without `iv`
+  draw a random one, so a record that is processed again after a restart becomes other bytes, which decrypt to the same.
+  It is still written once. What has to be equal for equal values (a key, a group, a join) needs `ECB`, or an `iv` of
+  the record, which must never be the same for two values. What has no column in it is encrypted once for each start.
 - A pattern of dates has `yyyy yy M MM MMM MMMM d dd H HH h hh m mm s ss`, `S` to `SSSSSS`, `a`, `E` to `EEEE` (only to
   write), one to three of `X` or `x`, or `Z`, for the offset, signs and quoted text. Names are English.
 
@@ -62,7 +68,11 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 
 In `aggregate`, one call each over an expression. NULLs do not count but for `count(*)`, `first` and `last`; without a
 value the result is NULL, 0 for the counts and an empty array for `collect_list` and `collect_set`. Those with a `yes`
-are also running totals, the others need a `window`.
+are also running totals, the others need a `window`; over [changes](changes.md) there is `count(distinct x)`, too.
+
+Running sums and averages of doubles are added in the order in which the rows of a key come, whatever the batches are,
+and rounded with each row. Rows of one key that come from several partitions may have another order after a restart, so
+the last digits of such a sum may be others. Sums of integers and decimals, of windows and of changes are exact.
 
 The results of a window are the same to the last bit in whatever order and in how many parts the records come:
 - Sums of integers are exact, and checked when the result is emitted: one that is no bigint fails its row.
@@ -86,7 +96,8 @@ _DIFFERENCES = """
 Refused at validation, because the result could differ or the engine has no way to do it:
 - Comparison and casts of maps, subqueries, window functions, casts of arrays and structs to text; `now()`, `rand()`,
   `uuid()` and other functions whose value changes at a replay (`uuid5` makes ids that do not).
-- `aes_encrypt` and `aes_decrypt`. Time zones by other names than `Area/City`, UTC, GMT and offsets, or not as literals.
+- A key of `aes_encrypt` and `aes_decrypt` that is written in the file.
+- Time zones by other names than `Area/City`, UTC, GMT and offsets, or not as literals.
 - Wildcards in `get_json_object`; binary, decimal and timestamp_ntz in `from_json`; maps with keys that are no strings.
 - Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64` of
   decimals and nested values; `sequence` of times; `bround` of decimals; `try_add` and the like of times.

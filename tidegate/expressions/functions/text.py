@@ -109,7 +109,9 @@ def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     try:
         derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
     except RegexRefused as refused:
-        raise Refusal(arguments[2].start, f"the replacement has {refused}", "see docs/expressions.md") from refused
+        raise Refusal(
+            arguments[2].start, f"the replacement has {refused}", "see `tidegate docs expressions`"
+        ) from refused
     return Call("regexp_replace", (site.text(arguments[0]), pattern, replacement), STRING)
 
 

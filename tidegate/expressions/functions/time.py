@@ -104,7 +104,7 @@ def _pattern(site: Site, argument: Argument, *, parsing: bool) -> Expression:
         if parsing:
             check_parsing(parts)
     except PatternRefused as refused:
-        raise Refusal(argument.start, f"the pattern has {refused}", "see docs/expressions.md") from refused
+        raise Refusal(argument.start, f"the pattern has {refused}", "see `tidegate docs expressions`") from refused
     letters = {part.field[:1] for part in parts}
     if site.function == "to_timestamp_ntz" and letters & set("XxZ"):
         raise Refusal(argument.start, "a timestamp_ntz has no zone", "use to_timestamp")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tidegate.errors import UNDECODABLE
 from tidegate.formats import letters
 from tidegate.formats.contract import Headers
 
@@ -110,7 +111,7 @@ def read_mark(value: bytes | None, headers: Headers) -> Mark | None:
         return None
     try:
         return msgspec.json.decode(value or b"", type=Mark)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 

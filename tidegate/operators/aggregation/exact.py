@@ -19,6 +19,7 @@ from typing import Final
 import polars as pl
 
 from tidegate.operators.aggregation.contract import Reduction, Value, blank
+from tidegate.operators.aggregation.division import divide
 from tidegate.operators.aggregation.wide import carry_words, wide
 
 FRACTION_BITS: Final = 62
@@ -61,14 +62,6 @@ class Total:
         """The nearest double of the sum divided by `count`; an infinity beyond the greatest."""
         special = self.special
         return divide(self.units, count << self.bits) if special is None else special
-
-
-def divide(numerator: int, denominator: int) -> float:
-    """The nearest double; an infinity beyond the greatest."""
-    try:
-        return numerator / denominator
-    except OverflowError:
-        return math.inf if numerator > 0 else -math.inf
 
 
 class ExactSum:

@@ -13,7 +13,8 @@ import polars as pl
 from tidegate.datatypes import DOUBLE
 from tidegate.formats.columns import make_column
 from tidegate.operators.aggregation.contract import Reduction, Value
-from tidegate.operators.aggregation.exact import ExactSum, divide, merge_sums, total_of
+from tidegate.operators.aggregation.division import divide
+from tidegate.operators.aggregation.exact import ExactSum, merge_sums, total_of
 from tidegate.operators.aggregation.parts import COUNT, EXACT_SUM, SQUARES
 
 _SUM, _SQUARES = slice(0, len(EXACT_SUM)), slice(len(EXACT_SUM), len(EXACT_SUM) + len(SQUARES))

@@ -5,7 +5,7 @@ Nothing here imports Polars: the plan declares states by it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from tidegate.datatypes import BIGINT, BINARY, INT, DataType
 from tidegate.expressions.expression import AggregateCall
@@ -32,6 +32,7 @@ BYTES_MAX: Final = 4 << 20
 KEEPING: Final = frozenset({"count_distinct", "collect_set", "collect_list"})
 """Functions whose accumulators keep the values themselves."""
 
+_LISTS: Final = frozenset({"times", "values", "bins", "counts"})
 BIGINTS: Final = DataType("array", element=BIGINT)
 _SUMS: Final = {"double": EXACT_SUM, "decimal": DECIMAL_SUM}
 _KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT, "timestamp_ntz": BIGINT}
@@ -54,7 +55,7 @@ def derive_parts(call: AggregateCall) -> tuple[Part, ...]:
         case "min" | "max" | "bool_and" | "bool_or":
             return ((call.function, call.type, True),)
         case "first" | "last":
-            return (("by", BIGINT, False), ("value", call.type, True))
+            return (("by", BIGINT, True), ("value", call.type, True))
         case "min_by" | "max_by":
             return (("by", call.others[0].type, True), ("value", call.type, True))
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
@@ -68,6 +69,41 @@ def derive_parts(call: AggregateCall) -> tuple[Part, ...]:
         case "percentile_approx":
             return (("level", INT, False), ("bins", BIGINTS, False), ("counts", BIGINTS, False))
     raise ValueError(f"unknown aggregate function {call.function!r}")
+
+
+def derive_beginning(part: Part) -> Any:
+    """What a part has where no row has been counted: merged with an accumulator it leaves that as it is."""
+    suffix, kind, nullable = part
+    if kind.kind == "array" and suffix in _LISTS:
+        return ()  # NULL says that there were too many
+    return None if nullable else 0
+
+
+def derive_encoding(call: AggregateCall) -> str:
+    """How the values are kept, where the types of the parts do not say it; empty where they do.
+
+    It is in the headers of state files: a sum in units of 0.01 is none in units of 0.0001.
+    """
+    if call.function in ("sum", "avg") and call.type.kind == "decimal":
+        assert call.argument is not None
+        return f"units of scale {call.argument.type.scale}"
+    if call.function in KEEPING:
+        return _kind_of_keys(call)
+    if call.function == "approx_count_distinct":
+        assert call.argument is not None
+        kind = call.argument.type
+        return (
+            f"hashes of decimals of scale {kind.scale}"
+            if kind.kind == "decimal"
+            else f"hashes of {_kind_of_keys(call)}"
+        )
+    return ""
+
+
+def _kind_of_keys(call: AggregateCall) -> str:
+    assert call.argument is not None
+    kind = call.argument.type.kind
+    return "integers" if kind in ("tinyint", "smallint", "int", "bigint") else f"{kind} values"
 
 
 def _array_of_keys(call: AggregateCall) -> DataType:

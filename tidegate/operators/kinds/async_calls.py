@@ -39,7 +39,7 @@ _FUNCTION = Annotated[
     Check(_reference, {"type": "string", "examples": ["lookup.geo:resolve"]}),
     Field(
         description="`module:function`: an `async def` that gets a row as a dict and returns a dict with the columns "
-        "of `output`, or None for NULLs (docs/async.md)."
+        "of `output`, or None for NULLs (`tidegate docs async`)."
     ),
 ]
 _FIELDS: dict[str, Any] = {WORD: (_FUNCTION, None)}

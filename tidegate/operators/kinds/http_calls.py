@@ -69,7 +69,10 @@ class HttpCallSettings(CallSettings):
 
     http: Annotated[
         HttpLookup | None,
-        Field(description="Looks each record up at an HTTP server; `output` are fields of its JSON (docs/async.md)."),
+        Field(
+            description="Looks each record up at an HTTP server; `output` are fields of its JSON "
+            "(`tidegate docs async`)."
+        ),
     ] = None
 
 

@@ -137,7 +137,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def with_changes(self, *, carried: bool) -> SourceOperator:
         """See Operator."""
         options = msgspec.structs.replace(self.options, row_kinds=carried)
-        return msgspec.structs.replace(self, options=options)
+        several = len(self.topics) != 1  # partition and offset alone do not say which record a row is of
+        return msgspec.structs.replace(self, options=options, names_topic=self.names_topic or (carried and several))
 
     def unrepeatable(self) -> tuple[str, ...]:
         """See Operator. Of a row of a table everything but what its record has by itself; a record's key is the

@@ -11,6 +11,7 @@ from pydantic import Field
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import Column, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import names_in
+from tidegate.expressions.secrets import is_random
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, digest_expression
@@ -72,6 +73,10 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
             )
             for branch in branches
         )
+
+    def unrepeatable(self) -> tuple[str, ...]:
+        """See Operator: what is encrypted with a random vector is other bytes the next time."""
+        return tuple(name for name, expression in self.columns if is_random(expression))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator."""

@@ -17,7 +17,8 @@ from tidegate.datatypes import DataType, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.kinds.avro.columns import check_readable, derive_record, derive_type, record_columns, schema_text
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
-from tidegate.formats.kinds.avro.written import check_fields
+from tidegate.formats.kinds.avro.written import fit_written
+from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
 
 _NAMESPACE: Final = "tidegate"
@@ -71,7 +72,8 @@ of the source says otherwise.
 
 A sink writes all columns as a record that is named after its topic, in which everything may be null; or, with a
 `schema` of its own, the fields of that: every column has to be a field, every field that is no column to allow null. A
-NULL where the schema has none makes the record bad. `timestamp-millis` cuts microseconds off.
+NULL where the schema has none makes the record bad. `timestamp-millis` cuts microseconds off. Of a union of several
+types the one of the column is written; if there is none, the first that holds all of its values.
 """
 
     def read_columns(self, declared: Schema) -> Schema:
@@ -127,7 +129,7 @@ NULL where the schema has none makes the record bad. `timestamp-millis` cuts mic
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         """See Format."""
         try:
-            check_fields(parse_schema(schema), columns)
+            fit_written(parse_schema(schema), columns)
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema does not fit {refusal}", _WRITTEN_REMEDY) from refusal
 
@@ -174,6 +176,10 @@ NULL where the schema has none makes the record bad. `timestamp-millis` cuts mic
         from tidegate.formats.kinds.avro.decoder import AvroDecoder
 
         return AvroDecoder(declared, output, options, schemas)
+
+    def schema_mark(self, options: FormatOptions) -> bytes:
+        """See Format."""
+        return prefix_of(options)
 
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         """See Format."""

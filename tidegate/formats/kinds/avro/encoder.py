@@ -13,7 +13,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.schema import AvroType, parse_schema
 from tidegate.formats.kinds.avro.values import MICROS
 from tidegate.formats.kinds.avro.wire import Wire
-from tidegate.formats.kinds.avro.written import check_fields
+from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions
 
@@ -48,9 +48,8 @@ class AvroEncoder:
     def __init__(self, columns: Columns, options: FormatOptions) -> None:
         """The columns fit the schema of `options`, or AvroRefusal is raised."""
         assert options.schema is not None
-        record = parse_schema(options.schema)
         kinds = dict(columns)
-        check_fields(record, kinds)
+        record = fit_written(parse_schema(options.schema), kinds)
         self._wire = Wire(record, prefix_of(options))
         self._checks: list[Check] = []
         self._parts = _parts(record, kinds, pl.col, self._checks, "")

@@ -74,6 +74,8 @@ class AvroType(msgspec.Struct, frozen=True):
     logical: str = ""
     precision: int = 0
     scale: int = 0
+    chosen: tuple[int, int] = (-1, -1)
+    """Of a union of which one type is written (`written.py`): that one's index in the schema, and null's, or -1."""
 
     @property
     def nullable(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from tidegate.datatypes import STRING, DataType
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType
 
@@ -24,8 +26,89 @@ _OF_PLAIN: Final = {"": set(_NUMBERS), "uuid": {"string"}, "duration": {"binary"
 _OF_TIMES: Final = {"tinyint", "smallint", "int", "bigint"}
 
 
-def check_fields(record: AvroType, columns: Mapping[str, DataType], place: str = "") -> None:
-    """Raises AvroRefusal for the first field that cannot be written from columns, or column that has no field."""
+_NATURAL: Final = {
+    "int": "int",
+    "bigint": "long",
+    "tinyint": "int",
+    "smallint": "int",
+    "binary": "bytes",
+    "struct": "record",
+}
+"""Types with other names in Avro."""
+_ABSENT: Final = AvroType("boolean")
+"""In place of a type of which no value is ever written."""
+
+
+def fit_written(record: AvroType, columns: Mapping[str, DataType]) -> AvroType:
+    """The record with one type in place of each union of several: the one that is written of its column.
+
+    Raises AvroRefusal for the first field that cannot be written from columns, or column that has no field.
+    """
+    fitted = _narrow_fields(record, columns, "")
+    _check_fields(fitted, columns)
+    return fitted
+
+
+def _narrow_fields(record: AvroType, columns: Mapping[str, DataType], place: str) -> AvroType:
+    fields = tuple(
+        msgspec.structs.replace(field, type=_narrow(field.type, columns.get(field.name), f"{place}{field.name}"))
+        for field in record.fields
+    )
+    return msgspec.structs.replace(record, fields=fields)
+
+
+def _narrow(one: AvroType, kind: DataType | None, place: str) -> AvroType:
+    """`kind` is None where there is no column: then only NULL is written."""
+    if one.kind == "union":
+        return _choose(one, kind, place)
+    if kind is None:
+        return one
+    if one.kind == "record" and kind.kind == "struct":
+        return _narrow_fields(one, dict(kind.fields), f"{place}.")
+    if one.items is not None and kind.element is not None and one.kind == kind.kind:
+        mark = "[]" if one.kind == "array" else "{}"
+        return msgspec.structs.replace(one, items=_narrow(one.items, kind.element, f"{place}{mark}"))
+    return one
+
+
+def _choose(union: AvroType, kind: DataType | None, place: str) -> AvroType:
+    """Of several types that hold all values of a column its own, else the first in the schema's order."""
+    null = next((index for index, each in enumerate(union.branches) if each.kind == "null"), -1)
+    others = [(index, each) for index, each in enumerate(union.branches) if each.kind != "null"]
+    if not others or (kind is None and null < 0):
+        return union  # what that means is found by those who look at all fields
+    if union.nullable:
+        found = _ABSENT if kind is None else _narrow(union.bare, kind, place)
+        return msgspec.structs.replace(
+            union, branches=tuple(each if each.kind == "null" else found for each in union.branches)
+        )
+    if kind is None:
+        index, found = others[0][0], _ABSENT
+    elif len(others) == 1:
+        index, found = others[0][0], _narrow(others[0][1], kind, place)
+    else:
+        fitting = [(index, each) for index, each in others if _holds(each, kind, place)]
+        if not fitting:
+            raise AvroRefusal(place, f"the schema has a union, and none of its types is for {kind}")
+        index, found = min(fitting, key=lambda each: not _is_natural(each[1], kind))
+        found = _narrow(found, kind, place)
+    branches = (found,) if null < 0 else (AvroType("null"), found)
+    return msgspec.structs.replace(union, branches=branches, chosen=(index, null))
+
+
+def _is_natural(one: AvroType, kind: DataType) -> bool:
+    return bool(one.logical) or one.kind == _NATURAL.get(kind.kind, kind.kind)
+
+
+def _holds(one: AvroType, kind: DataType, place: str) -> bool:
+    try:
+        _check(_narrow(one, kind, place), kind, place)
+    except AvroRefusal:
+        return False
+    return True
+
+
+def _check_fields(record: AvroType, columns: Mapping[str, DataType], place: str = "") -> None:
     known = {field.name for field in record.fields}
     for name in columns:
         if name not in known:
@@ -44,8 +127,6 @@ def _left_out(field: AvroField) -> bool:
 
 def _check_writable(one: AvroType, place: str) -> None:
     """Whether `wire.py` can write it, a field without a column included. Raises AvroRefusal."""
-    if one.kind == "union" and not one.nullable:
-        raise AvroRefusal(place, "writing a union of several types is not supported yet")
     inner = one.bare
     if (inner.kind == "fixed" and not inner.size) or (
         inner.kind == "record" and all(field.type.kind == "null" for field in inner.fields)
@@ -58,15 +139,13 @@ def _check_writable(one: AvroType, place: str) -> None:
 
 
 def _check(one: AvroType, kind: DataType, place: str) -> None:
-    if one.kind == "union" and not one.nullable:
-        raise AvroRefusal(place, "writing a union of several types is not supported yet")
     inner = one.bare
     if not _fits(inner, kind):
         raise AvroRefusal(
             place, f"the schema has {inner.logical or inner.name or inner.kind}, and the column is {kind}"
         )
     if kind.kind == "struct":
-        check_fields(inner, dict(kind.fields), f"{place}.")
+        _check_fields(inner, dict(kind.fields), f"{place}.")
     if kind.kind == "map" and kind.key != STRING:
         raise AvroRefusal(place, "the keys of a map are strings in Avro")
     if kind.element is not None and inner.items is not None:

@@ -97,6 +97,10 @@ that it requires.
         plain = JsonDecoder(declared, output)
         return PrefixedDecoder(plain, schemas) if prefix_of(options) else plain
 
+    def schema_mark(self, options: FormatOptions) -> bytes:
+        """See Format."""
+        return prefix_of(options)
+
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         """See Format."""
         from tidegate.formats.kinds.json_schema.rows import prefixed_encoder

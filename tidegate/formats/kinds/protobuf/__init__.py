@@ -101,13 +101,15 @@ required field a column. A NULL in a field that cannot be missing makes the reco
         return str(find_message(schema).descriptor.full_name)
 
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format. As JSON has it; without a schema that is all that is looked at."""
-        text = super().from_plain(value)
+        """See Format. As JSON has it; without a schema that is all that is looked at. Fields may be left out."""
         if options.schema is None:
-            return text
+            return super().from_plain(value)
         from tidegate.formats.kinds.json.plain import record_of_json
+        from tidegate.formats.kinds.protobuf.absent import fill_absent
         from tidegate.formats.kinds.protobuf.encoder import ProtobufEncoder
+        from tidegate.formats.kinds.protobuf.schema import find_message
 
+        text = super().from_plain(fill_absent(value, find_message(options.schema).descriptor))
         columns = tuple(self.schema_columns(options.schema).items())
         return record_of_json(text, columns, ProtobufEncoder(columns, options))
 
@@ -127,6 +129,14 @@ required field a column. A NULL in a field that cannot be missing makes the reco
         from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
 
         return ProtobufDecoder(declared, output, options, schemas)
+
+    def schema_mark(self, options: FormatOptions) -> bytes:
+        """See Format: the place of the message in its schema, too."""
+        from tidegate.formats.kinds.protobuf.schema import find_message
+        from tidegate.formats.kinds.protobuf.wire import prefix_with_place
+
+        assert options.schema is not None
+        return prefix_with_place(options, find_message(options.schema).place)
 
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         """See Format."""

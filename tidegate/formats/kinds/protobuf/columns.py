@@ -68,6 +68,21 @@ def is_map(field: Any) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
+def single_values(field: Any, kind: DataType, place: str) -> list[tuple[Any, DataType, str]] | None:
+    """What is compared of a field and a column, and where: keys and values of a map, elements of what is repeated.
+
+    None where the field is a map or repeated, and the column is not.
+    """
+    if is_map(field):
+        if kind.kind != "map" or kind.key is None or kind.element is None:
+            return None
+        parts = field.message_type.fields_by_name
+        return [(parts["key"], kind.key, f"{place}{{}}"), (parts["value"], kind.element, f"{place}{{}}")]
+    if not field.is_repeated:
+        return [(field, kind, place)]
+    return None if kind.kind != "array" or kind.element is None else [(field, kind.element, f"{place}[]")]
+
+
 def message_columns(descriptor: Descriptor) -> Schema:
     """The columns of a message's fields. Raises FormatRefusal with the place of what is none."""
     for field in descriptor.fields:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns
-from tidegate.formats.kinds.protobuf.columns import field_column, is_map, own_name
+from tidegate.formats.kinds.protobuf.columns import field_column, is_map, own_name, single_values
 from tidegate.formats.kinds.protobuf.schema import Descriptor
 
 GROUP, MESSAGE = 10, 11
@@ -48,18 +48,12 @@ def check_columns(descriptor: Descriptor, columns: Columns, place: str = "") -> 
 
 
 def _check_column(field: Any, kind: DataType, place: str) -> None:
-    if is_map(field):
-        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        if kind.kind != "map" or kind.key is None or kind.element is None:
-            raise Unfit(place, f"the writer's is a map, and the column is {kind}")
-        _check_one(key, kind.key, f"{place}{{}}")
-        _check_one(value, kind.element, f"{place}{{}}")
-    elif not field.is_repeated:
-        _check_one(field, kind, place)
-    elif kind.kind != "array" or kind.element is None:
-        raise Unfit(place, f"the writer's is repeated, and the column is {kind}")
-    else:
-        _check_one(field, kind.element, f"{place}[]")
+    values = single_values(field, kind, place)
+    if values is None:
+        shape = "a map" if is_map(field) else "repeated"
+        raise Unfit(place, f"the writer's is {shape}, and the column is {kind}")
+    for one in values:
+        _check_one(*one)
 
 
 def _check_one(field: Any, kind: DataType, place: str) -> None:

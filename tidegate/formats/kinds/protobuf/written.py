@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, FormatRefusal
-from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, TIMESTAMP_NAME, is_map, own_name
+from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, TIMESTAMP_NAME, is_map, own_name, single_values
 from tidegate.formats.kinds.protobuf.fit import WORDS
 from tidegate.formats.kinds.protobuf.schema import Descriptor
 
@@ -43,17 +43,12 @@ def check_fields(descriptor: Descriptor, columns: Columns, place: str = "") -> N
 
 
 def _check(field: Any, kind: DataType, place: str) -> None:
-    if is_map(field):
-        if kind.kind != "map" or kind.key is None or kind.element is None:
-            raise _refusal(place, f"the schema has a map, and the column is {kind}")
-        _check_one(field.message_type.fields_by_name["key"], kind.key, f"{place}{{}}")
-        _check_one(field.message_type.fields_by_name["value"], kind.element, f"{place}{{}}")
-    elif not field.is_repeated:
-        _check_one(field, kind, place)
-    elif kind.kind != "array" or kind.element is None:
-        raise _refusal(place, f"the field is repeated, and the column is {kind}")
-    else:
-        _check_one(field, kind.element, f"{place}[]")
+    values = single_values(field, kind, place)
+    if values is None:
+        shape = "the schema has a map" if is_map(field) else "the field is repeated"
+        raise _refusal(place, f"{shape}, and the column is {kind}")
+    for one in values:
+        _check_one(*one)
 
 
 def _check_one(field: Any, kind: DataType, place: str) -> None:

@@ -16,9 +16,9 @@ from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, der
 from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
-from tidegate.operators.kinds.aggregate.changes.kept import declare_values, extreme_parts
+from tidegate.operators.kinds.aggregate.changes.kept import DISTINCT, declare_values, derive_kept, kept_parts
 from tidegate.operators.kinds.aggregate.changes.tallies import RETRACTABLE, make_tally
-from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.operators.kinds.aggregate.running import UNSEEN, Aggregate
 from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import (
@@ -37,7 +37,7 @@ from tidegate.settings.emit import EACH, LATEST, EmitWord
 from tidegate.settings.fields import Column as ColumnName
 from tidegate.settings.fields import ExpressionText, GroupKeys
 from tidegate.settings.ttl import Ttl, TtlWord
-from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape, total_parameter
 from tidegate.state.keygroups import KEY_HASH
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ class AggregateSettings(Settings):
         dict[ColumnName, ExpressionText] | None,
         Field(
             min_length=1,
-            description="Per key, with `window` per key and window: `count(*)`, `sum(x)` ... (docs/expressions.md).",
+            description="Per key, with `window` per key and window: `count(*)`, `sum(x)` ... "
+            "(`tidegate docs expressions`).",
         ),
     ] = None
     emit: Annotated[
@@ -114,7 +115,13 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             max_parallelism=max_parallelism,
             expires=self.ttl is not None,
         )
-        return (StateDeclaration(TOTALS, shape),)
+        begins = {
+            f"{aggregate.name}.{part}": initial
+            for aggregate in aggregates
+            for (part, _, _), initial in zip(aggregate.parts, aggregate.initial, strict=True)
+            if initial is not UNSEEN  # the first value of a key that is there has passed
+        }
+        return (StateDeclaration(TOTALS, shape, begins),)
 
     def passes(self, branches: Branches) -> Branches:
         """See Operator. Whatever arrives becomes totals."""
@@ -159,22 +166,28 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
     """The same over changes, some of which take rows back. What it gives are changes, too, with `_deleted`."""
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator. The groups first, then the values of extremes by their types."""
+        """See Operator. The groups first, then the values of extremes and of distinct counts by their types.
+
+        No total begins where rows are there already: they could not be taken back from it.
+        """
         kinds = dict(self.output)
         shape = StateShape(
             keys=tuple(StateField(key, kinds[key]) for key in self.keys),
             values=(StateField("rows", BIGINT, nullable=False), *self._fields()),
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
+            serializer=Serializer(
+                parameters={total_parameter(name): derive_kept(call) for name, call in self.aggregates}
+            ),
         )
-        extremes = [call for _, call in self.aggregates if make_tally(call) is None]
-        values = {one.name: one for one in (declare_values(call, shape) for call in extremes)}
+        kept = [call for _, call in self.aggregates if make_tally(call) is None]
+        values = {one.name: one for one in (declare_values(call, shape) for call in kept)}
         return (StateDeclaration(GROUPS, shape), *values.values())
 
     def _fields(self) -> Iterator[StateField]:
         for name, call in self.aggregates:
             tally = make_tally(call)
-            parts = extreme_parts(call) if tally is None else tally.parts
+            parts = kept_parts(call) if tally is None else tally.parts
             yield from (StateField(f"{name}.{part}", kind, nullable) for part, kind, nullable in parts)
 
     def needs_changes(self) -> bool:
@@ -266,11 +279,25 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
         sound = False
     for column, call in calls.items():
         if call.function not in RETRACTABLE:
-            message = f"`{call.function}` cannot take rows back: the rows of a table have no order"
-            remedy = f"use one of {', '.join(sorted(RETRACTABLE))}, or read a topic of rows"
-            context.problem(("aggregate", column), message, remedy)
+            context.problem(("aggregate", column), *_why_not(call))
             sound = False
     return sound
+
+
+def _why_not(call: AggregateCall) -> tuple[str, str]:
+    """Message and remedy for a function that totals of changes do not have."""
+    names = ", ".join("count(distinct)" if name == DISTINCT else name for name in sorted(RETRACTABLE))
+    if call.function in ("first", "last"):
+        reason, remedy = "the rows of a table have no order", f"use one of {names}, or read a topic of rows"
+    elif call.function in ("collect_list", "collect_set"):
+        reason = "of changes this is not supported yet"
+        remedy = "add what is collected to `key`: then each value is a row, which comes and goes by itself"
+    elif call.function in ("min_by", "max_by"):
+        reason = "of changes this is not supported yet"
+        remedy = "use min or max of a text with both in it: max(concat(lpad(y, 20, '0'), ' ', x))"
+    else:
+        reason, remedy = "of changes this is not supported yet", f"use one of {names}"
+    return f"`{call.function}` cannot take rows back: {reason}", remedy
 
 
 def read_aggregates(
@@ -296,7 +323,9 @@ def read_aggregates(
             what = "a key" if column in keys else f"a column of {'every window' if windowed else 'totals of changes'}"
             context.problem(path, f"`{column}` is {what} already", "give the total another name", at_key=True)
             continue
-        call = context.aggregate(path, text, windowed=windowed)
+        call = context.aggregate(
+            path, text, windowed=windowed or bool(own)
+        )  # of changes there are refusals of their own
         if call is not None:
             calls[column] = call
     return calls if usable and len(calls) == len(texts) else None

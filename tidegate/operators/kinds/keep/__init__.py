@@ -16,6 +16,7 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.keep.base import KeepOperator
+from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.late import REASONS, derive_late, pass_late
 from tidegate.operators.meaning import Branches
@@ -101,8 +102,18 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
         """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
         row = DataType("struct", fields=self.columns)
         shape = self.shape((StateField("rows", DataType("array", element=row), nullable=False),), max_parallelism)
-        declaration = StateDeclaration(RANKINGS, shape)
+        declaration = StateDeclaration(RANKINGS, shape, settles=self._ranked)
         return (declaration,) if self.emit == EACH else (declare_time_ordered(declaration), WATERMARK)
+
+    def _ranked(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The rows of a key in their order, which columns that were added or given up may have changed."""
+        order = self.order()
+        (rows,) = value
+        return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))),)
+
+    def order(self) -> Order:
+        """The order of its rows."""
+        return Order([name for name, _ in self.columns].index(self.by), descending=self.descending)
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. A row may move all others of its ranking."""

@@ -15,7 +15,14 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_ident
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
-from tidegate.operators.aggregation.parts import BYTES_MAX, KEEPING, VALUES_MAX, derive_parts
+from tidegate.operators.aggregation.parts import (
+    BYTES_MAX,
+    KEEPING,
+    VALUES_MAX,
+    derive_beginning,
+    derive_encoding,
+    derive_parts,
+)
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
     argument_columns,
@@ -44,7 +51,7 @@ from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
 from tidegate.settings.emit import ON_CLOSE, EmitEvery
 from tidegate.settings.units import render_duration
-from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape, total_parameter
 from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.time_ordered import declare_time_ordered
 
@@ -132,20 +139,28 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         )
         kinds = dict(self.output)
         keys = tuple(StateField(key, kinds[key]) for key in self.keys)
+        encodings = {total_parameter(name): derive_encoding(call) for name, call in self.aggregates}
+        windows = {} if self.window.session else {WINDOW: self._windows()}
+        serializer = Serializer(parameters=windows | {name: text for name, text in encodings.items() if text})
+        begins = {
+            f"{name}.{part[0]}": derive_beginning(part) for name, call in self.aggregates for part in derive_parts(call)
+        }
+
+        def declare(name: StateName, values: tuple[StateField, ...]) -> StateDeclaration:
+            kept = serializer if values else Serializer()
+            shape = StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism, serializer=kept)
+            return StateDeclaration(name, shape, begins)
 
         def timed(name: StateName, values: tuple[StateField, ...]) -> StateDeclaration:
-            return declare_time_ordered(
-                StateDeclaration(name, StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism))
-            )
+            return declare_time_ordered(declare(name, values))
 
         if self.window.session:
             told = (("told", _WINDOWS),) if self.corrected else ()
             held = (StateField("sessions", _list_of((("start", BIGINT), ("end", BIGINT), *told), parts)),)
-            shape = StateShape(keys, held, KEY_HASH, max_parallelism=max_parallelism)
             waiting = (StateField("rows", _list_of((("time", BIGINT), ("count", BIGINT)), parts)),)
             whole = (StateField("rows", DataType("array", element=BINARY)),)
             return (
-                StateDeclaration(KEPT_SESSIONS if self.corrected else SESSIONS, shape),
+                declare(KEPT_SESSIONS if self.corrected else SESSIONS, held),
                 timed(TIMERS, ()),
                 *((timed(GIVEN, ()),) if self.corrected else ()),
                 timed(LAGGARDS, waiting),
@@ -177,6 +192,15 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         own = [(one.origin, "the window", window) for one in branches]
         times = [(one.origin, "the event time", one.time) for one in branches]
         return combine_digests([*digests, *own, *times])
+
+    def _windows(self) -> str:
+        """Which windows entries are of: under other ones they would be counted for other times, or have no timers.
+
+        It is in the headers of state files.
+        """
+        if self.window.early_ms:
+            return f"{self.window}, early results"
+        return f"{self.window}, late rows" if self.window.single and self.allowed_lateness_ms else str(self.window)
 
     def _window_words(self) -> tuple[str, ...]:
         window = self.window

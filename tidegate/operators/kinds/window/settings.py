@@ -102,7 +102,8 @@ class WindowSettings(Settings):
         str | None,
         Check(_zone, {"type": "string", "examples": ["Europe/Berlin"]}),
         Field(
-            description="Windows of whole days begin at midnight of this zone (and `offset`): some last 23 or 25 hours."
+            description="Windows of whole days begin at midnight of this zone (and `offset`): some last 23 or 25 "
+            "hours. From 2100 on a zone has its standard time all year."
         ),
     ] = None
 

@@ -1,4 +1,6 @@
-"""What totals of changes keep of min and max, for the plan: parts of a group's entry, and a state for the values."""
+"""What totals of changes keep of min, max and count(distinct), for the plan: parts of a group's entry, and a state for
+the values.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,32 @@ from tidegate.operators.aggregation.parts import COUNT, Part
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 
 DOUBLES: Final = frozenset({"float", "double"})
+DISTINCT: Final = "count_distinct"
 
 
 def value_type(kind: DataType) -> DataType:
-    """The type that the values of an extreme are kept as: keys that have an order (`aggregation/values.py`)."""
+    """The type that values are kept as: keys that have an order (`aggregation/values.py`)."""
     return BIGINT if kind.kind in DOUBLES else kind
 
 
-def extreme_parts(call: AggregateCall) -> tuple[Part, ...]:
+def kept_parts(call: AggregateCall) -> tuple[Part, ...]:
     """What is kept of it in its group's own entry."""
     assert call.argument is not None
+    if call.function == DISTINCT:
+        return ("distinct", BIGINT, False), COUNT
     return ("extreme", value_type(call.argument.type), True), COUNT
+
+
+def derive_kept(call: AggregateCall) -> str:
+    """What is kept of the values of a call, where the types of the parts do not say it (`StateShape.serializer`)."""
+    if call.argument is None:
+        return "rows"
+    kind = call.argument.type
+    if call.function in ("sum", "avg") and kind.kind not in DOUBLES:
+        return f"units of scale {kind.scale}"
+    if call.function in ("min", "max", DISTINCT):
+        return f"{value_type(kind)} {'of doubles' if kind.kind in DOUBLES else 'values'}"
+    return "values"
 
 
 AGGREGATE: Final = StateField("aggregate", STRING, nullable=False)
@@ -40,4 +57,4 @@ def declare_values(call: AggregateCall, groups: StateShape) -> StateDeclaration:
         max_parallelism=groups.max_parallelism,
         suffix=2,
     )
-    return StateDeclaration(StateName(f"values_{kind.kind}{digits}"), shape)
+    return StateDeclaration(StateName(f"values_{kind.kind}{digits}"), shape, names_columns=AGGREGATE.name)

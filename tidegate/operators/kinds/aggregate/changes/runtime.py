@@ -20,9 +20,9 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
-from tidegate.operators.kinds.aggregate.changes.extremes import ExtremeTally
 from tidegate.operators.kinds.aggregate.changes.kept import declare_values
 from tidegate.operators.kinds.aggregate.changes.tallies import Retractable, Tally, make_tally, new_tally
+from tidegate.operators.kinds.aggregate.changes.values import make_values_tally
 from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
@@ -89,7 +89,7 @@ class ChangesRuntime(Runtime):
         self._groups = self._states[GROUPS]
         shape = declarations[0].shape
         self._functions: list[Retractable] = [
-            make_tally(call) or ExtremeTally(name, call, self._states[declare_values(call, shape).name])
+            make_tally(call) or make_values_tally(name, call, self._states[declare_values(call, shape).name])
             for name, call in operator.aggregates
         ]
         self._names = [name for name, _ in operator.aggregates]

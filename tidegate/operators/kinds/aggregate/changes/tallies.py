@@ -3,7 +3,7 @@
 A *tally* is a list of plain values that moves with the rows of a group; `load` and `save` are between it and the state.
 Sums are whole numbers of any size, so that taking a value back leaves nothing of it, whatever came in between: of
 integers and decimals in units of the scale, of doubles in units of 2^-1074, with NaN and infinities counted. Extremes
-need all values of a group, which `extremes.py` keeps, one entry of a state each.
+and the number of different values need all values of a group, which `values.py` keeps, one entry of a state each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any, Final, Protocol
 from tidegate.datatypes import BIGINT, BINARY, decimal_of_units, units_of
 from tidegate.expressions.decimals import derive_sum_type, divide_average
 from tidegate.expressions.expression import AggregateCall, Expression
+from tidegate.operators.aggregation.division import divide
 from tidegate.operators.aggregation.parts import COUNT, DECIMAL_SUM, Part
-from tidegate.operators.kinds.aggregate.changes.kept import DOUBLES
+from tidegate.operators.kinds.aggregate.changes.kept import DISTINCT, DOUBLES
 from tidegate.state.order import Row
 from tidegate.state.snapshot import Value
 
 Tally = list[Any]
 
-RETRACTABLE: Final = frozenset({"count", "sum", "avg", "min", "max", "bool_and", "bool_or"})
+RETRACTABLE: Final = frozenset({"count", DISTINCT, "sum", "avg", "min", "max", "bool_and", "bool_or"})
 """The functions that there are of changes."""
 _OVERFLOW: Final = "a sum leaves the range of {}"
 _BIGINT_MAX: Final = (1 << 63) - 1
@@ -281,14 +282,7 @@ class DoubleTally(_InTally):
             return math.nan
         if most or least:
             return math.inf if most else -math.inf
-        return _divide(units, (count if self._average else 1) << _BITS)
-
-
-def _divide(numerator: int, denominator: int) -> float:
-    try:
-        return numerator / denominator
-    except OverflowError:
-        return math.inf if numerator > 0 else -math.inf
+        return divide(units, (count if self._average else 1) << _BITS)
 
 
 def _units(value: float) -> tuple[bool, int]:
@@ -314,7 +308,7 @@ def _decode(encoded: bytes | None) -> int:
 
 
 def make_tally(call: AggregateCall) -> Retractable | None:
-    """The function of a call; None for min and max, which need all values of a group."""
+    """The function of a call; None for those that need all values of a group: min, max and count(distinct)."""
     match call.function:
         case "count":
             return CountTally(rows=call.argument is None)

@@ -15,7 +15,7 @@ from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.keep import RankingOperator
-from tidegate.operators.kinds.keep.ranking import Order, Ranking
+from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import OperatorState, Out, Runtime
@@ -36,10 +36,9 @@ class ClosingRuntime(Runtime):
         self._columns = operator.columns
         self._keys = list(operator.keys)
         self._places = operator.places
-        names = [name for name, _ in operator.columns]
         types = dict(operator.columns)
         kinds = [types[key] for key in self._keys]
-        self._order = Order(names.index(operator.by), descending=operator.descending)
+        self._order = operator.order()
         declaration, _ = operator.states(slot.max_parallelism)
         self._state = slot.open_state(
             operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)

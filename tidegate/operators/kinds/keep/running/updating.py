@@ -13,7 +13,7 @@ import polars as pl
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.kinds.keep import RankingOperator
-from tidegate.operators.kinds.keep.ranking import Order, Ranking
+from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
@@ -30,10 +30,9 @@ class UpdatingRuntime(Runtime):
         self._columns = operator.columns
         self._keys = list(operator.keys)
         self._places = operator.places
-        names = [name for name, _ in operator.columns]
         types = dict(operator.columns)
         kinds = [types[key] for key in self._keys]
-        self._order = Order(names.index(operator.by), descending=operator.descending)
+        self._order = operator.order()
         (declaration,) = operator.states(slot.max_parallelism)
         self._rankings = slot.open_state(
             operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
