@@ -1,0 +1,47 @@
+"""Alert rules and queries of the dashboard, by Prometheus' own tool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.chart.programs import CHART
+
+RULES = CHART / "files" / "alerts.yaml"
+CASES = Path(__file__).with_name("alerts.test.yaml")
+
+
+def promtool(*arguments: object) -> str:
+    ran = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def test_rules_are_valid_and_fire_for_what_they_are_for() -> None:
+    assert "SUCCESS" in promtool("check", "rules", RULES)
+    assert "SUCCESS" in promtool("test", "rules", CASES)
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    names = {rule["alert"] for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]}
+    cases = yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
+    looks = [look for case in cases for look in case["alert_rule_test"]]
+    assert {look["alertname"] for look in looks if look.get("exp_alerts")} == names
+    assert {look["alertname"] for look in looks if not look.get("exp_alerts")} == names
+
+
+def test_every_query_of_the_dashboard_parses(tmp_path: Path) -> None:
+    """As a rule, which is the only way to have promtool look at a query."""
+    panels = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    rules = [
+        {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "5m").replace("$pipeline", ".+")}
+        for number, query in enumerate(queries)
+    ]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
+    assert f"{len(queries)} rules found" in promtool("check", "rules", file)
+    assert len(queries) > 30

@@ -1,0 +1,205 @@
+"""What the chart renders, by helm itself: strict schemas of Kubernetes, refusals, and what each value does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.programs import CHART, EXAMPLES, KUBERNETES, find, helm, refused, render
+
+LOCAL = ("-f", CHART / "ci" / "local-values.yaml")
+ON_KUBERNETES = ("-f", CHART / "ci" / "kubernetes-values.yaml")
+WRONG = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicaz: 1, selector: {}, template: {}}\n"
+
+
+def validated(file: Path) -> subprocess.CompletedProcess[str]:
+    command = [os.environ["TIDEGATE_KUBERNETES_VALIDATE"], "--strict", "--kubernetes-version", KUBERNETES, str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def daemon(*arguments: object) -> Any:
+    return find(render(*arguments), "Deployment")["spec"]["template"]
+
+
+def site(objects: list[dict[str, Any]]) -> Any:
+    return yaml.safe_load(find(objects, "ConfigMap", "tidegate-site")["data"]["site.yaml"])
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_examples_pass_lint_and_strict_schemas(file: Path, tmp_path: Path) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, "-f", file).stdout
+    rendered = tmp_path / "rendered.yaml"
+    rendered.write_text(yaml.safe_dump_all(render("-f", file)), encoding="utf-8")
+    ran = validated(rendered)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_strict_schemas_find_an_unknown_field(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG, encoding="utf-8")
+    assert validated(file).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "there is no pipeline: add `--set-file pipeline=FILE`"),
+        ([*LOCAL, "--set", "pipelineConfigMap.name=x"], "there are two pipelines"),
+        ([*LOCAL, "--set", "replicas=2"], "additional properties 'replicas' not allowed"),
+        ([*LOCAL, "--set", "settings.checkpoints.intervall=5s"], "additional properties 'intervall' not allowed"),
+        ([*LOCAL, "--set", "settings.http.port=80"], "settings.http.port is set by the chart: remove it"),
+        ([*LOCAL, "--set", "settings.spark.master=yarn"], "and use the value `spark.mode`"),
+        ([*LOCAL, "--set", "spark.mode=external"], "spark.external.master is needed"),
+        ([*LOCAL, "--set", "checkpoints.address=file:///x"], "for a directory use checkpoints.volume"),
+        ([*LOCAL, "--set", "start.repeatOutput=true"], "start.repeatOutput needs start.restore"),
+        ([*ON_KUBERNETES, "--set", "metrics.podMonitor.enabled=true"], "would scrape the same port twice"),
+        (["--set", "pipelineConfigMap.name=x,spark.mode=kubernetes"], "settings.parallelism is needed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_that_contradict_are_refused(arguments: list[object], said: str) -> None:
+    assert said in refused(*arguments)
+
+
+def test_the_pipeline_file_arrives_unchanged(tmp_path: Path) -> None:
+    """Order of columns and routes, comments, words that other YAML versions take for booleans."""
+    text = "# why\nversion: 1\nname: o\nsteps:\n  - {name: k, route: {z: a > 1, a: on = 'no', rest: else}}\n"
+    file = tmp_path / "orders.yaml"
+    file.write_text(text, encoding="utf-8")
+    objects = render("--set-file", f"pipeline={file}")
+    assert find(objects, "ConfigMap", "tidegate-pipeline")["data"]["pipeline.yaml"] == text
+
+
+def test_numbers_in_settings_stay_numbers() -> None:
+    assert site(render(*LOCAL))["kafka"]["queue.buffering.max.messages"] == 2_000_000
+
+
+@pytest.mark.parametrize(("slots", "cores", "pods"), [(3, 2, "2"), (4, 2, "2"), (1, 4, "1"), (128, 1, "128")])
+def test_there_are_as_many_executors_as_slots_need(slots: int, cores: int, pods: str) -> None:
+    values = f"settings.parallelism={slots},spark.executor.cores={cores}"
+    assert site(render(*ON_KUBERNETES, "--set", values))["spark"]["spark.executor.instances"] == pods
+
+
+def test_the_chart_counts_slots_of_the_file_itself() -> None:
+    assert site(render(*LOCAL))["spark"]["master"] == "local[2]"
+
+
+def test_every_pod_is_restricted() -> None:
+    objects = render(*ON_KUBERNETES)
+    executor = yaml.safe_load(find(objects, "ConfigMap", "tidegate-site")["data"]["executor.yaml"])
+    pods = [one["spec"]["template"]["spec"] for one in objects if one["kind"] in ("Deployment", "Job")]
+    assert len(pods) == 3
+    for pod in [*pods, executor["spec"]]:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_only_the_driver_has_a_token() -> None:
+    objects = render(*ON_KUBERNETES)
+    assert find(objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"] is True
+    jobs = [one["spec"]["template"]["spec"] for one in objects if one["kind"] == "Job"]
+    assert [pod["automountServiceAccountToken"] for pod in jobs] == [False, False]
+    assert daemon(*LOCAL)["spec"]["automountServiceAccountToken"] is False
+    assert [one for one in render(*LOCAL) if one["kind"] in ("Role", "RoleBinding")] == []
+
+
+def test_the_grace_period_has_room_for_savepoint_and_final_checkpoint() -> None:
+    assert daemon(*LOCAL)["spec"]["terminationGracePeriodSeconds"] == 90
+    pod = daemon(*LOCAL, "--set", "upgrade.mode=savepoint,stop.graceSeconds=100,upgrade.savepointSeconds=50")["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 180
+    hook = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert hook[:4] == ["timeout", "50", "tidegate", "savepoint"]
+    assert site(render(*LOCAL, "--set", "stop.graceSeconds=100"))["runtime"]["shutdown_grace"] == "100s"
+
+
+def test_the_pod_changes_with_its_configuration_and_with_nothing_else() -> None:
+    sums = {
+        values: daemon(*LOCAL, "--set", values)["metadata"]["annotations"]["checksum/config"]
+        for values in ("test.enabled=true", "test.enabled=false", "settings.checkpoints.interval=9s", "http.port=9000")
+    }
+    assert sums["test.enabled=true"] == sums["test.enabled=false"]
+    assert len(set(sums.values())) == 3
+
+
+def test_stateless_upgrades_have_a_directory_for_every_revision_and_no_check() -> None:
+    objects = render(*LOCAL, "--set", "upgrade.mode=stateless")
+    assert site(objects)["checkpoints"]["directory"].endswith("/checkpoints/revision-1")
+    assert "--begin-anew" in find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [one["metadata"]["name"] for one in objects if one["kind"] == "Job"] == ["rel-tidegate-test"]
+
+
+def test_a_digest_takes_precedence_over_the_tag() -> None:
+    digest = "sha256:" + "a" * 64
+    pod = daemon(*LOCAL, "--set", f"image.repository=r.example/t,image.tag=v1,image.digest={digest}")["spec"]
+    assert pod["containers"][0]["image"] == f"r.example/t@{digest}"
+
+
+def test_a_variable_of_the_charts_own_name_takes_its_place() -> None:
+    pod = daemon("-f", CHART / "ci" / "external-values.yaml")["spec"]
+    environ = [one for one in pod["containers"][0]["env"] if one["name"] == "POD_IP"]
+    assert environ == [{"name": "POD_IP", "value": "10.1.2.3"}]
+
+
+def test_alerts_are_labelled_and_can_be_left_out() -> None:
+    (group,) = find(render(*ON_KUBERNETES), "PrometheusRule")["spec"]["groups"]
+    whole = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
+    assert {rule["alert"] for rule in whole} - {rule["alert"] for rule in group["rules"]} == {"TidegateRestarts"}
+    assert all(rule["labels"]["team"] == "orders" and rule["labels"]["severity"] for rule in group["rules"])
+
+
+def test_selectors_lead_to_the_daemons_pod_and_not_to_executors() -> None:
+    objects = render(*ON_KUBERNETES)
+    pod = find(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    executor = yaml.safe_load(find(objects, "ConfigMap", "tidegate-site")["data"]["executor.yaml"])["metadata"][
+        "labels"
+    ]
+    for selector in (
+        find(objects, "Deployment")["spec"]["selector"]["matchLabels"],
+        find(objects, "Service")["spec"]["selector"],
+        find(objects, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= pod.items()
+        assert not selector.items() <= executor.items()
+    inside = find(objects, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+    assert inside.items() <= pod.items()
+    assert inside.items() <= executor.items()
+    monitor = find(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitor.items() <= find(objects, "Service")["metadata"]["labels"].items()
+
+
+def test_notes_have_the_commands_of_this_release() -> None:
+    text = helm("install", "rel", CHART, *LOCAL, "--dry-run=client", "-n", "streams").stdout
+    assert "kubectl -n streams exec deploy/rel-tidegate -- tidegate status /etc/tidegate/pipeline/pipeline.yaml" in text
+
+
+def test_words_about_state_reach_the_run_and_its_check() -> None:
+    """`validate` knows no such words: it would refuse the state that is there."""
+    objects = render(*LOCAL, "--set", "start.drop={old,older},start.reset={totals}")
+    words = ["--drop=old", "--drop=older", "--reset=totals"]
+    run = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    check = find(objects, "Job", "-check")["spec"]["template"]["spec"]["containers"][0]
+    assert run["args"][2:] == words
+    assert check["args"] == words
+    assert check["command"][2].startswith("exec tidegate upgrade --check ")
+    (plain,) = find(render(*LOCAL), "Job", "-check")["spec"]["template"]["spec"]["containers"]
+    assert plain["command"][2].startswith("tidegate validate --connect ")
+    assert plain["args"] == []
+
+
+def test_files_of_secrets_are_in_daemon_and_executors_and_an_address_takes_the_place_of_the_volume() -> None:
+    objects = render("-f", CHART / "ci" / "configmap-values.yaml", namespace="streams")
+    executor = yaml.safe_load(find(objects, "ConfigMap", "orders-site")["data"]["executor.yaml"])
+    for pod in (find(objects, "Deployment")["spec"]["template"]["spec"], executor["spec"]):
+        assert "/etc/tidegate/s3" in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+        assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+    assert [one for one in objects if one["kind"] == "PersistentVolumeClaim"] == []

@@ -1,0 +1,59 @@
+"""`tidegate docs`: pages of the installation, decisions by number, and messages that name pages that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.tidy.tree import PACKAGE, ROOT, python_files
+from tidegate.cli.docs import choose_page, docs, find_pages
+from tidegate.cli.main import run_command
+
+NAMED = re.compile(r"`tidegate docs ([a-z-]+)`")
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(docs, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_page_is_printed_whole() -> None:
+    assert printed("operations").strip() == (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").strip()
+    assert printed("docs/operations.md") == printed("operations")
+
+
+def test_the_list_has_every_page_with_its_title() -> None:
+    listed = printed()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert re.search(
+            rf"^{page.stem} +{re.escape(page.read_text(encoding='utf-8').splitlines()[0][2:])}$", listed, re.MULTILINE
+        )
+
+
+@pytest.mark.parametrize("asked", ["24", "0024", "adr/24", "ADR 24", "adr/0024-who-may-talk-to-a-running-daemon"])
+def test_a_decision_is_found_by_its_number(asked: str) -> None:
+    assert choose_page(asked, list(find_pages(ROOT / "docs"))) == "adr/0024-who-may-talk-to-a-running-daemon"
+
+
+def test_an_unknown_page_is_refused_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["docs", "operatons"]) == 2
+    assert capsys.readouterr().err == "there is no page operatons; did you mean `operations`?\n"
+    assert run_command(["docs", "zzzz"]) == 2
+    assert "`tidegate docs` lists all pages" in capsys.readouterr().err
+
+
+def test_an_installation_without_pages_says_so(tmp_path: Path) -> None:
+    from tidegate.cli.docs import PageMissing
+
+    with pytest.raises(PageMissing, match="install the wheel of this version again"):
+        find_pages(tmp_path / "pages")
+
+
+def test_messages_name_pages_that_exist() -> None:
+    named = {name for file in python_files(PACKAGE) for name in NAMED.findall(file.read_text(encoding="utf-8"))}
+    assert named >= {"expressions", "operations", "pipeline", "testing"}
+    assert named <= set(find_pages(ROOT / "docs"))

@@ -1,0 +1,85 @@
+"""`tidegate docs [PAGE]`: the documentation of this version, which every installation brings."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tidegate.errors import TidegateError
+from tidegate.settings.suggest import derive_suggestion
+
+SUFFIX: Final = ".md"
+DECISIONS: Final = "adr"
+_TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+_ADR: Final = re.compile(r"^(?:adr[/ ]?)?0*(\d{1,4})$", re.IGNORECASE)
+
+
+class PageMissing(TidegateError):
+    """No page of that name is part of this version."""
+
+    code = "page-missing"
+    exit_code = 2
+    retriable = False
+
+
+@click.command()
+@click.argument("page", required=False)
+def docs(page: str | None) -> None:
+    """Print PAGE of the documentation, as Markdown; without PAGE the list of pages.
+
+    A decision is found by its number: `tidegate docs 24` prints ADR 24.
+    """
+    pages = find_pages(_folder())
+    if page is None:
+        _print_list(pages)
+        return
+    click.echo_via_pager(pages[choose_page(page, list(pages))].read_text(encoding="utf-8"))
+
+
+def _folder() -> Traversable:
+    """Of the wheel, or of the working tree that is installed in its place."""
+    package = files("tidegate")
+    installed = package / "pages"
+    return installed if installed.is_dir() else Path(str(package)).parent / "docs"
+
+
+def find_pages(folder: Traversable) -> dict[str, Traversable]:
+    """Every page by its name, decisions by `adr/` and theirs."""
+    if not folder.is_dir():
+        raise PageMissing("this installation has no documentation: install the wheel of this version again")
+    found = {one.name.removesuffix(SUFFIX): one for one in folder.iterdir() if one.name.endswith(SUFFIX)}
+    decisions = {
+        f"{DECISIONS}/{one.name.removesuffix(SUFFIX)}": one
+        for one in (folder / DECISIONS).iterdir()
+        if one.name.endswith(SUFFIX)
+    }
+    return dict(sorted(found.items())) | dict(sorted(decisions.items()))
+
+
+def choose_page(asked: str, names: list[str]) -> str:
+    """The name of the page that somebody asks for. Raises PageMissing."""
+    name = asked.removeprefix("docs/").removesuffix(SUFFIX)
+    if name in names:
+        return name
+    number = _ADR.match(name)
+    if number is not None:
+        beginning = f"{DECISIONS}/{int(number[1]):04d}-"
+        for one in names:
+            if one.startswith(beginning):
+                return one
+    hint = derive_suggestion(name, names) or "`tidegate docs` lists all pages"
+    raise PageMissing(f"there is no page {asked}; {hint}", page=asked)
+
+
+def _print_list(pages: dict[str, Traversable]) -> None:
+    guides = {name: page for name, page in pages.items() if not name.startswith(DECISIONS)}
+    width = max(map(len, guides))
+    for name, page in guides.items():
+        title = _TITLE.search(page.read_text(encoding="utf-8"))
+        click.echo(f"{name:<{width}}  {'' if title is None else title[1]}")
+    click.echo(f"\nand {len(pages) - len(guides)} decisions: `tidegate docs 24` prints ADR 24")

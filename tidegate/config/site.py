@@ -1,0 +1,67 @@
+"""Settings of a place, laid over a pipeline file: `TIDEGATE_SITE` names a file with them.
+
+A pipeline file says what happens to records, and is the same everywhere. Where brokers, checkpoints and executors are
+differs from place to place: the site file has that, in the same words, and what it says counts. Why: ADR 57.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tidegate.config.document import MappingNode, Node, ScalarNode, SequenceNode, TextProblem
+from tidegate.settings.suggest import derive_suggestion
+
+VARIABLE: Final = "TIDEGATE_SITE"
+SECTIONS: Final = frozenset(
+    {
+        *("kafka", "spark", "parallelism", "checkpoints", "savepoints", "state", "restart", "runtime", "http"),
+        *("logging", "registry"),
+    }
+)
+"""What a site file may have. None of it says what becomes of a record."""
+
+
+def lay_over(tree: MappingNode, site: MappingNode, file: str) -> tuple[MappingNode, list[TextProblem]]:
+    """`tree` with the settings of `site`, whose marks name `file`; what is wrong with the latter."""
+    problems = [
+        TextProblem(
+            replace(key.mark, file=file),
+            f"`{key.text[:100]}` is not of a site file ({VARIABLE})",
+            derive_suggestion(key.text, SECTIONS) or "what happens to records is in the pipeline file",
+        )
+        for key, _ in site.entries
+        if key.text not in SECTIONS
+    ]
+    return _merged(tree, _named(site, file)), problems
+
+
+def _merged(below: Node, above: Node) -> MappingNode:
+    """Two mappings as one; of any other two values that of the site."""
+    assert isinstance(below, MappingNode)
+    assert isinstance(above, MappingNode)
+    over = {key.text: (key, value) for key, value in above.entries}
+    entries = []
+    for key, value in below.entries:
+        found = over.pop(key.text, None)
+        if found is None:
+            entries.append((key, value))
+        elif isinstance(value, MappingNode) and isinstance(found[1], MappingNode):
+            entries.append((key, _merged(value, found[1])))
+        else:
+            entries.append(found)
+    return MappingNode(below.mark, [*entries, *over.values()])
+
+
+def _named(node: Node, file: str) -> Node:
+    """The same with the file in every mark."""
+    mark = replace(node.mark, file=file)
+    if isinstance(node, ScalarNode):
+        return replace(node, mark=mark)
+    if isinstance(node, SequenceNode):
+        return SequenceNode(mark, [_named(item, file) for item in node.items])
+    return MappingNode(mark, [(_scalar(key, file), _named(value, file)) for key, value in node.entries])
+
+
+def _scalar(key: ScalarNode, file: str) -> ScalarNode:
+    return replace(key, mark=replace(key.mark, file=file))

@@ -1,0 +1,68 @@
+"""What a service manager such as systemd learns of the daemon (sd_notify): ready, stopping, its state, that it lives.
+
+A datagram to the socket that `NOTIFY_SOCKET` names. Whoever started the daemon without one gets nothing, and a manager
+that does not listen any more is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, MutableMapping
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+SOCKET: Final = "NOTIFY_SOCKET"
+WATCHDOG: Final = "WATCHDOG_USEC"
+ABSTRACT: Final = "@"
+STATUS_CHARACTERS_MAX: Final = 200
+
+
+class ServiceManager:
+    """`look` is called again and again with the state; what has changed is sent. See `open_service_manager`."""
+
+    def __init__(self, send: Callable[[str], None], watchdog_s: float | None) -> None:
+        self._send = send
+        self._pause_s = None if watchdog_s is None else watchdog_s / 3
+        self._alive_at: float | None = None
+        self._status = ""
+        self._ready = False
+        self._stopping = False
+
+    def look(self, now_s: float, text: str, *, ready: bool, stopping: bool) -> None:
+        """`text` is the state for people. `ready` and `stopping` are sent once, ready before stopping."""
+        lines = []
+        if (ready or stopping) and not self._ready:
+            self._ready = True
+            lines.append("READY=1")
+        if stopping and not self._stopping:
+            self._stopping = True
+            lines.append("STOPPING=1")
+        status = " ".join(text.split())[:STATUS_CHARACTERS_MAX]
+        if status != self._status:
+            self._status = status
+            lines.append(f"STATUS={status}")
+        if self._pause_s is not None and (self._alive_at is None or now_s - self._alive_at >= self._pause_s):
+            self._alive_at = now_s
+            lines.append("WATCHDOG=1")
+        if lines:
+            self._send("\n".join(lines))
+
+
+def open_service_manager(environ: MutableMapping[str, str]) -> ServiceManager | None:
+    """None when nobody listens. Its variables are removed, so that no child speaks for the daemon."""
+    address, limit = environ.pop(SOCKET, ""), environ.pop(WATCHDOG, "")
+    environ.pop("WATCHDOG_PID", None)
+    if not address.startswith((ABSTRACT, "/")):
+        return None
+    target = "\0" + address[1:] if address.startswith(ABSTRACT) else address
+
+    def send(message: str) -> None:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as one:
+                one.sendto(message.encode(), target)
+        except OSError as error:
+            logger.debug("the service manager cannot be notified at %s: %s", address, error)
+
+    return ServiceManager(send, int(limit) / 1_000_000 if limit.isdigit() else None)
