@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -169,3 +170,25 @@ def test_X30_no_descriptor_left_is_waited_out(
 
     serve(scenario)
     assert caplog.messages == ["the control port cannot accept connections: Too many open files"]
+
+
+def test_spoilt_greetings_open_nothing_and_a_slot_comes_in_beside_them() -> None:
+    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+        dice, whole = random.Random(20261123), encode_message(HELLO)
+        for _ in range(200):
+            data = bytearray(whole)
+            at = dice.randrange(len(data))
+            match dice.randrange(3):
+                case 0:
+                    data[at] ^= 1 << dice.randrange(8)
+                case 1:
+                    del data[at:]
+                case _:
+                    data[at:at] = dice.randbytes(dice.randint(1, 64))
+            (await dial(door, bytes(data))).close()
+        slot = await dial(door, whole)
+        while (await said.get()) != HELLO:
+            pass  # a changed bit can be that of another greeting: who it is, and its token, is judged later
+        slot.close()
+
+    serve(scenario)

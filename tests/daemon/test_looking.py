@@ -6,15 +6,23 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+import pytest
+
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, completed, positions
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
-from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.daemon.looking import read_facts
-from tidegate.ids import OperatorName
+from tidegate.coordinator.owner import Known
+from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
+from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.looking import decide_newest, look_first, read_facts
+from tidegate.daemon.recovery import take_over
+from tidegate.daemon.stages import Decided, Ended
+from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
 
@@ -70,3 +78,98 @@ def test_a_topic_with_positions_is_asked_for_although_it_is_not_listed() -> None
 
 def test_no_topic_may_match_yet() -> None:
     assert facts_of(PATTERN, EMPTY, "other").sources == {OperatorName("orders"): {}}
+
+
+OLD = """\
+version: 1
+name: shop
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///nowhere/shop}
+sources:
+  orders: {topic: orders, schema: {k: string, n: int}}
+steps:
+  - {name: totals, from: orders, key: k, aggregate: {sum: sum(n)}}
+sinks:
+  out: {from: totals, topic: out, key: k}
+"""
+
+
+class Shop:
+    """A pipeline whose newest checkpoint is one of a new file, and the one before it of the old file."""
+
+    def __init__(self) -> None:
+        self.plan = build_plan(parse_pipeline(OLD, "shop.yaml", {}))
+        self.journal = Journal(FakeStorage(), ME, retained=3, id_reserve=5)
+        services = SimpleNamespace(
+            storage=self.journal._storage,
+            journal=self.journal,
+            clock=SYSTEM_CLOCK,
+            kafka=self,
+            in_journal_thread=self.call,
+        )
+        self.services = cast("Any", services)
+        facts = asyncio.run(read_facts(self.plan, self.services, EMPTY))
+        old = facts.identity
+        new = msgspec.structs.replace(old, meanings={OperatorName("sums"): {"purchases": {}}})
+        for identity, name, number in ((old, "orders", 1), (new, "purchases", 2)):
+            self.journal.take_over(identity, number)
+            at = [positions(name, {"orders": {0: number}})]
+            first = self.journal.state.reserved_to
+            self.journal.append_checkpoint(completed(first, attempt=number, at=at))
+        self.numbers = [entry.checkpoint.id for entry in self.journal.state.retained]
+
+    async def call(self, what: Any) -> Any:
+        return what()
+
+    async def cluster_facts(self, topics: set[str]) -> tuple[str, dict[str, TopicFacts]]:
+        return "cluster-1", {topic: TopicFacts(f"id-{topic}", 1) for topic in topics}
+
+    async def read_known(self, _pipeline: str) -> Known:
+        return Known()
+
+    async def claim(self, *_: object, **__: object) -> None:
+        pass
+
+    async def start(self, option: RestoreOption | None) -> Decided:
+        """Up to what is restored."""
+        options = StartOptions(option, begin_anew=True)
+        look = await look_first(self.plan, self.services, options, first=True, verify=True)
+        owned = await take_over(self.plan, self.services, cast("Any", self), look, patiently=True)
+        whole = await look.choosing.get_round_damage(owned)
+        return await look.choosing.go_back(Ended(whole.restore, whole.facts))
+
+
+def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_another_definition() -> None:
+    shop = Shop()
+    with pytest.raises(RestoreRefused, match="positions of source 'purchases'"):
+        asyncio.run(shop.start(None))
+    with pytest.raises(RestoreRefused, match="--repeat-output"):
+        asyncio.run(shop.start(RestoreOption(str(shop.numbers[0]))))
+    wanted = RestoreOption(str(shop.numbers[0]), repeat_output=True)
+    decided = asyncio.run(shop.start(wanted))
+    (slot,) = decided.restore.slots
+    assert [dict(one.next_offsets) for one in slot.positions] == [{TopicPartition("orders", 0): 1}]
+    again = asyncio.run(shop.start(wanted))  # a supervisor repeats it
+    assert again.restore.slots
+
+
+def test_what_another_daemon_has_done_after_the_look_is_not_done_again_and_is_restored() -> None:
+    shop = Shop()
+    wanted = RestoreOption(str(shop.numbers[0]), repeat_output=True)
+
+    async def late() -> Decided:
+        options = StartOptions(wanted, begin_anew=True)
+        look = await look_first(shop.plan, shop.services, options, first=True, verify=True)
+        await shop.start(wanted)
+        owned = await take_over(shop.plan, shop.services, cast("Any", shop), look, patiently=True)
+        return await look.choosing.go_back(Ended(owned.restore, owned.facts))
+
+    assert asyncio.run(late()).restore.slots
+
+
+def test_a_choice_does_not_make_another_pipelines_directory_ones_own() -> None:
+    shop = Shop()
+    other = msgspec.structs.replace(asyncio.run(read_facts(shop.plan, shop.services, EMPTY)).identity, pipeline="other")
+    facts = RestoreFacts(other, {}, frozenset())
+    with pytest.raises(RestoreRefused, match="belongs to pipeline 'shop'"):
+        decide_newest(shop.journal.state, facts, replaced=True)

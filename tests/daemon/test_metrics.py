@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, StateHandle, WrittenRange
+from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, WrittenRange
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import derive_committed
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
@@ -68,7 +68,8 @@ def completed(checkpoint: int, *committables: Committable) -> CompletedCheckpoin
         StateHandle(TOTALS, SlotIndex(0), "a", 700, "x"),
         StateHandle(TOTALS, SlotIndex(1), "b", 300, "y"),
     )
-    return CompletedCheckpoint(CheckpointId(checkpoint), FIRST, 500_000, 500_250, (), states, committables)
+    positions = (SourcePositions(ORDERS, ((TopicPartition("orders", 0), 10),)),)
+    return CompletedCheckpoint(CheckpointId(checkpoint), FIRST, 500_000, 500_250, positions, states, committables)
 
 
 def fill(metrics: PipelineMetrics) -> None:
@@ -94,6 +95,7 @@ def fill(metrics: PipelineMetrics) -> None:
         idle_seconds=0.25,
         queued_batches=3,
         state_keys={TOTALS: 4},
+        newest=((TopicPartition("orders", 0), 9, 990_000),),
     )
     metrics.slot_report(FIRST, 0, report)
     metrics.lags({TopicPartition("orders", 0): (5, 10)})
@@ -103,6 +105,23 @@ def fill(metrics: PipelineMetrics) -> None:
     metrics.oldest_transaction(10.0)
     metrics.restarted("attempt-failed")
     metrics.lost_input(ORDERS, 5)
+
+
+def test_how_late_the_pipeline_is_in_seconds() -> None:
+    clock = HandClock()
+    metrics = PipelineMetrics("shop", "0.1.0", elapsed=clock, now_ms=lambda: int(clock.now * 1000))
+    part = TopicPartition("orders", 0)
+    metrics.lags({part: (5, 4)})
+    assert value(metrics, "source_lag_seconds", topic="orders", partition="0") is None
+    assert metrics.snapshot().lag_seconds is None
+    metrics.slot_report(FIRST, 0, SlotReport(newest=((part, 9, 990_000),)))
+    metrics.lags({part: (5, 10)})
+    assert value(metrics, "source_lag_seconds", topic="orders", partition="0") == 10
+    assert metrics.snapshot().lag_seconds == 10
+    clock.now = 1002.0
+    metrics.checkpoint_completed(completed(1), {})
+    assert value(metrics, "record_latency_seconds_sum", topic="orders") == 12
+    assert value(metrics, "record_latency_seconds_count", topic="orders") == 1
 
 
 def test_counters_add_up_over_reports_of_one_attempt() -> None:

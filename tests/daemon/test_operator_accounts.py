@@ -47,6 +47,9 @@ def test_slots_are_summed_and_shown_one_by_one() -> None:
     assert value(metrics, "operator_rows_filtered_total", step="totals") == 3
     assert value(metrics, "operator_rows_failed_total", step="totals") == 1
     assert value(metrics, "operator_busy_seconds_total", step="totals", subtask="0") == 0.25
+    metrics.slot_report(FIRST, 0, SlotReport(operators={TOTALS: OperatorCounts(blocked_ms=1500)}))
+    assert value(metrics, "operator_blocked_seconds_total", step="totals", subtask="0") == 1.5
+    assert totals(metrics).blocked_seconds == 1.5
 
 
 def test_counts_go_on_through_attempts_and_late_reports_add_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.savepoint import read_savepoint
+from tidegate.coordinator.savepoint import read_savepoint, write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.savepoints import (
     DirectoryRefused,
@@ -142,6 +143,81 @@ def test_files_that_cannot_be_written_are_told_to_the_coordinator(made: Desk, tm
         run(scene())
 
 
+def test_a_savepoint_that_could_not_be_written_leaves_no_folder(made: Desk, tmp_path: Path) -> None:
+    whole = msgspec.structs.replace(handle(7), sha256=hashlib.sha256(b"state").hexdigest())
+    made.answers = made.begin
+
+    async def scene() -> SavepointDone:
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        await made.desk.write(completed(7, states=[whole, handle(8)]))
+        return await taken
+
+    with pytest.raises(SavepointUnavailable, match="there is no state"):
+        run(scene())
+    assert not [one.name for one in (tmp_path / "mine").iterdir() if one.name.startswith("savepoint-")]
+
+
+class SlowCopy:
+    """Holds the copy until it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        write = write_savepoint
+
+        def slow(*arguments: Any) -> Any:
+            self.begun.set()
+            assert self.may_end.wait(10)
+            return write(*arguments)
+
+        monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", slow)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_C29_a_copy_that_outlives_its_attempt_has_the_last_word(
+    made: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """All output before it is committed when the copy begins, so it counts whatever becomes of the attempt."""
+    copy = SlowCopy(monkeypatch)
+
+    async def scene() -> SavepointDone:
+        made.answers = made.begin
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        writing = asyncio.ensure_future(made.desk.write(savepoint() if whole else completed(7, states=[handle(7)])))
+        await asyncio.to_thread(copy.begun.wait, 10)
+        made.desk.given_up(SEVEN, "the attempt has ended")
+        copy.may_end.set()
+        await writing
+        return await taken
+
+    if whole:
+        assert read_savepoint(LocalStorage(run(scene()).path, create=False)).checkpoint.id == SEVEN
+    else:
+        with pytest.raises(SavepointUnavailable, match="is not the file that the checkpoint wrote"):
+            run(scene())
+
+
+def test_C29_a_copy_that_is_not_waited_for_any_longer_is_told_with_its_path(
+    made: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = SlowCopy(monkeypatch)
+
+    async def scene() -> SavepointDone:
+        made.answers = made.begin
+        taken = asyncio.ensure_future(made.desk.take(str(tmp_path / "mine")))
+        await made.asked.wait()
+        writing = asyncio.ensure_future(made.desk.write(savepoint()))
+        await asyncio.to_thread(copy.begun.wait, 10)
+        made.desk.close("the attempt has ended")
+        copy.may_end.set()
+        await writing
+        return await taken
+
+    with pytest.raises(SavepointUnavailable, match=r"`tidegate savepoint verify \S+-7-01234567` says whether"):
+        run(scene())
+
+
 def test_when_the_client_has_gone_nothing_is_copied(made: Desk, tmp_path: Path) -> None:
     async def scene() -> None:
         made.answers = made.begin
@@ -193,7 +269,18 @@ def test_X35_what_is_no_directory_is_refused_in_words(tmp_path: Path, directory:
         check_directory(directory, [str(tmp_path)])
 
 
-def test_X33_what_this_machine_has_no_directory_for_is_left_to_the_storage(tmp_path: Path) -> None:
-    check_directory("s3://bucket/x", [str(tmp_path)])
-    with pytest.raises(StorageError, match="not supported yet"):
-        open_storage("s3://bucket/x")
+def test_X33_addresses_of_object_stores_are_below_the_roots_too(tmp_path: Path) -> None:
+    roots = [str(tmp_path), "s3://bucket/orders", "gs://bucket/all/"]
+    for good in ("s3://bucket/orders", "s3://bucket/orders/", "s3://bucket/orders/mine", "gs://bucket/all/mine"):
+        check_directory(good, roots)
+    for bad in ("s3://bucket", "s3://bucket/orders-too", "s3://other/orders", "gs://bucket/orders", "az://bucket/all"):
+        with pytest.raises(DirectoryRefused, match=r"add one to `savepoints.roots`"):
+            check_directory(bad, roots)
+    check_directory(str(tmp_path / "mine"), roots)
+
+
+@pytest.mark.parametrize("address", ["s3://KEY:SECRET@bucket/x", "s3://bucket/x?sig=SECRET", "ftp://KEY:SECRET@host"])
+def test_an_address_with_a_credential_is_refused_without_it(address: str) -> None:
+    with pytest.raises(DirectoryRefused) as refused:
+        check_directory(address, ["s3://bucket"])
+    assert "SECRET" not in refused.value.message

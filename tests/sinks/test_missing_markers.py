@@ -12,16 +12,20 @@ from typing import NamedTuple
 import confluent_kafka as ck
 import pytest
 
+from tests.daemon.small_pipeline import pipeline
 from tests.sinks.driving import Cluster, DrivenSink, permit, read_committed, rows
 from tests.sinks.leaping import LeapingClock
 from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.types import Committable
+from tidegate.daemon.doctor.asking import read_cluster_facts
+from tidegate.daemon.start.survey import read_cluster
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
 from tidegate.kafka.transactions import TransactionClient
+from tidegate.plan.build import build_plan
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
 from tidegate.sinks.mender import Mender
@@ -186,6 +190,17 @@ def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> N
     report = stage.mend("foreign", pipeline="somebody-else")
     assert [each.one.verdict for each in report.left] == [Verdict.FOREIGN] * 2
     assert not report.mended
+    assert len(stage.opened("foreign")) == 2
+
+
+def test_doctor_finds_what_hangs_and_leaves_it_alone(stage: Stage) -> None:
+    topics = {"source": "__consumer_offsets", "sink": stage.cases["foreign"].topic}
+    loaded = pipeline(servers=stage.broker.bootstrap, **topics)
+    plan, kafka = build_plan(loaded), {"bootstrap.servers": stage.broker.bootstrap}
+    cluster = read_cluster(kafka, plan, PATIENCE_S)
+    facts = read_cluster_facts(loaded, plan, cluster, PATIENCE_S, LeapingClock())
+    assert [each.verdict for each in facts.hanging] == [Verdict.FOREIGN] * 2, "it is of another pipeline than `check`"
+    assert {each.producer_id for each in facts.others} == {stage.cases["foreign"].one.producer.id}
     assert len(stage.opened("foreign")) == 2
 
 

@@ -28,8 +28,9 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 def validate(file: Path, style: str, connect: bool) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
-    With --connect the exit code is that of a `run` that is refused before anything is started. Nothing is changed,
-    and a running daemon is not disturbed.
+    Where the checkpoint directory is here and has checkpoints, what a run would do with their state is checked, too:
+    exit code 4 if it would be refused. With --connect the exit code is that of a `run` that is refused before anything
+    is started. Nothing is changed, and a running daemon is not disturbed.
     """
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
@@ -42,6 +43,12 @@ def validate(file: Path, style: str, connect: bool) -> int:
 
         found, code = find_problems(loaded, build_plan(loaded))
         problems = tuple(sorted((*problems, *found)))
+    elif not code and loaded is not None:
+        from tidegate.cli.upgrade import find_state_problems
+
+        refused = find_state_problems(loaded, build_plan(loaded))
+        code = 4 if refused else 0
+        problems = tuple(sorted((*problems, *refused)))
     if problems or style == "json":
         click.echo(render_problems(problems, style))
     errors = sum(problem.severity == "error" for problem in problems)
@@ -56,9 +63,14 @@ def validate(file: Path, style: str, connect: bool) -> int:
 @_FILE
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 def explain(file: Path, style: str) -> None:
-    """Show operators, exchanges, state and every setting with its origin. Secrets are not shown."""
+    """Show operators, exchanges, state and every setting with its origin. Secrets are not shown.
+
+    Where the checkpoint directory is here, aggregates that were added later have the checkpoint from which they count.
+    """
+    from tidegate.cli.upgrade import read_begun
+
     loaded, plan = plan_file(file, os.environ)
-    explanation = derive_explanation(loaded, plan)
+    explanation = derive_explanation(loaded, plan, read_begun(loaded))
     text = json.dumps(explanation, indent=2, ensure_ascii=False) if style == "json" else render_explanation(explanation)
     click.echo(loaded.secrets(text))
 

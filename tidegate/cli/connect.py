@@ -7,13 +7,15 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from tidegate.cli.running import ask_daemon, derive_address
+from tidegate.cli.orders import ask_daemon, derive_address, find_read_token
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
+from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import StartOptions
@@ -32,32 +34,43 @@ PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""
 NEIGHBOUR_S: Final = 2.0
 
+T = TypeVar("T")
+
+
+Ask = Callable[[Stores | None], Awaitable[T]]
+
 
 def find_problems(loaded: LoadedPipeline, plan: Plan) -> tuple[list[Problem], int]:
     """Every problem, and the exit code of a start."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a problem with its place
-    problems = [*_look_around(loaded), *asyncio.run(_ask(loaded, plan))]
+
+    def check(stores: Stores | None) -> Awaitable[list[StartProblem]]:
+        return check_start(loaded, plan, stores, StartOptions(), PATIENCE_S)
+
+    found, trouble = asyncio.run(with_stores(loaded, check))
+    problems = [*look_around(loaded), *trouble, *found]
     return [one.problem for one in problems], derive_exit_code(problems)
 
 
-async def _ask(loaded: LoadedPipeline, plan: Plan) -> list[StartProblem]:
+async def with_stores(loaded: LoadedPipeline, ask: Ask[T]) -> tuple[T, Sequence[StartProblem]]:
+    """What is answered where journal and storage are open to be read, and what is in the way of opening them."""
     settings = loaded.settings
     kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
     try:
         storage = open_checkpoints(loaded)
     except StartRefused as refused:
-        return [*refused.problems, *await check_start(loaded, plan, None, StartOptions(), PATIENCE_S)]
+        return await ask(None), refused.problems
     reader = Writer("reader", socket.gethostname(), os.getpid())
     journal = Journal(storage, reader, retained=settings.checkpoints.retained, id_reserve=1)
     with ThreadPoolExecutor(1, "journal") as thread:
         try:
-            stores = Stores(storage, journal, thread, kafka)
-            return await check_start(loaded, plan, stores, StartOptions(), PATIENCE_S)
+            stores = Stores(storage, journal, thread, kafka, open_storage=derive_opener(settings))
+            return await ask(stores), ()
         finally:
             await kafka.close()
 
 
-def _look_around(loaded: LoadedPipeline) -> list[StartProblem]:
+def look_around(loaded: LoadedPipeline) -> list[StartProblem]:
     """What a start needs of this machine."""
     problems = []
     trouble = _port_trouble(loaded)
@@ -67,12 +80,13 @@ def _look_around(loaded: LoadedPipeline) -> list[StartProblem]:
         WorkDirectory().remove()
     except TidegateError as error:
         problems.append(StartProblem(loaded.problem((), error.message), error.exit_code, error))
-    named = loaded.settings.http.token_file
-    try:
-        if named is not None:
-            check_token_file(Path(named))
-    except TidegateError as error:
-        problems.append(StartProblem(loaded.problem(("http", "token_file"), error.message), error.exit_code, error))
+    for word in ("token_file", "read_token_file"):
+        named = getattr(loaded.settings.http, word)
+        try:
+            if named is not None:
+                check_token_file(Path(named))
+        except TidegateError as error:
+            problems.append(StartProblem(loaded.problem(("http", word), error.message), error.exit_code, error))
     return problems
 
 
@@ -90,7 +104,8 @@ def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
 
 def _is_own_daemon(loaded: LoadedPipeline) -> bool:
     try:
-        about = json.loads(ask_daemon(derive_address(loaded.settings, None), "GET", "/", None, NEIGHBOUR_S))
+        token = find_read_token(loaded.settings)
+        about = json.loads(ask_daemon(derive_address(loaded.settings, None), "GET", "/", None, NEIGHBOUR_S, token))
     except (TidegateError, ValueError):
         return False
     return isinstance(about, dict) and about.get("pipeline") == loaded.settings.name

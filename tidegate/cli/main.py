@@ -30,13 +30,18 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.cli.run", "run", "Run a pipeline until it is stopped or its input ends."),
     "status": LazyCommand("tidegate.cli.running", "status", "Show how a running pipeline is doing."),
     "checkpoint": LazyCommand("tidegate.cli.running", "checkpoint", "Take a checkpoint of a running pipeline now."),
-    "savepoint": LazyCommand("tidegate.cli.running", "savepoint", "Take a savepoint of a running pipeline."),
+    "savepoint": LazyCommand("tidegate.cli.savepoints", "savepoint", "Take, list, verify and delete savepoints."),
     "stop": LazyCommand("tidegate.cli.running", "stop", "Stop a running pipeline after a final checkpoint."),
     "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
+    "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show what a changed file would do with the state."),
+    "state": LazyCommand("tidegate.cli.state.command", "state", "Read, compare and make what checkpoints hold."),
     "dead-letters": LazyCommand(
         "tidegate.cli.letters.command", "dead_letters", "List, show and write again what could not be processed."
     ),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
+    "doctor": LazyCommand(
+        "tidegate.cli.doctor", "doctor", "Say whether a deployment can keep its promise, or what mends it."
+    ),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
     "test": LazyCommand("tidegate.cli.testing", "test", "Run the tests in a pipeline file, without Kafka and Spark."),
     "preview": LazyCommand("tidegate.cli.testing", "preview", "Run a pipeline over a file, and print what comes out."),
@@ -47,6 +52,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "demo": LazyCommand(
         "tidegate.dev.demo", "demo", "Run the example on a real broker, kill a worker, verify the output."
     ),
+    "docs": LazyCommand("tidegate.cli.docs", "docs", "Print the documentation of this version."),
     "completion": LazyCommand("tidegate.cli.completion", "completion", "Print the completion of commands for a shell."),
     "prepare": LazyCommand("tidegate.dev.prepare", "prepare", "Let Spark start in half the CPU time on this machine."),
     "simulate": LazyCommand(

@@ -105,6 +105,8 @@ def render_status(status: Status) -> Table:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)
     lag = "unknown" if status.lag_records is None else f"{status.lag_records:,}"
+    if status.lag_seconds:
+        lag += f", {render_duration(status.lag_seconds)}"
     if status.lag_age_seconds is not None and status.lag_age_seconds > STALE_S:
         lag += f" ({render_duration(status.lag_age_seconds)} ago)"
     bad = f"   bad {status.bad_records:,}" if status.bad_records else ""

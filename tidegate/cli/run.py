@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate import __version__
+from tidegate.cli.words import add_words, read_words
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -32,10 +33,20 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
 )
-def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, accept_gone: bool) -> None:
+@add_words
+def run(
+    file: Path,
+    restore: str | None,
+    repeat_output: bool,
+    begin_anew: bool,
+    accept_gone: bool,
+    keep: tuple[str, ...],
+    reset: tuple[str, ...],
+    drop: tuple[str, ...],
+) -> None:
     """Run the pipeline of FILE until its input ends, or until SIGTERM or SIGINT.
 
-    The run continues from the newest checkpoint. Exit codes: see docs/operations.md.
+    The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations`.
     """
     if restore is not None and not restore.strip():
         raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
@@ -49,7 +60,8 @@ def run(file: Path, restore: str | None, repeat_output: bool, begin_anew: bool, 
     from tidegate.daemon.choosing import RestoreOption, StartOptions
 
     option = None if restore is None else RestoreOption(restore, repeat_output)
-    sys.exit(run_pipeline(file, StartOptions(option, begin_anew, accept_gone), _keep_exit_code))
+    options = StartOptions(option, begin_anew, accept_gone, read_words(keep, reset, drop))
+    sys.exit(run_pipeline(file, options, _keep_exit_code))
 
 
 def _keep_exit_code() -> None:
@@ -68,6 +80,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.operator_accounts import derive_kinds
+    from tidegate.daemon.order_token import provide_read_token
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
@@ -92,6 +105,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     http = HttpServer(settings.http.host, settings.http.port, metrics)
     display = ProgressDisplay(console, metrics.snapshot)
     try:
+        http.read_token = provide_read_token(settings.http.read_token_file)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
         from tidegate.daemon.choosing import StartOptions

@@ -40,7 +40,7 @@ def test(
     update: bool,
     style: str,
 ) -> int:
-    """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See docs/testing.md.
+    """Run the cases in `tests:` of FILE, without Kafka and Spark, under virtual time. See `tidegate docs testing`.
 
     Each case runs twice, the second time with a restart from a checkpoint in its middle, which must not change what
     comes out. Exit code 1 if a case fails, 2 if the file cannot be run.
@@ -72,7 +72,7 @@ def _run(
     """The chosen cases, printed as they end."""
     cases = loaded.settings.tests
     if not cases:
-        raise click.ClickException(f"{loaded.file} has no `tests:`; docs/testing.md shows how to write some")
+        raise click.ClickException(f"{loaded.file} has no `tests:`; `tidegate docs testing` shows how to write some")
     known = [case.name for case in cases]
     for name in names:
         if name not in known:

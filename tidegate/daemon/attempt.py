@@ -320,6 +320,8 @@ class AttemptRunner:
                     states=restore.states,
                     journal=self._restore.journal,
                     proof=self._proof.secret,
+                    renamed=self._restore.upgrade.renamed,
+                    former_edges=self._restore.upgrade.edges,
                 )
             )
 

@@ -61,6 +61,7 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             unaligned_after_ms=checkpoints.unaligned.after_ms,
             checkpoints_retained=checkpoints.retained,
             state_backend=settings.state.backend,
+            storage=checkpoints.storage.options,
         ),
         runtime.start_timeout_ms / 1000,
     )

@@ -37,7 +37,8 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     sources = {source.name: _for_new_topics(source, restore) for source in plan.operators(SourceOperator)}
     starts = {name: str(source.start) for name, source in sources.items()}
     if restore.checkpoint is not None:
-        written = {source.name: str(source.start) for source in plan.operators(SourceOperator)}
+        former = restore.upgrade.former
+        written = {former(source.name): str(source.start) for source in plan.operators(SourceOperator)}
         _tell_moved(restore.checkpoint, written)
     bounded = {name for name, source in sources.items() if source.until != "never"}
     unplaced = derive_unplaced(restore, bounded)
@@ -48,7 +49,7 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
     begin = {one.source: starts[one.source] for one in unplaced if one.next_offsets is None}
     journal = services.journal
-    begun = derive_begun(journal.state, facts.identity, placed, begin)
+    begun = derive_begun(journal.state, facts.identity, placed, begin, restore.upgrade)
     await services.in_journal_thread(lambda: journal.append_restored(restore, begun, now_ms))
     fixed = journal.state.newest_checkpoint
     assert fixed is not None
@@ -58,8 +59,7 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
 
 def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:
     """Topics that a pattern finds after the first start are new to their first record: `start` is not for them."""
-    checkpoint = restore.checkpoint
-    begun = checkpoint is not None and any(one.source == source.name for one in checkpoint.positions)
+    begun = any(one.source == source.name for one in restore.positions)
     return msgspec.structs.replace(source, start=EARLIEST) if source.pattern and begun else source
 
 

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from tidegate.errors import UNDECODABLE
 from tidegate.process.repeats import Complaints
 from tidegate.task.messages import LENGTH, MESSAGE_BYTES_MAX, Hello, SlotMessage, decode_slot_message
 
@@ -28,7 +29,7 @@ BACKLOG: Final = 256
 ACCEPT_PAUSE_S: Final = 0.5
 """When no connection can be accepted (no descriptors are left, for instance)."""
 READ_LIMIT: Final = 1 << 20
-TROUBLE: Final = (asyncio.IncompleteReadError, OSError, TimeoutError, msgspec.DecodeError)
+TROUBLE: Final = (asyncio.IncompleteReadError, OSError, TimeoutError, *UNDECODABLE)
 """Ends a connection: it has broken, is silent, or says what no slot says. `ssl.SSLError` is an OSError."""
 
 Serve: TypeAlias = Callable[[Hello, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

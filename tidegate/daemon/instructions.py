@@ -207,12 +207,9 @@ class InstructionExecutor:
         self._feed(Journaled(checkpoint.id, appended.reserved_to, monotonic_ms(self._services.clock)))
 
     async def _discard(self, paths: Sequence[str]) -> None:
-        def delete() -> None:
-            for path in paths:
-                self._services.storage.delete(path)
-
+        storage = self._services.storage
         try:
-            await self._services.in_journal_thread(delete)
+            await self._services.in_journal_thread(lambda: storage.delete_all(paths))
         except StorageError as error:
             logger.warning("state of a discarded checkpoint was not deleted: %s", error.message)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +16,16 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Used
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.owner import Known, decide_owner, refuse_repeated
-from tidegate.coordinator.recovery import RestoreFacts, decide_restore, merge_positions
+from tidegate.coordinator.recovery import (
+    RestoreFacts,
+    RestorePlan,
+    RestoreRefused,
+    decide_replaced,
+    decide_restore,
+    merge_positions,
+    refuse_unfit,
+)
+from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.daemon.choosing import NO_OPTIONS, Choosing, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
@@ -45,6 +53,8 @@ class Look(msgspec.Struct, frozen=True):
     """See decide_owner."""
     used: Used
     """Numbers that other histories of the pipeline have used."""
+    goes_back: bool
+    """Somebody's choice will take the place of the newest checkpoint."""
 
 
 async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
@@ -63,20 +73,27 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         tries_left -= 1
         known = await services.kafka.read_known(plan.pipeline)
         before = await services.in_journal_thread(journal.read)
-        facts = await read_facts(plan, services, before)
+        facts = msgspec.structs.replace(await read_facts(plan, services, before), spoken=options.spoken)
         choosing = Choosing(services, facts, options.restore, verify=verify)
         replaced: tuple[str, ...] = ()
+        choosing_now, wish = False, None
         try:
-            decide_restore(before, facts)
+            if options.restore is None:
+                decide_restore(before, facts)
+            choosing_now = options.restore is not None
             found = await choosing.look(before)
+            choosing_now = False
             wish = found if isinstance(found, Wish) else None
+            if options.restore is not None:
+                decide_newest(before, facts, replaced=wish is not None)
             place, word = services.storage.location, options if first else NO_OPTIONS
             replaced = _decide_owner(before, known, wish, word, place)
-        except TidegateError as refusal:
+        except TidegateError as error:
+            refusal = error if choosing_now else await _look_into(services, before, facts, error)
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             last = options.restore is not None and not tries_left
             if refusal.retriable or not moved or last or refusal.message == said:
-                raise
+                raise refusal from error
             said = refusal.message
             logger.info("the journal has moved on while it was looked at: %s", refusal.message)
             if tries_left:
@@ -84,7 +101,27 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         used = choosing.used
         if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
-        return Look(before, facts, choosing, replaced, used)
+        return Look(before, facts, choosing, replaced, used, goes_back=wish is not None)
+
+
+def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -> RestorePlan:
+    """Of the newest checkpoint; `replaced`: somebody's choice will take its place. Raises RestoreRefused."""
+    return decide_replaced(state, facts) if replaced else decide_restore(state, facts)
+
+
+async def _look_into(
+    services: Stores, before: JournalState, facts: RestoreFacts, error: TidegateError
+) -> TidegateError:
+    """The same refusal, or a more exact one by the headers of the states: which words would help."""
+    newest, identity = before.newest_checkpoint, before.identity
+    if not isinstance(error, RestoreRefused) or not error.refusals or newest is None or identity is None:
+        return error
+    stored = await services.in_journal_thread(lambda: read_stored(services.storage, newest.states))
+    try:
+        refuse_unfit(newest, identity, facts, stored)
+    except RestoreRefused as exact:
+        return exact
+    return error  # headers only add to what names and meanings have refused
 
 
 def _decide_owner(
@@ -101,8 +138,7 @@ def _decide_owner(
 
 async def read_facts(plan: Plan, services: Stores, state: JournalState) -> RestoreFacts:
     """The pipeline and the cluster as they are now. `state` has the topics that a pattern has found before."""
-    sources = plan.operators(SourceOperator)
-    read, listed = await _find_topics(sources, services, state)
+    read, listed = await _find_topics(plan, services, state)
     named = {topic for names in read.values() for topic in names}
     named |= {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}
     cluster_id, found = await services.kafka.cluster_facts(named - listed.keys())
@@ -120,17 +156,18 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
-    return RestoreFacts(identity, partitions, stateful, edges)
+    return RestoreFacts(identity, partitions, stateful, edges, plan)
 
 
 async def _find_topics(
-    sources: Sequence[SourceOperator], services: Stores, state: JournalState
+    plan: Plan, services: Stores, state: JournalState
 ) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
     """The topics of every source; and what is known already of those that a pattern has found.
 
     What the newest checkpoint has positions of belongs to them in any case: a broker that has just started may not list
     all topics, and one that is gone has to be missed.
     """
+    sources = plan.operators(SourceOperator)
     read = {source.name: source.topics for source in sources}
     by_pattern = [source for source in sources if source.pattern]
     if not by_pattern:
@@ -140,7 +177,8 @@ async def _find_topics(
     everything = await services.kafka.all_topics()
     listed: dict[str, TopicFacts] = {}
     for source in by_pattern:
-        nexts, _ = known.get(source.name, ({}, {}))
+        was = plan.words[source.name].was if source.name in plan.words else source.name
+        nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
         matching = {name: facts for name, facts in everything.items() if source.matches(name)}
         listed |= matching
         read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts)}))

@@ -29,7 +29,7 @@ async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, 
     if not lost:
         return restore
     journal = services.journal
-    skipped = derive_skipped(journal.state, facts.identity, lost)
+    skipped = derive_skipped(journal.state, facts.identity, lost, restore.upgrade)
     now_ms = services.clock.now_ms()
     await services.in_journal_thread(lambda: journal.append_restored(restore, skipped, now_ms))
     fixed = journal.state.newest_checkpoint

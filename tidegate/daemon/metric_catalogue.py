@@ -80,6 +80,19 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("topic", "partition"),
         ),
         MetricSpec(
+            "tidegate_source_lag_seconds",
+            _G,
+            "How old the oldest record of the partition may be that was not read yet; 0 without lag.",
+            ("topic", "partition"),
+        ),
+        MetricSpec(
+            "tidegate_record_latency_seconds",
+            _H,
+            "From a record's timestamp to the end of the commit that covers it, of one record a second and partition.",
+            ("topic",),
+            SECONDS_BUCKETS,
+        ),
+        MetricSpec(
             "tidegate_source_position_offset",
             _G,
             "Next offset that the source will read, ahead of the consumer group's mirrored offset.",
@@ -124,6 +137,12 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_operator_busy_seconds_total",
             _C,
             "Time that an operator has kept its slot's loop busy: the highest rate is the slowest step.",
+            ("step", "subtask"),
+        ),
+        MetricSpec(
+            "tidegate_operator_blocked_seconds_total",
+            _C,
+            "Time in which nothing could leave an operator and those chained after it, so that its slot waited.",
             ("step", "subtask"),
         ),
         MetricSpec(

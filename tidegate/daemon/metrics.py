@@ -12,7 +12,7 @@ import logging
 import platform
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Final
@@ -29,6 +29,7 @@ from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
+from tidegate.daemon.record_times import RecordTimes
 from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
 from tidegate.ids import Attempt, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
@@ -88,6 +89,8 @@ class PipelineMetrics:
         self._windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
         self._bad_records = self._dead_letters = self._committed = self._failed = self._restarts = 0
         self._lags: dict[TopicPartition, int] = {}
+        self._times = RecordTimes()
+        self._lags_s: dict[TopicPartition, float] = {}
         self._lags_at: float | None = None
         self._away_s = 0.0
         self._exported: set[TopicPartition] = set()
@@ -153,6 +156,7 @@ class PipelineMetrics:
                 self._gauge("tidegate_state_keys", self._steps.of(step), str(subtask)).set(keys)
             self._gauge("tidegate_queue_batches", str(subtask)).set(report.queued_batches)
             self._add_operators(counts, subtask, report)
+            self._observe_latency(self._times.read(report.newest))
             for window in self._windows.values():
                 window.observe(self._elapsed())
             self._operators.observe(self._elapsed())
@@ -197,6 +201,7 @@ class PipelineMetrics:
             self._counter("tidegate_operator_rows_filtered_total", step).inc(new.filtered)
             self._counter("tidegate_operator_rows_failed_total", step).inc(new.failed)
             self._counter("tidegate_operator_busy_seconds_total", step, str(subtask)).inc(new.busy_ms / 1000)
+            self._counter("tidegate_operator_blocked_seconds_total", step, str(subtask)).inc(new.blocked_ms / 1000)
             self._counter("tidegate_operator_rows_late_total", step, str(subtask)).inc(new.late)
             self._counter("tidegate_operator_watermarks_total", step, str(subtask)).inc(new.watermarks)
             for kind, held in new.gauges.items():
@@ -238,6 +243,10 @@ class PipelineMetrics:
             self._lags_at = self._elapsed()
             self._lags.update({part: records for part, (records, _) in found.items()})
             for part, (records, position) in found.items():
+                lag_s = self._times.lag_s(part, records, self._lags_at, self._now_ms())
+                self._lags_s.pop(part, None)
+                if lag_s is not None:
+                    self._lags_s[part] = lag_s
                 if part not in self._exported:
                     if len(self._exported) >= PARTITIONS_MAX:
                         continue  # counted in the sum; more series than this would make every scrape slow
@@ -245,6 +254,8 @@ class PipelineMetrics:
                 labels = (part.topic, str(part.partition))
                 self._gauge("tidegate_source_lag_records", *labels).set(records)
                 self._gauge("tidegate_source_position_offset", *labels).set(position)
+                if lag_s is not None:
+                    self._gauge("tidegate_source_lag_seconds", *labels).set(lag_s)
 
     # -- what the daemon reports-------------------------------------------------------------------------------------
 
@@ -258,6 +269,7 @@ class PipelineMetrics:
         self._attempt = attempt
         self._reports.clear()
         self._operators.begin_attempt()
+        self._times.begin_attempt()
         for name in ("state_keys", "queue_batches", "operator_entries"):
             self._gauges[f"tidegate_{name}"].clear()
         self._gauge("tidegate_attempt").set(attempt)
@@ -353,8 +365,13 @@ class PipelineMetrics:
             self._show_checkpoint()
             for sink, records in committed.items():
                 self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
+            self._observe_latency(self._times.committed(checkpoint.positions, self._now_ms()))
             for step, size in state_bytes.items():
                 self._gauge("tidegate_state_bytes", self._steps.of(step)).set(size)
+
+    def _observe_latency(self, found: Iterable[tuple[TopicPartition, float]]) -> None:
+        for part, seconds in found:
+            self._histogram("tidegate_record_latency_seconds", part.topic).observe(seconds)
 
     def checkpoint_failed(self, reason: str) -> None:
         """A checkpoint was given up; `reason` is an AbortReason, not free text."""
@@ -423,6 +440,7 @@ class PipelineMetrics:
                 operators=self._operators.operators(now, self._now_ms()),
                 slots=self._operators.slots,
                 history=self._history.summarise(self._failures.failures),
+                lag_seconds=max(self._lags_s.values(), default=None),
             )
 
     @property

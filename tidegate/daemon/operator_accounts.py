@@ -139,6 +139,7 @@ def _figures(counts: OperatorCounts) -> dict[str, Any]:
         "failed": counts.failed,
         "late": counts.late,
         "busy_seconds": counts.busy_ms / 1000,
+        "blocked_seconds": counts.blocked_ms / 1000,
         "watermarks": counts.watermarks,
         "watermark_ms": as_shown(counts.watermark_ms),
         "idle": counts.idle,
@@ -154,6 +155,7 @@ def _derive_new(name: OperatorName, counts: OperatorCounts, seen: ReportCounts) 
         failed=int(seen.advance(("failed", name), counts.failed)),
         late=int(seen.advance(("late", name), counts.late)),
         busy_ms=seen.advance(("busy_ms", name), counts.busy_ms),
+        blocked_ms=seen.advance(("blocked_ms", name), counts.blocked_ms),
         watermarks=int(seen.advance(("watermarks", name), counts.watermarks)),
     )
     _set_gauges(new, counts)
@@ -167,6 +169,7 @@ def _add(total: OperatorCounts, new: OperatorCounts) -> None:
     total.failed += new.failed
     total.late += new.late
     total.busy_ms += new.busy_ms
+    total.blocked_ms += new.blocked_ms
     total.watermarks += new.watermarks
     _set_gauges(total, new)
 

@@ -39,6 +39,11 @@ def provide_token(directory: Path, port: int, named: Path | None) -> str:
         raise _unusable(named or directory, error) from error
 
 
+def provide_read_token(named: str | None) -> str | None:
+    """What `http.read_token_file` holds, made when it is not there; None without it. Raises TokenFileRefused."""
+    return None if named is None else provide_token(Path(named).parent, 0, Path(named))
+
+
 def check_token_file(named: Path) -> None:
     """What `provide_token` would refuse, without making anything. Raises TokenFileRefused."""
     try:
@@ -61,11 +66,11 @@ def read_token(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise _unusable(file, error) from error
     if mode & _OTHERS:
-        raise TokenFileRefused(f"{file} (http.token_file) is not only its owner's: chmod 600 {file}", file=str(file))
+        raise TokenFileRefused(f"{file} (a token file) is not only its owner's: chmod 600 {file}", file=str(file))
     token = content.decode("ascii", "replace").strip()
     if not CHARACTERS_MIN <= len(token) <= CHARACTERS_MAX or not (token.isascii() and token.isprintable()):
         raise TokenFileRefused(
-            f"{file} (http.token_file) holds no token: write {CHARACTERS_MIN} to {CHARACTERS_MAX} printable ASCII "
+            f"{file} (a token file) holds no token: write {CHARACTERS_MIN} to {CHARACTERS_MAX} printable ASCII "
             "characters, or remove it and the daemon makes one at its next start",
             file=str(file),
         )
@@ -93,4 +98,4 @@ def _file_name(port: int) -> str:
 
 def _unusable(file: Path, error: Exception) -> TokenFileRefused:
     cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return TokenFileRefused(f"{file}: the command token cannot be kept there: {cause} (http.token_file)")
+    return TokenFileRefused(f"{file}: the command token cannot be kept there: {cause} (a token file)")

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_offsets
+from tidegate.coordinator.recovery import RestorePlan, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.upgrade import Outcome
 from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.hanging import HangingCheck
-from tidegate.daemon.looking import Look, look_first, read_facts
+from tidegate.daemon.looking import Look, decide_newest, look_first, read_facts
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Owned, Placed, Recovered
@@ -72,8 +75,8 @@ async def take_over(plan: Plan, services: Services, ownership: Ownership, look: 
     if state.newest_checkpoint is not None:
         await ownership.claim(merge_offsets(state.newest_checkpoint.positions), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
-        facts = await read_facts(plan, services, state)
-    return Owned(decide_restore(state, facts), facts)
+        facts = msgspec.structs.replace(await read_facts(plan, services, state), spoken=facts.spoken)
+    return Owned(decide_newest(state, facts, replaced=look.goes_back), facts)
 
 
 async def clear(
@@ -86,6 +89,7 @@ async def clear(
     restore = placed.restore
     await ownership.record(merge_offsets(placed.checkpoint.positions))
     state = services.journal.state
+    services.journal.adopt(restore.upgrade)
     if plan.exactly_once:
         await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, state.journal)
         await hanging.look_twice()
@@ -132,3 +136,9 @@ def _log_restore(restore: RestorePlan, checkpoint: CompletedCheckpoint) -> None:
         checkpoint.attempt,
         ": the beginning" if checkpoint.starts and not checkpoint.states else "",
     )
+    for step in restore.upgrade.steps:
+        what = "source" if step.source else "step"
+        if step.outcome not in (Outcome.KEPT, Outcome.NEW) or step.remarks:
+            was = f" (it was {step.was})" if step.was else ""
+            told = f": {'; '.join(step.remarks)}" if step.remarks else ""
+            logger.warning("%s %s%s is %s%s", what, step.name, was, step.outcome, told)

@@ -19,6 +19,7 @@ from typing import Final, NoReturn
 
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
+from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.attempt_settings import derive_attempt_settings
@@ -46,6 +47,7 @@ from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.process.channel_key import accepting_context
 from tidegate.process.logs import LogContext
+from tidegate.process.service_manager import open_service_manager
 from tidegate.settings.secrets import reveal
 from tidegate.spark.host import SparkHost
 from tidegate.storage.base import Storage
@@ -58,6 +60,8 @@ HURRY_S: Final = 3.0
 """At a second signal: time to abort what is open. A third one ends at once."""
 BROKERS_S: Final = 30.0
 """For brokers to answer at a start: they may be starting, too."""
+READY: Final = frozenset({PipelineState.RUNNING, PipelineState.WAITING, PipelineState.DEGRADED})
+STOPPING: Final = frozenset({PipelineState.STOPPING, PipelineState.FINISHED})
 CLOSE_LIMIT_S: Final = 5.0
 """After the grace of a stop is over: time to close what can be closed."""
 
@@ -91,6 +95,7 @@ class Daemon:
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         self._host = self._make_host()
         self._hurrying: asyncio.Task[None] | None = None
+        self._manager = open_service_manager(os.environ)
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
         )
@@ -118,6 +123,7 @@ class Daemon:
             for task in tasks[1:]:
                 task.cancel()
             await self._close()
+            self._look_at_state()
             tasks[0].cancel()
 
     # -- stopping --------------------------------------------------------------------------------------------------
@@ -241,7 +247,16 @@ class Daemon:
         while True:
             self._http.beat()
             clocks.look()
+            self._look_at_state()
             await asyncio.sleep(BEAT_S)
+
+    def _look_at_state(self) -> None:
+        """For who has started the daemon. A failed one ends with its exit code, which says more."""
+        if self._manager is not None:
+            state, _ = self._metrics.current_state
+            self._manager.look(
+                self._services.clock.monotonic(), self._state(), ready=state in READY, stopping=state in STOPPING
+            )
 
     async def _watch_brokers(self) -> None:
         kafka = self._services.kafka
@@ -262,6 +277,7 @@ class Daemon:
             journal=Journal(storage, writer, retained=retained, id_reserve=reserve, may_repeat=may_repeat),
             journal_thread=ThreadPoolExecutor(1, "journal"),
             kafka=KafkaEdge(reveal(settings.kafka)),
+            open_storage=derive_opener(settings),
             metrics=self._metrics,
             schemas=SchemaDesk(
                 self._registry, self._metrics.registry_says, count_unfit=self._metrics.schemas_do_not_fit

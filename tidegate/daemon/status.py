@@ -69,6 +69,8 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody waits for its watermark."""
     gauges: dict[str, int] = {}
     """What it holds now: `open_windows`, `timers`."""
+    blocked_seconds: float = 0.0
+    """Its slots waited so long because nothing could leave it and the operators chained after it."""
 
 
 class SubtaskStatus(OperatorFigures, frozen=True, kw_only=True):
@@ -138,3 +140,5 @@ class Status(msgspec.Struct, frozen=True):
     """Of the checkpoints and failures that this daemon keeps; all of them: `/checkpoints`, `/failures`."""
     dead_letters: int = 0
     """Those of the bad records that letters were written about."""
+    lag_seconds: float | None = None
+    """How old the oldest record may be that was not read when lag was measured last; None until then."""

@@ -32,6 +32,7 @@ CLIENT_MODULES: Final = (
     "kafka.protocol.admin.configs",
     "kafka.protocol.admin.transactions",
     "kafka.protocol.consumer",
+    "kafka.protocol.producer.produce",
     "kafka.protocol.producer.transaction",
 )
 

@@ -207,3 +207,19 @@ def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any
         min_version=4,
         max_version=10,
     )
+
+
+def empty_produce_request(partition: TopicPartition) -> Any:
+    """Produce of nothing, version 9 at most: 13 names topics by their ids."""
+    from kafka.protocol.producer.produce import ProduceRequest
+
+    topic = ProduceRequest.TopicProduceData
+    part = topic.PartitionProduceData(index=partition.partition, records=b"")
+    return ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[topic(name=partition.topic, partition_data=[part])],
+        min_version=3,
+        max_version=9,
+    )

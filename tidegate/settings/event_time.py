@@ -1,4 +1,4 @@
-"""The words of a source's event time: when a partition without records stops holding the watermark back."""
+"""The words of a source's event time: how it advances, and when a partition without records holds it back no more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Final
 
-from tidegate.settings.fields import Check, describe_value, refusal, require_text
+from pydantic import Field
+
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import Check, describe_value, duration, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
 
@@ -68,3 +71,33 @@ IdleWord = Annotated[
         },
     ),
 ]
+
+
+class WatermarkSettings(Settings):
+    """Event time of a source: `watermark` says which records a window still waits for.
+
+    The watermark of a partition is the highest event time of its records so far, less `delay` and a millisecond; it
+    never goes back, not over a restart either. That of a source is the lowest of its partitions. A record is late for a
+    window when the watermark of its own partition had passed the window's end before the record was read, so which
+    records are late depends on the topic and on `delay` alone.
+    """
+
+    delay_ms: Annotated[
+        int,
+        duration("0s", "366d"),
+        Field(
+            alias="delay",
+            description="By how much a record may be older than the newest one before it in its partition, and not be "
+            "late. `0s` is for records that are in order within their partition, as timestamps of the broker are "
+            "(`LogAppendTime`).",
+        ),
+    ] = 0
+    idle: Annotated[
+        IdleWord,
+        Field(
+            description="Whether partitions without new records hold the watermark back. `caught-up`: not once all up "
+            "to the last stable offset was read and nothing has come for a second; what comes later and is older than "
+            "the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, and while all of them "
+            "are idle the watermark follows the clock, less `delay`, so that a silent topic closes its windows, too."
+        ),
+    ] = Idle.CAUGHT_UP

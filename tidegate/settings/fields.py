@@ -13,11 +13,12 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretSt
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from tidegate.datatypes import DataType
+from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import derive_duration_ms, render_duration
-from tidegate.storage.open import OBJECT_STORES, STORES, scheme_of
+from tidegate.storage.open import OTHER_WORDS, STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
 """The pydantic error type of every check of our own; its context has `message` and `remedy`."""
@@ -130,6 +131,12 @@ def integer(low: int, high: int) -> Check:
     return Check(check, {"type": "integer", "minimum": low, "maximum": high})
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise refusal(f"expected true or false, got {describe_value(value)}", "write true or false, without quotes")
+    return value
+
+
 def _name(pattern: re.Pattern[str], what: str, remedy: str) -> Callable[[object], str]:
     def check(value: object) -> str:
         text = require_text(value, what)
@@ -167,6 +174,9 @@ def _pattern(value: object) -> str:
         re.compile(text)
     except re.error as error:
         raise refusal(f"`{text[:60]}` is not a regular expression: {error}", "for instance orders-.*") from error
+    problem = find_endless(text)
+    if problem:
+        raise refusal(f"`{text[:60]}` has {problem}, which can take for ever", "list the topics: `topics: [a, b]`")
     return text
 
 
@@ -197,7 +207,8 @@ def check_column(value: object) -> str:
     return text
 
 
-def _keys(value: object) -> tuple[str, ...]:
+def check_columns(value: object) -> tuple[str, ...]:
+    """Names of columns, each once."""
     return tuple(check_column(name) for name in _names(value))
 
 
@@ -325,10 +336,8 @@ def _directory(value: object) -> str:
     text = require_text(value, "a directory", "for instance file:///var/lib/tidegate")
     scheme = scheme_of(text)
     store = STORES.get(scheme)
-    if store is None and scheme in OBJECT_STORES:
-        raise refusal(
-            f"`{scheme}://` is not supported yet", "use a directory that every daemon and executor sees: file:///..."
-        )
+    if store is None and scheme in OTHER_WORDS:
+        raise refusal(f"`{scheme}://` is no kind of storage", suggest_scheme(scheme))
     if store is None:
         raise refusal(f"`{text[:60]}` is not an absolute directory", "for instance file:///var/lib/tidegate")
     if wrong := store.check(text):
@@ -348,6 +357,7 @@ def _file(value: object) -> str:
 
 
 _WORDS = {"type": "string"}
+Flag = Annotated[bool, Check(_flag, {"type": "boolean"})]
 _WORD_OR_LIST = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 _SCALAR = {"type": ["string", "number", "boolean"]}
 
@@ -358,10 +368,12 @@ PipelineName = Annotated[
         {"type": "string", "pattern": f"^{_PIPELINE_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH},
     ),
 ]
+check_step_name = _name(_OPERATOR_NAME, "a name", "use letters, digits, `-` and `_`, beginning with a letter")
+"""The name of a source, step or sink."""
 StepName = Annotated[
     str,
     Check(
-        _name(_OPERATOR_NAME, "a name", "use letters, digits, `-` and `_`, beginning with a letter"),
+        check_step_name,
         {"type": "string", "pattern": f"^{_OPERATOR_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH},
     ),
 ]
@@ -371,7 +383,7 @@ Topics = Annotated[tuple[str, ...], Check(check_topics, _WORD_OR_LIST)]
 TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
 Host = Annotated[str, Check(_host, _WORDS)]
 Column = Annotated[str, Check(check_column, _WORDS)]
-Keys = Annotated[tuple[str, ...], Check(_keys, _WORD_OR_LIST)]
+Keys = Annotated[tuple[str, ...], Check(check_columns, _WORD_OR_LIST)]
 GroupKeys = Annotated[
     Keys | None, Field(description="Column or columns that `aggregate` groups by, and `keep` keeps records by.")
 ]
@@ -399,4 +411,6 @@ UnalignedWord = Annotated[
 ]
 File = Annotated[str, Check(_file, _WORDS)]
 Directories = Annotated[tuple[str, ...], Check(_directories, _WORD_OR_LIST)]
-Directory = Annotated[str, Check(_directory, {"type": "string", "examples": ["file:///var/lib/tidegate"]})]
+Directory = Annotated[
+    str, Check(_directory, {"type": "string", "examples": [store.example for store in dict.fromkeys(STORES.values())]})
+]

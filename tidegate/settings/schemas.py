@@ -16,6 +16,7 @@ from tidegate.settings.fields import (
     Column,
     ColumnType,
     File,
+    StepName,
     choice,
     describe_value,
     duration,
@@ -107,13 +108,17 @@ Subject = Annotated[str, Check(_subject, _TEXT)]
 Version = Annotated[str | int, Check(_version, {"anyOf": [{"const": LATEST}, {"type": "integer", "minimum": 1}]})]
 SchemaId = Annotated[str, choice("prefix", "header", "none")]
 WrittenSchemaId = Annotated[
-    str, choice("prefix", "none", later={"header": "use prefix, which every deserializer reads, or none"})
+    SchemaId, Field(description="As of a source: where records say their schema's id; `header` writes the id.")
 ]
 Urls = Annotated[
     tuple[str, ...],
     Check(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
 ]
 Secret = Annotated[SecretStr, Check(_secret, _TEXT)]
+Secrets = Annotated[
+    dict[StepName, Secret],
+    Field(description="Keys for `aes_encrypt` and `aes_decrypt`, named there by `secret('name')`: `${file:...}`."),
+]
 
 
 class NamedSchema(Settings):

@@ -78,7 +78,7 @@ class Mender:
         leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
         opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
-        found = self._judge(opened) if opened else []
+        found = self.judge(opened)
         if found:  # after the last answer: whoever has given one has not been replaced by then
             leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         now = self._clock.monotonic()
@@ -104,7 +104,10 @@ class Mender:
                     mended.append(one)
         return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))
 
-    def _judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
+    def judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
+        """Those of the open ones that are not in order, by one look; nothing is written. Raises as `mend`."""
+        if not opened:
+            return []
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
         suspects = find_suspects(opened, listed, self._opened)
         ids = {

@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import tempfile
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -18,113 +14,21 @@ import pytest
 from click.testing import CliRunner
 
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
-from tidegate.cli.running import checkpoint, checkpoints, read_rows, savepoint, status, stop
+from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, post
+from tidegate.cli.running import checkpoint, checkpoints, read_rows, status, stop
+from tidegate.cli.savepoints import savepoint
 from tidegate.coordinator.journal import Journal
-from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
-from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
+from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
-from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
-from tidegate.ids import CheckpointId, OperatorName
+from tidegate.ids import OperatorName
 from tidegate.storage.local import LocalStorage
-
-PIPELINE = """
-version: 1
-name: shop
-kafka: {{bootstrap.servers: localhost:9092}}
-checkpoints: {{directory: file://{directory}}}
-http: {{port: {port}}}
-sources:
-  orders: {{topic: orders, format: raw}}
-sinks:
-  out: {{from: orders, topic: out, format: raw}}
-"""
-
-
-TOKEN = "the daemon's very own token"
-ORDER = b'{"pipeline": "shop"}'
-
-
-class Daemon:
-    """Takes orders on a loop of its own."""
-
-    pipeline = "shop"
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.asked: list[str | None] = []
-        self.checkpoints = 0
-        self.error: TidegateError | None = None
-        self.stopped: Future[None] = Future()
-        self.work: WorkDirectory | None = None
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    async def take_checkpoint(self) -> CheckpointDone:
-        self.checkpoints += 1
-        if self.error is not None:
-            raise self.error
-        return CheckpointDone(CheckpointId(7), 35, 10)
-
-    async def take_savepoint(self, directory: str | None) -> SavepointDone:
-        self.asked.append(directory)
-        if self.error is not None:
-            raise self.error
-        return SavepointDone("/mine/savepoint-shop-7-abc", CheckpointId(7), 10)
-
-    async def stop(self) -> None:
-        self.stopped.set_result(None)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
-        self.loop.close()
-
-
-@pytest.fixture
-def daemon() -> Iterator[Daemon]:
-    daemon = Daemon()
-    yield daemon
-    daemon.close()
-
-
-@pytest.fixture
-def server(daemon: Daemon) -> Iterator[HttpServer]:
-    server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0", kinds={OperatorName("orders"): "source"}))
-    server.start()
-    server.commands.serve(daemon, daemon.loop, TOKEN)
-    yield server
-    server.stop()
-
-
-def post(server: HttpServer, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
-    """As a command does it, but for the headers (`content_type` is `Content-Type`); an empty one is left out."""
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=10)
-    given = {"Content-Type": JSON, "Authorization": SCHEME + TOKEN}
-    given |= {name.replace("_", "-").title(): value for name, value in headers.items()}
-    try:
-        connection.request("POST", path, body, {name: value for name, value in given.items() if value})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-def file(tmp_path: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The server's pipeline; its token is where a daemon keeps it."""
-    path = tmp_path / "pipeline.yaml"
-    path.write_text(PIPELINE.format(directory=tmp_path / "checkpoints", port=server.port))
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    daemon.work = WorkDirectory()
-    server.commands.serve(daemon, daemon.loop, provide_token(daemon.work.path, server.port, None))
-    return path
+from tidegate.storage.open import open_storage
 
 
 def test_C15_an_order_is_carried_out_and_answered(server: HttpServer, daemon: Daemon) -> None:
@@ -149,6 +53,7 @@ def test_C38_a_checkpoint_is_ordered_and_answered(server: HttpServer, daemon: Da
         (b'{"pipeline": "shop"}', "text/plain", 415, "send application/json"),
         (b'{"pipeline": "shop"}', "application/x-www-form-urlencoded", 415, "send application/json"),
         (b"{", JSON, 400, "truncated"),
+        (b'{"pipeline": "\xff\xfe"}', JSON, 400, "can't decode"),
         (b'{"pipeline": "shop", "more": 1}', JSON, 400, "unknown field"),
         (b"{}", JSON, 400, "missing required field"),
     ],
@@ -332,7 +237,7 @@ def test_the_list_tells_what_is_committed_and_what_is_only_decided(file: Path, t
     journal.append_checkpoint(
         completed(2, states=[handle(2)], committables=[committable(2, producer_id=101)], final=True)
     )
-    rows = read_rows(str(tmp_path / "checkpoints"))
+    rows = read_rows(str(tmp_path / "checkpoints"), open_storage)
     assert [(row.id, row.kind, row.output, row.size_bytes) for row in rows] == [
         (1, "checkpoint", "committed", 10),
         (2, "final", "decided, 1 transactions not confirmed yet", 10),
@@ -350,7 +255,7 @@ def test_the_list_tells_the_begin_and_a_savepoint_that_was_not_finished(file: Pa
     begin = msgspec.structs.replace(completed(1), starts=((OperatorName("orders"), "latest"),))
     journal.append_checkpoint(begin)
     storage.put("savepoints/savepoint-shop-2-0123/state/00000-totals-0.state", b"state")
-    rows = read_rows(str(tmp_path / "checkpoints"))
+    rows = read_rows(str(tmp_path / "checkpoints"), open_storage)
     assert [(row.id, row.kind) for row in rows] == [(1, "begin"), (None, "unfinished")]
     result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
     assert "/savepoints/savepoint-shop-2-0123 (can be deleted" in result.output
@@ -383,6 +288,7 @@ def test_something_else_that_answers_is_named(
 ) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
-    monkeypatch.setattr("tidegate.cli.running.ask_daemon", lambda *_how: answer)
+    for module in ("orders", "running", "savepoints"):
+        monkeypatch.setattr(f"tidegate.cli.{module}.ask_daemon", lambda *_how: answer)
     shown = CliRunner().invoke(command, [str(file)])
     assert f"what answers at {server.address} is not a Tidegate daemon" in str(shown.exception)

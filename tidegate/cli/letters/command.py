@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
+from tidegate.cli.output import echo_json, render_table
 from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
 from tidegate.daemon.checkpoint_summary import render_count
@@ -67,7 +68,7 @@ def list_letters(file: Path, style: str) -> None:
                 group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
     rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
     if style == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode())
+        echo_json(rows)
     elif not rows:
         click.echo("no dead letters")
     else:
@@ -75,7 +76,6 @@ def list_letters(file: Path, style: str) -> None:
 
 
 def _print(rows: list[LetterGroup]) -> None:
-    """A table as wide as what it says: a cut name says nothing."""
     titles = ("step", "kind", "topic", "letters", "open", "first", "last")
     cells = [
         (
@@ -84,13 +84,7 @@ def _print(rows: list[LetterGroup]) -> None:
         )
         for one in rows
     ]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    for line in (titles, *cells):
-        padded = (
-            cell.rjust(width) if title in ("letters", "open") else cell.ljust(width)
-            for title, cell, width in zip(titles, line, widths, strict=True)
-        )
-        click.echo("  ".join(padded).rstrip())
+    click.echo("\n".join(render_table(titles, cells, ("letters", "open"))))
 
 
 @dead_letters.command()
@@ -115,7 +109,7 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
             raise LettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
     written_to = marks.of(letter)
     if style == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(_plain(letter, written_to)), indent=2).decode())
+        echo_json(_plain(letter, written_to))
         return
     click.echo("\n".join(_lines(letter, written_to)))
 

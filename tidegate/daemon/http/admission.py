@@ -62,7 +62,7 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str)
     if refusal is not None:
         return refusal
     given = headers.get("Authorization", "")
-    if given.startswith(SCHEME) and hmac.compare_digest(given.removeprefix(SCHEME).encode(), token.encode()):
+    if _is_token(given, token):
         return None
     what = "another token than this daemon's" if given else "no token"
     return Refusal(
@@ -71,6 +71,20 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str)
         f"the request has {what}: run the command as the daemon's user, with its TMPDIR, and it finds the token; or "
         "name the file, with http.token_file in the pipeline file or with --token-file",
     )
+
+
+def decide_reader(headers: Mapping[str, str], tokens: Collection[str]) -> Refusal | None:
+    """None when a request may read what is no probe; without `tokens` everybody may."""
+    given = headers.get("Authorization", "")
+    if not tokens or any(_is_token(given, token) for token in tokens):
+        return None
+    what = "a token that is not this daemon's" if given else "no token"
+    return Refusal(401, "unauthorized", f"the request has {what}: send that of http.read_token_file as a bearer token")
+
+
+def _is_token(authorization: str, token: str) -> bool:
+    given = authorization.removeprefix(SCHEME)
+    return authorization.startswith(SCHEME) and hmac.compare_digest(given.encode(), token.encode())
 
 
 def _name_of(host: str) -> str:

@@ -7,7 +7,9 @@ decided in `admission.py`, before the body is read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
+from http import HTTPStatus
 from typing import Final, Protocol
 
 import msgspec
@@ -17,8 +19,10 @@ from tidegate.daemon.http.admission import Refusal, decide_order, is_own_machine
 from tidegate.daemon.http.places import Places
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
-from tidegate.errors import TidegateError
+from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.process.logs import redact
+
+logger = logging.getLogger(__name__)
 
 JSON: Final = "application/json"
 ORDERS_MAX: Final = 8
@@ -76,6 +80,11 @@ class CommandHandlers:
         """Take orders that carry `token` from now on; they are carried out on `loop`."""
         self._served = commands, loop, token
 
+    @property
+    def token(self) -> str | None:
+        """What orders carry; None before anybody takes them."""
+        return None if self._served is None else self._served[2]
+
     def add_to(self, application: web.Application) -> None:
         """Register the paths."""
         application.router.add_post("/checkpoints", self._checkpoint)
@@ -102,6 +111,16 @@ class CommandHandlers:
         return await self._answer(request, stop)
 
     async def _answer(self, request: web.Request, action: _Action) -> web.Response:
+        """With a line in the log for each, whoever has asked; those that repeat are counted."""
+        answer = await self._decide(request, action)
+        said = "done" if answer.status == HTTPStatus.OK else f"refused with {answer.status}"
+        if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST):
+            self._places.complaints.report(f"command {request.path} of a stranger: {said}")
+        else:
+            logger.info("command %s from %s: %s", request.path, request.remote, said)
+        return answer
+
+    async def _decide(self, request: web.Request, action: _Action) -> web.Response:
         transport = request.transport
         peer, own = (
             (None, None)
@@ -131,7 +150,7 @@ class CommandHandlers:
     ) -> web.Response:
         try:
             order = msgspec.json.decode(await request.read(), type=Order)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             return answer_refusal(Refusal(400, "bad-request", str(error)))
         if order.pipeline != commands.pipeline:
             message = f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}"

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -25,7 +25,7 @@ import prometheus_client.openmetrics.exposition
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from tidegate.daemon.http.admission import LOCALHOST, decide_host, is_loopback
+from tidegate.daemon.http.admission import LOCALHOST, decide_host, decide_reader, is_loopback
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.places import Place, Places, make_client_logger
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
@@ -59,6 +59,8 @@ PATHS: Final = {
     "/failures": "the newest failed attempts of this daemon, as JSON",
 }
 ALIASES: Final = {"/healthz": "/livez", "/ping": "/livez", "/ready": "/readyz"}
+PROBES: Final = frozenset({"/livez", "/readyz", "/startupz", *ALIASES})
+"""Whoever can connect may ask these."""
 
 
 class HttpUnavailable(TidegateError):
@@ -91,6 +93,8 @@ class HttpServer:
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self._names = frozenset({host}) - ANY_ADDRESS
+        self.read_token: str | None = None
+        """What every question but the probes needs; None: nothing."""
         self.places = Places()
         self.commands = CommandHandlers(self.places, self._names)
         self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
@@ -210,6 +214,8 @@ class HttpServer:
             place.request_begins()
             try:
                 refusal = None if names is None else decide_host(request.headers.get("Host"), names)
+                if refusal is None and request.method != "POST" and request.path not in PROBES:
+                    refusal = decide_reader(request.headers, self._readers())
                 if refusal is not None:
                     return answer_refusal(refusal)
                 return await handler(request)
@@ -222,6 +228,11 @@ class HttpServer:
                 place.request_ends()
 
         return guard
+
+    def _readers(self) -> Collection[str]:
+        """Tokens of those who may read; none: everybody may."""
+        tokens = (self.read_token, self.commands.token)
+        return () if self.read_token is None else [token for token in tokens if token is not None]
 
     async def _answer_live(self, _request: web.Request) -> web.Response:
         silent_s = self._elapsed() - self._beat_at

@@ -1,0 +1,32 @@
+"""What several commands print alike: values as JSON, tables, moments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+
+def echo_json(value: object) -> None:
+    """What `--format json` prints."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: Collection[str]) -> list[str]:
+    """Lines of columns that are as wide as what they say: a cut name says nothing. `right`: titles of numbers."""
+    rows = [tuple(titles), *map(tuple, cells)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if title in right else cell.ljust(width)
+            for title, cell, width in zip(titles, row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def render_moment(at_ms: int | None) -> str:
+    """UTC, in seconds; `-` where there is none. `at_ms`: since 1970."""
+    return "-" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,372 @@
+"""`tidegate savepoint`: take one of a running pipeline; list, verify and delete what was taken, with storage alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from tidegate.cli.orders import (
+    FILE,
+    FORM,
+    HTTP,
+    OF,
+    TOKEN,
+    AnswerLate,
+    DaemonUnreachable,
+    OrderFailed,
+    ask_daemon,
+    decode_answer,
+    derive_address,
+    find_order_token,
+)
+from tidegate.cli.output import echo_json, render_moment, render_table
+from tidegate.config.load import read_pipeline
+from tidegate.config.models import PipelineSettings
+from tidegate.config.storages import derive_opener, opener_of_file
+from tidegate.coordinator.entries import JournalRefused
+from tidegate.coordinator.savepoint import SavepointRefused, read_savepoint
+from tidegate.coordinator.savepoint_care import (
+    Examination,
+    FoundSavepoint,
+    SavepointNeeded,
+    examine_savepoint,
+    find_savepoints,
+    refuse_needed,
+    remove_savepoint,
+)
+from tidegate.daemon.http.commands import Order
+from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.settings.units import derive_duration_ms
+from tidegate.storage.base import ObjectCorrupt, Storage
+from tidegate.storage.local import remove_empty
+from tidegate.storage.open import StorageOpener, open_storage, scheme_of
+from tidegate.tables.source import read_journal
+
+COPY_S: Final = 3600.0
+"""On top of the checkpoint timeout: time to copy the state into the directory."""
+AGAIN_S: Final = 1.0
+ANSWER_MIN_S: Final = 1.0
+UNAVAILABLE: Final = 503
+"""HTTP status: there is none now, there may be one later."""
+DAMAGED: Final = 4
+"""Exit code, as of a start that finds damage."""
+
+
+class SavepointCommand(click.Group):
+    """`tidegate savepoint FILE` takes one; a file that is called like a subcommand is written `./list`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Whatever is no subcommand is the file of the pipeline."""
+        if args and args[0] not in self.commands:
+            args = ["take", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=SavepointCommand, context_settings={"ignore_unknown_options": True}, subcommand_metavar="FILE | COMMAND"
+)
+def savepoint() -> None:
+    """Take a savepoint of the running pipeline of FILE, or list, verify and delete savepoints.
+
+    `tidegate savepoint FILE` is short for `tidegate savepoint take FILE`.
+    """
+
+
+class _Duration(click.ParamType[float]):
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds."""
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return derive_duration_ms(value) / 1000
+        return self.fail(f"{value!r} is not a duration: write a number with its unit, as 30s or 10m", param, ctx)
+
+
+@savepoint.command()
+@FILE
+@click.argument("directory", required=False)
+@HTTP
+@TOKEN
+@click.option(
+    "--wait", is_flag=True, help="While none can be taken (the pipeline is starting, for instance) ask again."
+)
+@click.option("--timeout", "timeout_s", type=_Duration(), metavar="DURATION", help="Wait no longer, as 30s or 10m.")
+def take(
+    file: Path,
+    directory: str | None,
+    address: str | None,
+    token_file: Path | None,
+    wait: bool,
+    timeout_s: float | None,
+) -> None:
+    """Take a savepoint of the running pipeline of FILE and print its path when it is complete.
+
+    It is written to DIRECTORY (default: `savepoints` in the checkpoint directory), and stays until somebody deletes it.
+    DIRECTORY must be below the checkpoint directory or one of `savepoints.roots`. A relative one is resolved here.
+    """
+    target = describe_directory(directory)
+    settings = read_pipeline(file, os.environ).settings
+    base = derive_address(settings, address)
+    click.echo(take_savepoint(settings, base, target, token_file, wait=wait, timeout_s=timeout_s).path)
+
+
+def describe_directory(given: str | None) -> str | None:
+    """As the daemon has to know it, which may have another working directory. None: the checkpoint directory's own."""
+    if given == "":
+        raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
+    return given if given is None or "://" in given else str(Path(given).absolute())
+
+
+def take_savepoint(
+    settings: PipelineSettings,
+    base: str,
+    directory: str | None,
+    token_file: Path | None,
+    *,
+    wait: bool = False,
+    timeout_s: float | None = None,
+) -> SavepointDone:
+    """Order one, and wait until it is complete; with `wait` also until one can be taken.
+
+    Raises OrderFailed, DaemonUnreachable, AnswerLate.
+    """
+    limit_s = settings.checkpoints.timeout_ms / 1000 + COPY_S if timeout_s is None else timeout_s
+    deadline = time.monotonic() + limit_s
+    while True:
+        left_s = max(ANSWER_MIN_S, deadline - time.monotonic())
+        try:
+            token = find_order_token(settings, base, token_file)
+            answer = ask_daemon(base, "POST", "/savepoints", Order(settings.name, directory), left_s, token)
+            return decode_answer(answer, SavepointDone, base)
+        except AnswerLate as late:
+            raise AnswerLate(
+                f"no savepoint was complete after {limit_s:,.0f} s. It may still be written: `tidegate savepoint list` "
+                "shows it then"
+            ) from late
+        except (OrderFailed, DaemonUnreachable) as error:
+            again = isinstance(error, DaemonUnreachable) or error.fields.get("status") == UNAVAILABLE
+            if not (wait and again) or time.monotonic() + AGAIN_S >= deadline:
+                raise
+        time.sleep(AGAIN_S)
+
+
+class SavepointRow(msgspec.Struct, frozen=True):
+    """One line of the list."""
+
+    path: str
+    whole: bool
+    problem: str
+    """Why it is not whole."""
+    verified: bool
+    """Every byte was read; else only metadata and names."""
+    taken_at_ms: int | None = None
+    pipeline: str | None = None
+    checkpoint: int | None = None
+    size_bytes: int | None = None
+    keys: int | None = None
+    parallelism: int | None = None
+
+
+@savepoint.command(name="list")
+@click.argument("place", metavar="FILE|DIRECTORY")
+@click.option("--verify", "verified", is_flag=True, help="Read all of them, as `verify` does.")
+@OF
+@FORM
+def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -> None:
+    """List the savepoints of the pipeline of FILE (checkpoint directory and `savepoints.roots`), or those below
+    DIRECTORY.
+
+    Only metadata and file names are read, unless --verify is given. No daemon is needed.
+    """
+    directories, opener = _directories(place, file)
+    found = [one for directory in directories for one in find_savepoints(opener(directory, create=False), opener)]
+    rows = [_row(one, opener, verified=verified) for one in found]
+    rows = list({row.path: row for row in rows}.values())
+    if style == "json":
+        echo_json(rows)
+        return
+    if not rows:
+        click.echo(f"no savepoints in {' or '.join(directories)}")
+        return
+    _print(rows)
+
+
+def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:
+    """And what opens them: an address alone is reached as the environment says, or that file."""
+    if "://" in place or not Path(place).is_file():
+        return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
+    settings = read_pipeline(Path(place), os.environ).settings
+    own = f"{str(settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
+    return [own, *settings.savepoints.roots], derive_opener(settings)
+
+
+def _row(found: FoundSavepoint, opener: StorageOpener, *, verified: bool) -> SavepointRow:
+    one, problem, keys = found.savepoint, found.problem, None
+    if one is None:
+        return SavepointRow(found.path, whole=False, problem=problem, verified=verified)
+    keys = one.keys
+    if verified:
+        examined = examine_savepoint(opener(found.path, create=False))
+        problem, keys = "; ".join(examined.problems[:1]), examined.keys
+    return SavepointRow(
+        found.path,
+        whole=not problem,
+        problem=problem,
+        verified=verified,
+        taken_at_ms=one.written_at_ms,
+        pipeline=one.identity.pipeline,
+        checkpoint=one.checkpoint.id,
+        size_bytes=one.checkpoint.size_bytes,
+        keys=keys,
+        parallelism=one.identity.parallelism,
+    )
+
+
+def _print(rows: list[SavepointRow]) -> None:
+    titles = ("taken (UTC)", "pipeline", "checkpoint", "bytes", "keys", "parallelism", "files", "path")
+    cells = [
+        (
+            *(render_moment(row.taken_at_ms), row.pipeline or "-"),
+            *(_count(row.checkpoint), _count(row.size_bytes), _count(row.keys), _count(row.parallelism)),
+            *(("whole" if row.verified else "all there") if row.whole else "NOT WHOLE", row.path),
+        )
+        for row in rows
+    ]
+    click.echo("\n".join(render_table(titles, cells, ("checkpoint", "bytes", "keys", "parallelism"))))
+    for row in rows:
+        if row.problem:
+            click.echo(f"{row.path}: {row.problem}")
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+@savepoint.command()
+@click.argument("path")
+@OF
+@FORM
+def verify(path: str, file: Path | None, style: str) -> int:
+    """Read all of the savepoint in PATH: checksums, headers of the state, and what a restore needs besides.
+
+    The exit code is 0 when it is whole, 4 when it is damaged, 2 when PATH is no savepoint. No daemon is needed, nor
+    Kafka.
+    """
+    examined = examine_savepoint(opener_of_file(file)(path, create=False))
+    if style == "json":
+        echo_json(_verdict(path, examined))
+    else:
+        click.echo("\n".join(_told(path, examined)))
+    return DAMAGED if examined.problems else 0
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What `verify --format json` prints."""
+
+    path: str
+    whole: bool
+    problems: tuple[str, ...]
+    extra: tuple[str, ...]
+    pipeline: str
+    cluster_id: str
+    checkpoint: int
+    taken_at_ms: int
+    parallelism: int
+    files: int
+    size_bytes: int
+    keys: int
+
+
+def _verdict(path: str, examined: Examination) -> Verdict:
+    identity, checkpoint = examined.savepoint.identity, examined.savepoint.checkpoint
+    return Verdict(
+        path=path,
+        whole=not examined.problems,
+        problems=examined.problems,
+        extra=examined.extra,
+        pipeline=identity.pipeline,
+        cluster_id=identity.cluster_id,
+        checkpoint=checkpoint.id,
+        taken_at_ms=examined.savepoint.written_at_ms,
+        parallelism=identity.parallelism,
+        files=len(checkpoint.states),
+        size_bytes=checkpoint.size_bytes,
+        keys=examined.keys,
+    )
+
+
+def _told(path: str, examined: Examination) -> list[str]:
+    one = _verdict(path, examined)
+    about = (
+        f"pipeline {one.pipeline}, checkpoint {one.checkpoint}, taken {render_moment(one.taken_at_ms)} UTC at "
+        f"parallelism {one.parallelism}: {one.files} files of state, {one.size_bytes:,} bytes, {one.keys:,} keys"
+    )
+    lines = [f"{path}: {'whole' if one.whole else 'DAMAGED'}", about, *one.problems]
+    if one.problems:
+        lines.append("copy the whole folder again from where it was taken, or restore another savepoint")
+    if one.extra:
+        lines.append(f"besides, {len(one.extra)} files that are not of the savepoint (first: {one.extra[0]})")
+    return lines
+
+
+@savepoint.command()
+@click.argument("path")
+@click.option(
+    "--of",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A pipeline that may need it; its file says how an address is reached.",
+)
+@click.option("--force", is_flag=True, help="Also when a pipeline was restored from it, or is being restored.")
+@click.option("--unfinished", is_flag=True, help="Also when it is not complete; not while it is being written.")
+def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
+    """Delete the savepoint in PATH; whatever is no savepoint is left as it is.
+
+    A pipeline in whose checkpoint directory it lies, or that is named with --of, is asked whether it was restored from
+    it: a start with the same `--restore` would read it again.
+    """
+    settings = None if file is None else read_pipeline(file, os.environ).settings
+    opener = open_storage if settings is None else derive_opener(settings)
+    folder = opener(path, create=False)
+    if not force:
+        for directory in _owners(path, None if settings is None else settings.checkpoints.directory):
+            _refuse_needed(folder, opener(directory, create=False), unfinished=unfinished)
+    removed = remove_savepoint(folder, unfinished=unfinished)
+    if scheme_of(path) == "file":
+        remove_empty(path)
+    click.echo(f"deleted {path} ({removed} files)")
+
+
+def _owners(path: str, directory: str | None) -> list[str]:
+    """Checkpoint directories whose journals are asked."""
+    named = [] if directory is None else [directory]
+    above, _, _ = (path if "://" in path else str(Path(path).absolute())).rstrip("/").rpartition("/")
+    owner, _, folder = above.rpartition("/")
+    return [*named, owner] if folder == SAVEPOINTS else named
+
+
+def _refuse_needed(folder: Storage, checkpoints: Storage, *, unfinished: bool) -> None:
+    try:
+        found = read_savepoint(folder)
+    except (SavepointRefused, ObjectCorrupt):
+        if unfinished:
+            return  # nothing can be restored from it
+        raise
+    try:
+        origin = read_journal(checkpoints).origin
+    except (JournalRefused, ObjectCorrupt) as error:
+        raise SavepointNeeded(
+            f"it cannot be known whether {checkpoints.location} needs it ({error.message}); it may be what is left to "
+            "restore there. Delete it with --force if it is not"
+        ) from error
+    refuse_needed(found, checkpoints, origin)

@@ -1,0 +1,217 @@
+"""Questions to a cluster that `tidegate doctor` asks: versions, settings, the clock, and what this user may do.
+
+Whether a right is there is really tried: each request names a partition that no topic has, or a transaction that cannot
+be, because brokers look at the right before they look at what was asked for. So nothing is changed, whatever they say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.channel import ClientChannel
+from tidegate.kafka.connecting import connect
+from tidegate.kafka.requests import (
+    empty_produce_request,
+    end_request,
+    fetch_request,
+    group_offsets_request,
+    topic_settings_request,
+)
+
+ANSWER_S: Final = 15.0
+NO_PARTITION: Final = (1 << 31) - 1
+"""No topic has so many."""
+_NOT_AUTHORIZED: Final = frozenset({29, 30, 31, 53})
+_GROUP_NOT_AUTHORIZED: Final = 30
+
+
+class BrokerVersion(msgspec.Struct, frozen=True):
+    """What one broker is."""
+
+    node: int
+    version: str
+    """The oldest release that answers all it does, such as `4.3`."""
+    lacking: tuple[str, ...] = ()
+    """Names of requests that Tidegate sends and this broker does not answer."""
+
+
+class ClockReading(msgspec.Struct, frozen=True):
+    """The controller's clock less this machine's, and how uncertain that is."""
+
+    ahead_ms: int
+    uncertain_ms: int
+
+
+class ActiveProducer(msgspec.Struct, frozen=True):
+    """A producer that the leader of a partition remembers: idempotent or transactional, up to a day."""
+
+    partition: TopicPartition
+    producer_id: int
+    last_ms: int
+    """Timestamp of its last record."""
+
+
+class Inspector:
+    """A connection for these questions. Made, it raises what `connect` does; its methods raise KafkaError, OSError."""
+
+    def __init__(self, kafka: Mapping[str, str], timeout_s: float) -> None:
+        self._client: Any = connect(kafka, timeout_s)
+        self._channel = ClientChannel(self._client)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._channel.close()
+
+    def versions(self) -> list[BrokerVersion]:
+        """Of every broker that is there."""
+        found = []
+        for node in sorted(broker["broker_id"] for broker in self._client.describe_cluster()["brokers"]):
+            data = self._client.get_broker_version_data(node)
+            lacking = tuple(name for name, needed in _needed().items() if not _answers(data, *needed))
+            found.append(BrokerVersion(node, ".".join(map(str, data.broker_version)), lacking))
+        return found
+
+    def operations(self) -> frozenset[str]:
+        """What this user may do with the cluster as a whole."""
+        return frozenset(self._client.describe_cluster()["authorized_operations"] or ())
+
+    def clock(self, now: Callable[[], float] = time.time) -> ClockReading | None:
+        """The controller says with each answer when it was made; None where this user may not ask, or it is too old."""
+        from kafka.errors import KafkaError
+
+        with suppress(KafkaError):
+            before = now()
+            answer = self._client.describe_metadata_quorum()
+            after = now()
+            return derive_clock(answer, int(before * 1000), int(after * 1000))
+        return None
+
+    def topic_settings(self, topics: Collection[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Those that this user may see; a topic whose settings are hidden has none."""
+        return {topic: self._settings(topic, names) for topic in sorted(topics)}
+
+    def broker_settings(self, names: Sequence[str]) -> dict[str, str]:
+        """Of one broker; empty when this user may not see them."""
+        from kafka.admin import ConfigResource, ConfigResourceType
+        from kafka.errors import KafkaError
+
+        node = str(self._client.describe_cluster()["brokers"][0]["broker_id"])
+        try:
+            resource = ConfigResource(ConfigResourceType.BROKER, node, dict.fromkeys(names, ""))
+            found = self._client.describe_configs([resource], config_filter="all")["broker"]
+        except KafkaError:
+            return {}
+        return {name: str(entry["value"]) for name, entry in found.get(node, {}).items()}
+
+    def producers(self, partitions: Collection[TopicPartition]) -> list[ActiveProducer]:
+        """Needs READ on the topics."""
+        import kafka
+
+        asked = [kafka.TopicPartition(one.topic, one.partition) for one in partitions]
+        return [
+            ActiveProducer(TopicPartition(part.topic, part.partition), one.producer_id, one.last_timestamp)
+            for part, state in self._client.describe_producers(asked).items()
+            for one in state.active_producers
+        ]
+
+    # -- rights ----------------------------------------------------------------------------------------------------
+
+    def may_read(self, topic: str) -> bool:
+        """READ on a topic."""
+        answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
+        return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+
+    def may_write(self, topic: str) -> bool:
+        """WRITE on a topic."""
+        answer = self._ask(empty_produce_request(TopicPartition(topic, NO_PARTITION)))
+        return answer.responses[0].partition_responses[0].error_code not in _NOT_AUTHORIZED
+
+    def may_see_settings(self, topic: str) -> bool:
+        """DESCRIBE_CONFIGS on a topic."""
+        return (
+            self._ask(topic_settings_request(topic, ("cleanup.policy",))).results[0].error_code not in _NOT_AUTHORIZED
+        )
+
+    def may_see(self, topic: str) -> bool:
+        """DESCRIBE on a topic: of one that this user may not see, a broker says that it is forbidden or not there."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        named = [MetadataRequest.MetadataRequestTopic(name=topic)]
+        answer = self._ask(MetadataRequest(topics=named, allow_auto_topic_creation=False))
+        return answer.topics[0].error_code not in _NOT_AUTHORIZED
+
+    def may_mirror(self, group: str, topic: str) -> bool:
+        """READ on a consumer group; `topic` is any that this user may read."""
+        answer = self._ask(group_offsets_request(group, {TopicPartition(topic, NO_PARTITION): 0}, ""))
+        return bool(answer.topics[0].partitions[0].error_code != _GROUP_NOT_AUTHORIZED)
+
+    def may_transact(self, transactional_id: TransactionalId) -> bool:
+        """WRITE on a transactional id, which nobody may have used."""
+        sink, slot = OperatorName("none"), SlotIndex(0)
+        nothing = Committable(sink, slot, Attempt(0), CheckpointId(0), transactional_id, 0, 0, (), 0, 0)
+        return self._ask(end_request(nothing, commit=False)).error_code not in _NOT_AUTHORIZED
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        result = self._ask(topic_settings_request(topic, names)).results[0]
+        return {} if result.error_code else {config.name: config.value or "" for config in result.configs}
+
+    def _ask(self, request: Any) -> Any:
+        from kafka.errors import KafkaError
+
+        (answer,) = self._channel.send([(request, None)], ANSWER_S)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+
+def derive_clock(answer: Mapping[str, Any], before_ms: int, after_ms: int) -> ClockReading | None:
+    """From the state of the metadata quorum: its leader has caught up with itself *now*. Pure."""
+    for topic in answer["topics"]:
+        for part in topic["partitions"]:
+            for voter in part["current_voters"]:
+                stamp = voter.get("last_caught_up_timestamp", -1)
+                if voter["replica_id"] == part["leader_id"] and stamp > 0:
+                    return ClockReading(stamp - (before_ms + after_ms) // 2, (after_ms - before_ms + 1) // 2)
+    return None
+
+
+def _answers(data: Any, request: Any, min_version: int) -> bool:
+    from kafka.errors import IncompatibleBrokerVersion
+
+    try:
+        data.api_version(request, min_version=min_version)
+    except IncompatibleBrokerVersion:
+        return False
+    return True
+
+
+def _needed() -> Mapping[str, tuple[Any, int]]:
+    """Requests that are not in every broker that librdkafka can talk to, with the version that is sent."""
+    from kafka.protocol.admin.transactions import (
+        DescribeProducersRequest,
+        DescribeTransactionsRequest,
+        ListTransactionsRequest,
+    )
+    from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+    from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
+
+    return MappingProxyType(
+        {
+            "DescribeProducers": (DescribeProducersRequest, 0),
+            "DescribeTransactions": (DescribeTransactionsRequest, 0),
+            "ListTransactions": (ListTransactionsRequest, 0),
+            "FindCoordinator 4": (FindCoordinatorRequest, 4),
+            "Metadata 10": (MetadataRequest, 10),
+            "WriteTxnMarkers 1": (WriteTxnMarkersRequest, 1),
+        }
+    )
