@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 from tests.night.story import Night, Result
 from tests.support.processes import kill
 from tests.support.rig import Rig
@@ -32,4 +36,13 @@ def run(night: Night) -> Result:
                     daemon.wait_attempt(attempt)
                 night.count("executors killed", killed)
                 night.count("all at once", together)
-            return night.finish(rig, daemon)
+            result = night.finish(rig, daemon)
+            looked = subprocess.run(
+                [sys.executable, "-m", "tidegate", "doctor", "--spark", "--format", "json", daemon.pipeline],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            (executors,) = [one for one in json.loads(looked.stdout)["findings"] if one["check"] == "executors"]
+            assert executors["level"] == "ok", executors
+            return result

@@ -5,7 +5,7 @@ knows nothing of it. `canaries.py` lets the simulation find them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +46,7 @@ from tidegate.slot.uploads import Uploads, derive_handle
 from tidegate.sources.reader import Reader
 from tidegate.sources.tools import Consumer
 from tidegate.state.base import Share
-from tidegate.state.increments import Extent, Increments
+from tidegate.state.increments import Extent, Increments, KeySet
 from tidegate.state.memory import MemoryState
 from tidegate.storage.base import StorageError
 from tidegate.storage.checksum import seal
@@ -354,8 +354,8 @@ def snapshot_taken_when_it_is_uploaded(patch: Patch) -> None:
     """Instead of when the barrier passes."""
     patch.setattr(MemoryState, "_freeze_all", lambda self: lambda: self._encode(self._entries.freeze().items()))
 
-    def freeze(self: MemoryState[Any], keys: Collection[Any]) -> Callable[[], list[bytes]]:
-        return lambda: self._encode(zip(keys, self.get_many(keys), strict=True))
+    def freeze(self: MemoryState[Any], keys: KeySet) -> Callable[[], Iterable[bytes]]:
+        return lambda: self._encode(zip(keys.joined(), self.get_many(keys.joined()), strict=True))
 
     patch.setattr(MemoryState, "_freeze", freeze)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
@@ -9,6 +11,11 @@ from tidegate.clock import Clock
 from tidegate.coordinator.entries import AnyEntry, EndedEntry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.upgrade import Definition, Upgrade
+from tidegate.ids import OperatorName
+from tidegate.state.declaration import StateDeclaration, StateShape
+from tidegate.state.migration import Migration, derive_migration
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.shared import Proof
 
@@ -60,3 +67,38 @@ def time_limits_by_the_wall_clock(patch: Patch) -> None:
 
     patch.setattr("tidegate.daemon.attempt.monotonic_ms", wall_ms)
     patch.setattr("tidegate.daemon.instructions.monotonic_ms", wall_ms)
+
+
+def state_that_is_reset_is_restored(patch: Patch) -> None:
+    """It is decided and written down, and the files are given to the step all the same."""
+    real = Upgrade.map_states
+
+    def map_states(self: Upgrade, states: tuple[StateHandle, ...]) -> tuple[StateHandle, ...]:
+        return real(msgspec.structs.replace(self, emptied=frozenset()), states)
+
+    patch.setattr(Upgrade, "map_states", map_states)
+
+
+def words_count_for_ever(patch: Patch) -> None:
+    """Each attempt of a daemon resets again."""
+
+    def spend(before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: object) -> object:
+        return dict(before)
+
+    patch.setattr("tidegate.coordinator.upgrade_decision.spend", spend)
+
+
+def columns_are_told_apart_by_their_types(patch: Patch) -> None:
+    """An aggregate that is added takes the place of one that is given up, and continues with what is in it."""
+
+    def derive(written: StateShape, declaration: StateDeclaration) -> Migration | None:
+        same = [one.type for one in written.values] == [one.type for one in declaration.shape.values]
+        return None if same else derive_migration(written, declaration)
+
+    patch.setattr("tidegate.state.snapshot.derive_migration", derive)
+
+
+def words_forgotten_by_what_a_recovery_appends(patch: Patch) -> None:
+    """It repeats the states of a checkpoint, and not the words that are spent with them: they are reset again."""
+    for module in ("choice", "lost_input", "beginning"):
+        patch.setattr(f"tidegate.coordinator.{module}.derive_identity", lambda old, now: now)

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.oracle import History, check_committed, check_output
+from tidegate.simulation.oracle import History, check_committed, check_output, count_releases
+from tidegate.simulation.releases import CHANGES
 from tidegate.simulation.workload import InputRecord, Workload, draw_workload
 
-WORKLOAD = msgspec.structs.replace(draw_workload(1), topology="both", exactly_once=True)
+WORKLOAD = msgspec.structs.replace(draw_workload(1), topology="both", exactly_once=True, changed="")
 CHAIN = msgspec.structs.replace(WORKLOAD, topology="chain")
 AT_LEAST_ONCE = msgspec.structs.replace(WORKLOAD, exactly_once=False)
 
@@ -186,3 +187,45 @@ def test_what_somebody_goes_back_behind_must_have_come_out_before() -> None:
     lost = less["sums"][0].pop()["last_id"]
     (problem,) = check_committed(WORKLOAD, RECORDS, [History(frozenset(), less), after])
     assert problem == f"sums: continued after records that have never come out: [{lost}]"
+
+
+def released(changed: str, number: int = 20) -> Rows:
+    """Rows of release 0, and from that record on of release 1."""
+    rows = []
+    counts: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row, record in zip(right_output(RECORDS)["sums"][0], RECORDS, strict=True):
+        release = int(record.id >= number)
+        orders, cents = counts[release, record.sku]
+        orders, cents = counts[release, record.sku] = orders + 1, cents + record.quantity * record.price_cents
+        own = {"orders": orders, "revenue_cents": cents} if changed == "reset" else {"since": orders}
+        rows.append({**row, "release": release, **own})
+    return {**right_output(RECORDS), "sums": [rows]}
+
+
+def check_released(changed: str, output: Rows) -> str:
+    return problems_of(output, msgspec.structs.replace(WORKLOAD, changed=changed))
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_what_a_release_resets_or_adds_counts_from_its_first_row_on(changed: str) -> None:
+    output = released(changed)
+    assert check_released(changed, output) == ""
+    assert count_releases([History(frozenset(), output)]) == 2
+    for row in output["sums"][0]:
+        row["release"] = 1
+    assert check_released(changed, output), "it has begun again although there was no other release"
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_what_goes_on_although_a_release_resets_or_adds_it_is_seen(changed: str) -> None:
+    output = released(changed, 0)
+    for number, row in enumerate(output["sums"][0]):
+        row["release"] = int(number >= 20)
+    assert check_released(changed, output)
+
+
+def test_other_totals_go_on_when_one_is_added() -> None:
+    output = released("reset")
+    for row in output["sums"][0]:
+        row["since"] = row["orders"]
+    assert "where a total of" in check_released("added", output)

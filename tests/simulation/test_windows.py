@@ -14,7 +14,7 @@ from tidegate.simulation.kernel import START_S
 from tidegate.simulation.lateness import Fate, Reading, begins_of, derive_limits, passed_by, time_of
 from tidegate.simulation.oracle import History
 from tidegate.simulation.sessions import derive_sessions
-from tidegate.simulation.timing import Timing
+from tidegate.simulation.timing import CHANGES_MS, DAY_MS, DAYS, PAUSE_MS, START_MS, ZONE, EventTimes, Timing
 from tidegate.simulation.windows import WindowOracle
 from tidegate.simulation.workload import InputRecord, Workload, draw_workload
 
@@ -345,3 +345,12 @@ def test_a_record_joins_no_session_that_its_partition_had_closed_and_is_late_whe
     assert sessions_of((0, 1000), (0, 1250), (0, 1090)) == [(1000, 1100, [0]), (1250, 1350, [1])]
     assert sessions_of((0, 1000), (0, 1250), (1, 1090)) == [(1000, 1190, [0, 2]), (1250, 1350, [1])]
     assert sessions_of((0, 1000), (1, 1150), (1, 1080)) == [(1000, 1100, [0]), (1080, 1250, [1, 2])]
+
+
+def test_a_rest_of_days_is_a_minute_of_the_schedule_where_windows_are_days() -> None:
+    timing = msgspec.structs.replace(
+        TIMING, size_ms=DAY_MS, zone=ZONE, first_ms=CHANGES_MS[0], disorder_ms=0, stray=0.0
+    )
+    times = EventTimes(1, timing)
+    before, after = (times.next_ms(PLACES[0], START_MS + 40_000 + days * DAY_MS) for days in (0, 8))
+    assert (before, after) == (CHANGES_MS[0] + 40_000 * DAYS, CHANGES_MS[0] + (40_000 + PAUSE_MS) * DAYS)

@@ -92,6 +92,13 @@ class SimCalls:
         opened.at += len(part)
         return part
 
+    def pread(self, descriptor: int, length: int, offset: int, /) -> bytes:
+        """See SystemCalls."""
+        opened = self._opened[descriptor]
+        if not isinstance(opened.node, File):
+            raise failure(errno.EISDIR, opened.path)
+        return opened.node.data[offset : offset + length]
+
     def write(self, descriptor: int, data: memoryview, /) -> int:
         """See SystemCalls. A failing write may leave a part."""
         opened = self._opened[descriptor]

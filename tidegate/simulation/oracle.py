@@ -103,7 +103,8 @@ def check_output(
             problems += _check_letters(derive_wanted(topic, records, frozenset()), partitions)
         elif workload.exactly_once:
             before = [record for record in records if record.id in history.done]
-            problems += _check_totals(topic, wanted, before, partitions)
+            changed = workload.changed if topic == "sums" else ""
+            problems += _check_totals(topic, wanted, before, partitions, changed)
         else:
             problems += _check_bounds(topic, wanted, partitions, complete=complete)
         if workload.exactly_once:
@@ -113,6 +114,12 @@ def check_output(
         if not complete:
             problems += _check_no_gap(topic, wanted, set(found))
     return problems
+
+
+def count_releases(histories: Sequence[History]) -> int:
+    """Those with totals in the output, at least 1."""
+    found = {row["release"] for history in histories for row in _rows(history.output["sums"])}
+    return max(1, len(found))
 
 
 def check_committed(workload: Workload, records: Sequence[InputRecord], histories: Sequence[History]) -> list[str]:
@@ -161,11 +168,20 @@ def _check_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[Seque
 
 
 def _check_totals(
-    topic: str, wanted: Mapping[int, InputRecord], before: Sequence[InputRecord], partitions: Sequence[Sequence[Row]]
+    topic: str,
+    wanted: Mapping[int, InputRecord],
+    before: Sequence[InputRecord],
+    partitions: Sequence[Sequence[Row]],
+    changed: str,
 ) -> list[str]:
-    """Every row has the total of its key as of its record, in the order of the output."""
+    """Every row has the total of its key as of its record, in the order of the output.
+
+    `changed`: as in Workload. What is reset or added counts the rows of its own release alone.
+    """
     keyed, problems = KEYED[topic], []
     totals: dict[str, Total] = defaultdict(lambda: (0, 0))
+    releases: dict[str, int] = {}
+    since: dict[str, int] = defaultdict(int)
     for record in before:
         key = getattr(record, keyed.key)
         totals[key] = _plus(totals[key], keyed.amount(record))
@@ -175,9 +191,16 @@ def _check_totals(
             problems.append(f"{topic}: {row} is nobody's")
             continue
         key = row[keyed.key]
+        if changed and row["release"] != releases.get(key):
+            releases[key], since[key] = row["release"], 0
+            if changed == "reset":
+                totals[key] = 0, 0
+        since[key] += 1
         totals[key] = _plus(totals[key], keyed.amount(found))
         if keyed.total(row) != totals[key]:
             problems.append(f"{topic}: {row} where a total of {totals[key]} was expected")
+        elif changed == "added" and row["since"] != since[key]:
+            problems.append(f"{topic}: {row} where {since[key]} since its release were expected")
     return problems[:SHOWN]
 
 

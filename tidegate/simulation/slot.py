@@ -49,6 +49,7 @@ from tidegate.task.messages import (
     Hello,
     Ping,
     SlotMessage,
+    SlotSettings,
     decode_driver_message,
     encode_message,
 )
@@ -167,9 +168,9 @@ class SimParts(SlotParts):
         """See SlotParts."""
         return WatchedOutput(self._world.reach, edge, self._credit_bytes)
 
-    def open_storage(self, url: str) -> Storage:
+    def open_storage(self, settings: SlotSettings) -> Storage:
         """See SlotParts."""
-        return LocalStorage(url, stays=True, tools=self._world.file_tools(self._process))
+        return LocalStorage(settings.storage_url, stays=True, tools=self._world.file_tools(self._process))
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""

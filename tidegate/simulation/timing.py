@@ -37,6 +37,9 @@ CHANGES_MS: Final = (1_774_746_000_000, 1_792_890_000_000)
 """When clocks are changed there in 2026: a day of 23 hours, and one of 25."""
 DAYS: Final = 43_200
 """A second of the schedule is so many of event time, where windows are days."""
+PAUSE_MS: Final = 60_000
+"""A longer time without records counts as this: summer time is known up to 2099 (`docs/windows.md`), and a daemon that
+was away for a week would wake up centuries later."""
 FAR_MS: Final = 3_600_000
 """The records that close the windows of all others are so far ahead; those that follow continue from there."""
 
@@ -146,6 +149,8 @@ class EventTimes:
         self._seed = seed
         self._draw = generator(seed, "event times")
         self._ahead_ms = 0
+        self._seen_ms = START_MS
+        self._passed_ms = 0
         self._silent_until: dict[TopicPartition, float] = {}
         self._newest: dict[TopicPartition, float] = {}
         self._lags_ms: dict[TopicPartition, int] = {}
@@ -188,7 +193,9 @@ class EventTimes:
     def _base_ms(self, now_ms: int) -> int:
         """The event time of this moment."""
         timing = self._timing
-        return timing.first_ms + (now_ms - START_MS) * DAYS if timing.zone else now_ms
+        self._passed_ms += min(max(now_ms - self._seen_ms, 0), PAUSE_MS)
+        self._seen_ms = max(now_ms, self._seen_ms)
+        return timing.first_ms + self._passed_ms * DAYS if timing.zone else now_ms
 
     def _lag_ms(self, place: TopicPartition) -> int:
         if place not in self._lags_ms:

@@ -13,6 +13,8 @@ from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
+from tidegate.simulation.releases import CHANGES, release
+from tidegate.simulation.renames import rename_steps
 from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
 from tidegate.simulation.shapes.shape import SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
@@ -78,6 +80,10 @@ MORE_TIMING: Final = 0.2
 """Of the schedules with windows this part has early results, a time zone, or a watermark that follows the clock."""
 WIDE: Final = 3
 """Windows over windows are so many times as large."""
+RENAMED: Final = 0.15
+"""In this part of the schedules each daemon is started with other names of steps."""
+CHANGED: Final = 0.2
+"""And of those with totals, exactly once, in this part the pipeline has releases."""
 BOUNDED: Final = 0.1
 """This part of the schedules ends by itself."""
 LATEST: Final = 0.1
@@ -213,6 +219,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """How long clients are given the leaders and coordinators of before."""
     timing: Timing | None = None
     """Only of topologies with event time."""
+    renamed: bool = False
+    """Whoever starts a daemon has given all steps other names."""
+    changed: str = ""
+    """One of CHANGES: each release of the pipeline changes the totals like this; empty: there is one release."""
 
     @property
     def windows(self) -> Timing | None:
@@ -252,6 +262,15 @@ class InputRecord(msgspec.Struct, frozen=True):
 
 def draw_workload(seed: int) -> Workload:
     """Everything is drawn from the seed."""
+    renamed = generator(seed, "renamed steps").random() < RENAMED
+    workload = msgspec.structs.replace(_draw_topology(seed), renamed=renamed)
+    draw = generator(seed, "changed steps")
+    if not workload.exactly_once or "sums" not in OUTPUTS[workload.topology] or draw.random() >= CHANGED:
+        return workload
+    return msgspec.structs.replace(workload, changed=draw.choice(CHANGES))
+
+
+def _draw_topology(seed: int) -> Workload:
     workload = _draw_without_windows(seed)
     draw = generator(seed, "windows")
     if draw.random() >= WINDOWS:
@@ -348,9 +367,19 @@ def plan_of(
     bounded: bool,
     from_latest: bool = False,
     timing: Timing | None = None,
+    turn: int | None = None,
+    changed: str = "",
+    number: int = 0,
 ) -> Plan:
-    """The physical plan of a pipeline file as a user would write it."""
+    """The physical plan of a pipeline file as a user would write it.
+
+    `turn`: see `rename_steps`; `changed` and `number`: see `release`.
+    """
     document = _document(topology, parallelism, exactly_once, bounded, from_latest, timing)
+    if changed:
+        document = release(document, changed, number)
+    if turn is not None:
+        document = rename_steps(document, turn)
     return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "simulated", {}))
 
 

@@ -31,11 +31,12 @@ from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_committed, check_output, derive_wanted, topics_of_records
+from tidegate.simulation.oracle import check_committed, check_output, count_releases, derive_wanted, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
 from tidegate.simulation.progress import Progress
 from tidegate.simulation.reach import Reach, note_cut
+from tidegate.simulation.releases import Releases
 from tidegate.simulation.shapes.oracle import ShapeOracle
 from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
@@ -90,6 +91,7 @@ class World:
 
     heartbeat_ms = 200
     lease_ms = 1500
+    starting = False
 
     origin = ""
     """What the journal was last made to go back to; asked for the same again, a daemon continues."""
@@ -148,7 +150,7 @@ class World:
         """Sum of the positions of the newest committed checkpoint."""
         self.parallelism = workload.parallelism
         self._random = generator(schedule.seed, "operator")
-        self.starting = False
+        self._releases = Releases(schedule.seed)
         self.striker = Striker(self)
         self.strange_acks = StrangeAcks()
         self.given_up = GivenUp(aligned=workload.unaligned_after_ms is None)
@@ -250,7 +252,12 @@ class World:
             workload.bounded,
             workload.from_latest,
             workload.windows,
+            len(self.daemons) % 2 if workload.renamed else None,
+            workload.changed,
+            self._releases.draw(restore) if workload.changed else 0,
         )
+        if workload.renamed and self.daemons:
+            self.reach.note("daemons started with other names of steps")
         daemon = SimDaemon(self, len(self.daemons) + 1, plan, restore, directory)
         self.daemons.append(daemon)
         self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
@@ -419,6 +426,8 @@ class World:
         problems = check_output(workload, records, last) + check_committed(workload, records, histories)
         for history in earlier:
             problems += check_output(workload, records, history, complete=False)
+        if workload.changed:
+            self.reach.note(f"releases with totals that are {workload.changed}", count_releases(histories) - 1)
         if self.progress is not None:
             if workload.windows is not None and workload.windows.title:
                 self.reach.note(f"schedules: {workload.windows.title}")
