@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
+CHART_VENV := build/chart
 LOCKS := requirements-build.lock requirements.lock requirements-jvm.lock
 KILLS ?= 40
 SEED ?= 1
@@ -17,7 +18,7 @@ ROOMS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format bench chaos rolling night sim soak canaries mutants lock clean
+.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean spark-sql stores
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,17 @@ test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goe
 
 test-quick: setup ## run only the tests that take less than 0.25 s
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+# Go builds helm and a Kubernetes control plane once (ten minutes of CPU); promtool comes from the package prometheus.
+chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
+	@command -v promtool >/dev/null || { echo "promtool is missing; on Debian: apt install prometheus" >&2; exit 1; }
+	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
+	  TIDEGATE_CHART_TOOLS=$$(tools/kubernetes/build.sh) $(BIN)/python -m pytest tests/chart $(ARGS)
+
+$(CHART_VENV)/.setup: requirements-chart.lock
+	$(PYTHON) -m venv $(CHART_VENV)
+	$(CHART_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 lint: setup ## check style, formatting and types
 	$(BIN)/ruff check .
@@ -54,6 +66,16 @@ rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") 
 night: setup ## run long stories on real parts under faults, 90 minutes in all (ARGS="--minutes 9 --stories idle")
 	$(BIN)/python -m tests.night $(ARGS)
 
+spark-sql: setup ## read state with Spark's data source, which needs pyarrow (in a virtual environment of its own)
+	$(PYTHON) -m venv build/spark-sql
+	build/spark-sql/bin/pip install --quiet --disable-pip-version-check "pyarrow>=18,<27"
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > $$(build/spark-sql/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
+	build/spark-sql/bin/python -m tests.spark_sql
+
+stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
+	$(BIN)/python -m tests.stores $(ARGS)
+
 sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
 	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)
 
@@ -73,6 +95,8 @@ lock: ## pin the newest permitted versions again, with hashes (uv is taken into 
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-build.in -o requirements-build.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) --extra dev pyproject.toml -o requirements.lock
 	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-jvm.in -o requirements-jvm.lock
+	build/lock/bin/uv pip compile $(UV_FLAGS) requirements-chart.in -o requirements-chart.lock
+	build/lock/bin/uv pip compile $(UV_FLAGS) --extra sketches --extra object-stores -c requirements.lock pyproject.toml -o requirements-runtime.lock
 UV_FLAGS := --quiet --system-certs --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 clean: ## remove what was made here (not the downloads, which are kept outside)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+import msgspec
+
 BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
 """What is left where nothing else fits: everything is read as `start` says, and written again (ADR 20)."""
+
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for bytes from strangers; the second where a text in them is not UTF-8."""
 
 
 class TidegateError(Exception):

@@ -52,3 +52,10 @@ def test_what_the_file_must_not_say_does_not_pass_the_json_schema(old: str, new:
 def test_any_number_word_or_name_may_be_a_variable_to_the_json_schema() -> None:
     for old, new in {"parallelism: 2": "${SLOTS}", "interval: 1s": "${X:1s}", "format: json": "${X}"}.items():
         assert schema_errors(SAMPLE.replace(old, f"{old.partition(':')[0]}: {new}", 1)) == []
+
+
+def test_a_value_that_looks_like_two_of_its_forms_passes_the_json_schema() -> None:
+    """`{file: order.avsc}` is where a schema is, and could be a column with that name."""
+    source = "sources: {orders: {topic: orders, format: avro, schema: {file: order.avsc}}}"
+    rest = "version: 1\nname: o\nkafka: {}\ncheckpoints: {directory: /x}\nsinks: {out: {from: orders, topic: x}}\n"
+    assert schema_errors(rest + source) == []

@@ -109,6 +109,13 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
         read_pipeline(tmp_path, {})
 
 
+def test_a_remedy_after_sentences_is_another_sentence() -> None:
+    assert str(Problem("a.yaml", 3, 4, "x", "it is broken", "mend it")) == "a.yaml:3:4: x: it is broken; mend it"
+    sentences = Problem("a.yaml", 3, 4, "x", "It is broken. Mend it or not.", "Say which")
+    assert str(sentences) == "a.yaml:3:4: x: It is broken. Mend it or not. Say which"
+    assert render_problems([sentences], "github").endswith("x: It is broken. Mend it or not. Say which")
+
+
 def test_problems_for_machines() -> None:
     problem = Problem("a,b.yaml", 3, 4, "x.y", "50% broken\nreally", "mend it")
     assert json.loads(render_problems([problem], "json")) == [

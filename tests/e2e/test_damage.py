@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import BrokerMaker, SessionBroker
 from tests.support.rig import Rig, read_journal
 from tidegate.coordinator.choice import derive_candidates, derive_newer
+from tidegate.coordinator.journal_state import JournalState
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -67,13 +68,21 @@ def test_F18_a_damaged_journal_entry_is_refused_with_its_name(
 def test_F18_a_damaged_state_file_is_refused_with_its_name(
     ended_once: Rig, checkpoints: Path, damage: Callable[[Path], None]
 ) -> None:
-    """All retained checkpoints are damaged: the next test continues after one that is whole."""
+    """All files of all retained checkpoints are damaged: the next test continues after one that is whole."""
     files = sorted((checkpoints / "state").glob("*/*.state"))
     for file in files:
         damage(file)
     text = ended_once.refused(directory=checkpoints)
     assert any(f"{file.parent.name}/{file.name}" in text for file in files)
-    assert "no other checkpoint is whole" in text
+    assert derive_told(read_journal(checkpoints), {str(file.relative_to(checkpoints)) for file in files}) in text
+
+
+def derive_told(journal: JournalState, damaged: set[str]) -> str:
+    """What the refusal says of the older checkpoints. One that was taken before the first record has no files."""
+    for one in derive_candidates(journal):
+        if damaged.isdisjoint(state.path for state in one.checkpoint.states):
+            return f"checkpoint {one.checkpoint.id} is whole, but"
+    return "no other checkpoint is whole"
 
 
 def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back(
@@ -89,9 +98,7 @@ def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back
         flip_a_bit(checkpoints / name)
     text = ended_once.refused(directory=checkpoints)
     assert any("/".join(Path(name).parts[-2:]) in text for name in names)
-    others = derive_candidates(journal)
-    whole = [one.checkpoint.id for one in others if names.isdisjoint(state.path for state in one.checkpoint.states)]
-    assert (f"checkpoint {whole[0]} is whole, but" if whole else "no other checkpoint is whole") in text
+    assert derive_told(journal, names) in text
     for name, data in right.items():
         (checkpoints / name).write_bytes(data)
     daemon = ended_once.daemon(directory=checkpoints).start().wait_running()

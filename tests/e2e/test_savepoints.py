@@ -67,8 +67,13 @@ def test_C15_C26_C29_a_savepoint_disturbs_nothing_can_be_moved_and_is_restored_b
     moved = take_savepoint(first, root / "mine").rename(tmp_path / "elsewhere")
     check_savepoint_apart(rig, first, moved)
     rig.assert_exact_so_far()
-    assert order(first, "stop").stdout == "stopped\n"
+    stopped = order(first, "stop", "--savepoint")
+    assert stopped.code == 0, stopped.text
+    last, told = stopped.stdout.splitlines()
+    assert told == "stopped"
     assert first.wait() == 0
+    assert f"is complete: {last}" in first.text()
+    check_kept(first.pipeline, rig, [ours, moved, Path(last.removeprefix("file://"))])
     listed = tidegate("checkpoints", first.pipeline).stdout
     assert str(ours) in listed
     assert re.search(r"final +committed", listed), listed
@@ -84,6 +89,17 @@ def test_C15_C26_C29_a_savepoint_disturbs_nothing_can_be_moved_and_is_restored_b
     assert "--restore changes nothing" in third.text()
     assert restored_checkpoint(third.text()) > restored_checkpoint(second.text())
     finish_repeated(rig, third)
+
+
+def check_kept(file: Path, rig: Rig, paths: list[Path]) -> None:
+    """All are whole, the moved one, too; one that nobody needs can be deleted."""
+    for path in paths:
+        tidegate("savepoint", "verify", path).says(0, "whole")
+    listed = tidegate("savepoint", "list", file, "--verify").stdout
+    assert listed.count(" whole ") == 2, listed
+    tidegate("savepoint", "delete", paths[-1]).says(0, "deleted")
+    assert not paths[-1].exists()
+    tidegate("savepoint", "delete", rig.pipeline.directory).says(2, "it is a checkpoint directory")
 
 
 def check_refused_orders(rig: Rig, daemon: DaemonProcess, root: Path) -> None:

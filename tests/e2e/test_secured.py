@@ -52,6 +52,13 @@ def validate(rig: Rig) -> tuple[int, str]:
     return ended.code, ended.text
 
 
+def examine(rig: Rig, code: int) -> list[dict[str, str]]:
+    """What `tidegate doctor` does not call ok; it ends with this code."""
+    ended = tidegate("doctor", "--format", "json", rig.daemons[-1].pipeline)
+    assert (ended.code, PASSWORD in ended.text) == (code, False), ended.text
+    return [one for one in json.loads(ended.stdout)["findings"] if one["level"] != "ok"]
+
+
 def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_once(
     make_rig: RigMaker, secured: SecuredBroker, tmp_path: Path
 ) -> None:
@@ -72,10 +79,20 @@ def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_onc
     code, words = validate(rig)
     assert code == 2
     assert f"sources.orders.topic: the user of `kafka:` may not see the topic `{rig.topic['orders']}`" in words
+    orders = next(one for one in examine(rig, 1) if one["subject"] == f"topic {rig.topic['orders']}")
+    assert (orders["level"], orders["path"]) == ("problem", "sources.orders.topic")
+    assert f"--operation Read --operation DescribeConfigs --topic {rig.topic['orders']}" in orders["mend"]
     secured.grant(USER, rights[:1])
     code, words = validate(rig)
     assert (code, words.count("\n")) == (0, 2), words
     assert ONE_BROKER in words
+    lacking = {one["subject"]: one["found"] for one in examine(rig, 0) if one["check"] == "permissions"}
+    assert lacking.keys() == {
+        "cluster",
+        "topic __transaction_state",
+        *(f"topic {topic}" for topic in rig.topic.values()),
+    }, "what is optional, see docs/operations.md"
+    assert lacking["cluster"] == "missing: DescribeConfigs, Describe, ClusterAction"
     rig.writer.start()
     rig.outputs.start()
     daemon.start().wait_running().wait_committed()

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,13 +21,36 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+@pytest.fixture
+def service_manager(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What systemd is for a daemon: a socket that gets its notifications."""
+    with TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+        one.bind(f"{directory}/notify")
+        one.setblocking(False)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"{directory}/notify")
+        yield one
+
+
+def notified(manager: socket.socket) -> list[str]:
+    """Everything that has arrived, line by line."""
+    lines: list[str] = []
+    while True:
+        try:
+            lines += manager.recv(4096).decode().splitlines()
+        except BlockingIOError:
+            return lines
+
+
 def test_F12_the_next_daemon_goes_on_exactly_at_the_final_checkpoint_and_is_exact_behind_a_second_signal(
-    make_rig: RigMaker,
+    make_rig: RigMaker, service_manager: socket.socket
 ) -> None:
     """The slots are frozen, so that the final checkpoint cannot complete before the second signal."""
     rig = make_rig(seed=61, heartbeat_timeout="5m", shutdown_grace="5m")  # nothing but the signal can end it
     first = rig.running()
     assert first.terminate() == 0
+    heard = notified(service_manager)
+    assert [line for line in heard if not line.startswith("STATUS=")] == ["READY=1", "STOPPING=1"]
+    assert heard[-1] == "STATUS=finished"
     last = read_journal(rig.pipeline.directory).newest_checkpoint
     assert last is not None
     assert last.final

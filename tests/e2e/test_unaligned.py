@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import RigMaker
 from tests.support.daemon_process import DaemonProcess
+from tests.support.object_server import BUCKET, ObjectServer, write_credentials
 from tests.support.processes import kill
 from tests.support.rig import Rig
+from tests.support.store_proxy import Fate, StoreProxy
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -17,6 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SLOW_SINK = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
 """About 2,000 records a second and subtask: the client takes no more until it has sent, every 50 ms, what it has."""
 ORDERS = 40_000
+FATES = (Fate.FAIL, Fate.LOSE, Fate.TWICE)
 IN_FLIGHT = r"checkpoint \d+ completed .*of it rows in flight"
 RESTORED = r"[1-9]\d* rows in flight towards totals restored"
 
@@ -31,12 +37,13 @@ def loaded(rig: Rig) -> Rig:
 
 
 def test_B50_rows_in_flight_are_restored_behind_kills_and_move_with_their_keys_to_another_number_of_slots(
-    make_rig: RigMaker,
+    make_rig: RigMaker, trouble: StoreProxy, tmp_path: Path
 ) -> None:
     """A worker and the daemon are killed with rows in flight; the next daemon has three slots, aligns for 100 ms at
-    most, and loses a worker, too.
+    most, and loses a worker, too. Checkpoints are in an object store that fails, loses answers and answers twice.
     """
-    rig = loaded(make_rig(seed=91, rate=20_000.0, unaligned="always", totals_kafka=SLOW_SINK))
+    store = {"address": f"s3://{BUCKET}/orders", "storage": trouble_storage(trouble, tmp_path)}
+    rig = loaded(make_rig(seed=91, rate=20_000.0, unaligned="always", totals_kafka=SLOW_SINK, **store))
     first = rig.daemon().start().wait_running()
     lose_a_worker(first)
     wait_another(first, IN_FLIGHT)
@@ -45,6 +52,22 @@ def test_B50_rows_in_flight_are_restored_behind_kills_and_move_with_their_keys_t
     second.wait_for(RESTORED)
     lose_a_worker(second)
     rig.finish(second)
+    assert min(trouble.hurt.get(fate, 0) for fate in FATES) > 0, trouble.hurt
+
+
+@pytest.fixture
+def trouble() -> Iterator[StoreProxy]:
+    """A small object store; of its requests every ninth is hurt, and no call fails for it."""
+    with ObjectServer() as server, StoreProxy(server.port) as proxy:
+        asked = itertools.count(1)
+        fates = itertools.cycle(FATES)
+        proxy.rule = lambda _: next(fates) if next(asked) % 9 == 0 else Fate.FORWARD
+        yield proxy
+
+
+def trouble_storage(proxy: StoreProxy, tmp_path: Path) -> dict[str, str]:
+    """How the pipeline reaches it."""
+    return {"endpoint": proxy.endpoint, "credentials_file": str(write_credentials(tmp_path / "credentials"))}
 
 
 def lose_a_worker(daemon: DaemonProcess) -> None:

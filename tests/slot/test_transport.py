@@ -325,6 +325,7 @@ STRANGERS = {
     "no hello": frame_bytes(Kind.CONTROL, EDGE, 0, b""),
     "a hello that is none": frame_bytes(Kind.HELLO, 0, 0, b"{}"),
     "a hello in another language": frame_bytes(Kind.HELLO, 0, 0, b"\xff\xfe"),
+    "a hello with a text that is none": hello(token="of another pipeline").replace(b"another", b"\xff" * 7),
     "a browser": b"GET / HTTP/1.1\r\nHost: slot\r\nAccept: */*\r\n\r\n",
     "a long story": frame_bytes(Kind.HELLO, 0, 0, b"x" * (1 << 20))[: HELLO_BYTES_MAX + 1],
 }

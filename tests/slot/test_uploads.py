@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 
 from tests.waiting import wait_until
@@ -74,6 +75,22 @@ def test_F25_the_asynchronous_part_runs_on_a_thread_of_its_own(tmp_path: Path) -
     take(uploads, 1)
     uploads.close(5)
     assert seen == ["uploads"]
+
+
+def test_what_a_job_encodes_is_given_up_when_it_is_done(tmp_path: Path) -> None:
+    """A moment that is held keeps entries from being folded, and files of RocksDB from being removed."""
+
+    class Moment:
+        def encode(self) -> list[bytes]:
+            return [b"state"]
+
+    uploads, moment = Uploads(LocalStorage(str(tmp_path)), lambda: None), Moment()
+    held = weakref.ref(moment)
+    uploads.submit(job(3, moment.encode))
+    del moment
+    take(uploads, 1)
+    wait_until(lambda: held() is None, "the end of the moment")
+    uploads.close(5)
 
 
 def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.ports import reserve_ports
 from tidegate.dev.broker.server import create_topics, make_cluster_id
 from tidegate.ids import TopicPartition
+from tidegate.kafka.channel import open_client_channel
+from tidegate.kafka.requests import topic_settings_request
 
 SIZE: Final = 3
 _COPIES: Final = {
@@ -121,11 +123,21 @@ class BrokerCluster:
         wait_until(lambda: self.leader(partition) == node, f"broker {node} leads {partition}")
 
     def configure(self, topic: str, setting: str, value: str) -> None:
-        """Change a setting of a topic."""
+        """Change a setting of a topic, until every broker has heard of it."""
         client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        channel = open_client_channel({"bootstrap.servers": self.bootstrap}, ADMIN_S)
+        request = topic_settings_request(topic, [setting])
+
+        def is_known(node: int) -> bool:
+            (answer,) = channel.send([(request, node)], ADMIN_S)
+            return bool(answer.results[0].configs[0].value == value)
+
         try:
             client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: value})])
+            for node in self.brokers:
+                wait_until(partial(is_known, node), f"broker {node} knows {setting}={value} of {topic}")
         finally:
+            channel.close()
             client.close()
 
     def roll(self) -> None:

@@ -26,7 +26,7 @@ from tidegate.sources.runtime import SourceRuntime
 from tidegate.storage.base import Storage
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.loop import Uploaded, UploadJob
-from tidegate.task.messages import Deploy, DriverMessage, PeerAddress, SlotMessage
+from tidegate.task.messages import Deploy, DriverMessage, PeerAddress, SlotMessage, SlotSettings
 
 BATCH_ROWS: Final = 3
 FRAME_BYTES: Final = 1 << 20
@@ -83,7 +83,7 @@ class LoopParts(SlotParts):
     def __init__(self, storage: Callable[[], Storage]) -> None:
         self._storage = storage
 
-    def open_storage(self, url: str) -> Storage:
+    def open_storage(self, settings: SlotSettings) -> Storage:
         return self._storage()
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:

@@ -26,6 +26,9 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: str
     directory: Path
     """Checkpoint directory."""
+    address: str = ""
+    """In its place: where in an object store, reached as `storage` says."""
+    storage: dict[str, str] = {}
     prefix: str = ""
     master: str = "local[2]"
     parallelism: int = 2
@@ -52,6 +55,9 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
     spark: dict[str, str] = {}
     backend: str = "memory"
     savepoint_roots: tuple[str, ...] = ()
+    changed: bool = False
+    """As a user changes the file between two runs: source, steps and an aggregate are renamed, one is added, and the
+    expression of a total is another one (with the same results)."""
 
     def write(self, path: Path) -> Path:
         """Write the file (JSON is YAML) and return its path."""
@@ -60,6 +66,21 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
         return path
 
     def _document(self) -> dict[str, Any]:
+        document = self._plain_document()
+        if self.changed:
+            (source,) = document["sources"].values()
+            document["sources"] = {"purchases": {**source, "was": "orders"}}
+            paid, priced, totals = document["steps"]
+            totals["aggregate"] |= {"revenue_cents": "sum(price_cents * quantity)", "first_id": "min(id)"}
+            document["steps"] = [
+                {**paid, "name": "settled", "was": "paid", "from": "purchases"},
+                {**priced, "from": "settled"},
+                {**totals, "name": "sums", "was": "totals", "from": "purchases", "state": {"keep": "the same product"}},
+            ]
+            document["sinks"]["sku_totals"]["from"] = "sums"
+        return document
+
+    def _plain_document(self) -> dict[str, Any]:
         heartbeat_ms = 1000 if self.heartbeat_timeout == "10s" else 200
         steps: list[dict[str, Any]] = [
             {"name": "paid", "from": "orders", "where": "status = 'paid'"},
@@ -89,15 +110,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
             "kafka": {"bootstrap.servers": self.bootstrap, **self.kafka},
             "spark": {"master": self.master, **self.spark},
             "parallelism": self.parallelism,
-            "checkpoints": {
-                "directory": f"file://{self.directory}",
-                "interval": self.interval,
-                "max_concurrent": self.max_concurrent,
-                "unaligned": self.unaligned,
-                "timeout": self.checkpoint_timeout,
-                "mode": self.mode,
-                "transaction_timeout": self.transaction_timeout,
-            },
+            "checkpoints": self._checkpoints(),
             "savepoints": {"roots": list(self.savepoint_roots)},
             "state": {"backend": self.backend},
             "restart": {"initial": "100ms", "max": self.restart_max, "give_up_after": "1000 in 10m"},
@@ -118,6 +131,18 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
             },
             "steps": steps,
             "sinks": sinks,
+        }
+
+    def _checkpoints(self) -> dict[str, Any]:
+        return {
+            "directory": self.address or f"file://{self.directory}",
+            "storage": self.storage,
+            "interval": self.interval,
+            "max_concurrent": self.max_concurrent,
+            "unaligned": self.unaligned,
+            "timeout": self.checkpoint_timeout,
+            "mode": self.mode,
+            "transaction_timeout": self.transaction_timeout,
         }
 
     def _halves(self, paid: dict[str, Any]) -> dict[str, Any]:

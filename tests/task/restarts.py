@@ -186,7 +186,7 @@ class Parts(SlotParts):
     def __init__(self, storage: FakeStorage) -> None:
         self._storage = storage
 
-    def open_storage(self, url: str) -> Storage:
+    def open_storage(self, settings: SlotSettings) -> Storage:
         return self._storage
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:

@@ -103,7 +103,7 @@ class StepWorld(World):
         self.slots = [StepSlot(self, index, parallelism) for index in range(parallelism)]
         for slot, part in zip(self.slots, parts, strict=True):
             share = Share(part.key_groups, part.slot, parallelism)
-            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: self.files[one.path], share)
+            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: [self.files[one.path]], share)
 
     def feed(self, *script: pl.DataFrame | int) -> None:
         """Rows to their slots, watermarks to all; nothing is processed yet."""

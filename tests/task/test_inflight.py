@@ -23,6 +23,7 @@ from tests.task.topologies import (
 from tidegate.coordinator.types import StateKind
 from tidegate.datatypes import STRING
 from tidegate.plan.graph import Way
+from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import (
@@ -30,7 +31,6 @@ from tidegate.task.inflight import (
     InflightCapture,
     InflightUnreadable,
     Recording,
-    derive_edge_names,
     derive_shapes,
     read_inflight,
     read_replay,

@@ -311,10 +311,28 @@ def test_a_sink_that_is_not_ready_holds_its_source_back() -> None:
     slot = rig.slots[0]
     slot.sinks["write"].free = 0
     assert not slot.loop.turn()
-    assert (slot.sources["read"].polls, slot.loop.backpressured) == (0, True)
+    slot.loop.waited(5.0)
+    assert (slot.sources["read"].polls, slot.loop.counters.backpressured_ms) == (0, 5.0)
     slot.sinks["write"].free = ROWS_MAX
     assert slot.loop.turn()
-    assert not slot.loop.backpressured
+    slot.loop.waited(3.0)
+    assert (slot.loop.counters.backpressured_ms, slot.loop.counters.idle_ms) == (5.0, 3.0)
+
+
+def test_who_is_held_up_is_the_first_operator_of_the_subtask_that_has_no_room() -> None:
+    rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[(1, 1)]])
+    slot = rig.slots[0]
+    slot.sinks["write"].free = 0
+    slot.loop.waited(5.0)
+    held_up = {
+        node.operator.name: counts.blocked_ms
+        for task in slot.loop.tasks
+        for node, counts in zip(task.vertex.nodes, task.meter.counts, strict=True)
+    }
+    (first, *_) = next(
+        task for task in slot.loop.tasks if "write" in {n.operator.name for n in task.vertex.nodes}
+    ).vertex.nodes
+    assert {name: spent for name, spent in held_up.items() if spent} == {first.operator.name: 5.0}
 
 
 def test_barriers_pass_a_source_and_a_subtask_that_are_held_back() -> None:

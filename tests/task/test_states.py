@@ -117,7 +117,7 @@ class World:
         self.slots = [Slot(self, index) for index in range(parallelism)]
         for slot, part in zip(self.slots, parts, strict=True):
             share = Share(part.key_groups, part.slot, parallelism)
-            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: self.files[one.path], share)
+            restore_states(OPERATOR, slot.operator.states, part.states, lambda one: [self.files[one.path]], share)
 
     def _dealt(self, parallelism: int) -> Sequence[SlotRestore]:
         def identity(count: int) -> Identity:
@@ -247,7 +247,7 @@ def stored(
 def restore(states: Mapping[StateName, OperatorState], *files: tuple[StateHandle, bytes]) -> int:
     data = {handle.path: body for handle, body in files}
     return restore_states(
-        OPERATOR, states, [handle for handle, _ in files], lambda one: data[one.path], Share(range(GROUPS))
+        OPERATOR, states, [handle for handle, _ in files], lambda one: [data[one.path]], Share(range(GROUPS))
     )
 
 

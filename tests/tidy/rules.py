@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
-HEAVY = frozenset({"confluent_kafka", "kafka", "polars", "polars_hash", "pyspark", "rocksdict"})
+HEAVY = frozenset({"confluent_kafka", "kafka", "obstore", "polars", "polars_hash", "pyspark", "rocksdict"})
 """Libraries with threads or long imports: imported only where they run, after Spark has forked its workers."""
 
 IMPURE = frozenset({

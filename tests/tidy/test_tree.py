@@ -17,7 +17,7 @@ FIRST = frozenset({"formats", "settings", "state", "storage"})
 LANGUAGE = FIRST | {"expressions", "operators"}
 CORE = BASE | LANGUAGE | {"config", "plan", "coordinator", "task"}
 RUNTIME = frozenset({"kafka", "sinks", "sources"})
-DRIVER = CORE | EDGE | RUNTIME | {"process", "registry", "slot", "spark"}
+DRIVER = CORE | EDGE | RUNTIME | {"tables", "process", "registry", "slot", "spark"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "plan": BASE | LANGUAGE | {"config"},
     "coordinator": BASE | LANGUAGE | {"config", "plan"},
     "task": BASE | LANGUAGE | {"config", "plan", "coordinator"},
+    "tables": CORE,
     "kafka": CORE | EDGE,
     "registry": CORE,
     "sources": CORE | EDGE | {"kafka"},
@@ -42,7 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "process": CORE | EDGE,
     "slot": CORE | EDGE | RUNTIME | {"process"},
     "testing": CORE | EDGE | RUNTIME | {"process", "slot"},
-    "spark": CORE | EDGE | {"process", "slot"},
+    "spark": CORE | EDGE | {"tables", "process", "slot"},
     "daemon": DRIVER | {"__version__"},
     "cli": DRIVER | {"testing", "daemon", "__version__"},
     "dev": DRIVER | {"daemon", "cli"},
@@ -67,7 +68,7 @@ LIGHT = [
 ]
 RUNNING = (
     *("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "operators/lateness.py"),
-    *("/runtime.py", "/running/"),
+    *("/runtime.py", "/running/", "spark/state_source.py"),
 )
 """Places of light rooms that are imported only where rows are processed."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tidegate"
 TESTS = ROOT / "tests"
-FOLDERS = (".ci", "bench", "docs", "examples", "helm", "tests", "tidegate")
+FOLDERS = (".ci", "bench", "docs", "examples", "helm", "packaging", "tests", "tidegate", "tools")
 TEXT_SUFFIXES = frozenset({"", ".cfg", ".in", ".json", ".lock", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"})
 
 

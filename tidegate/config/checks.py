@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from tidegate.config.case_checks import decide_case_problems
+from tidegate.config.change_checks import decide_change_problems
 from tidegate.config.encryption import decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
 from tidegate.config.schemas import decide_schema_problems
+from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
 from tidegate.datatypes import Schema
@@ -49,12 +51,14 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _properties(settings, values)
     problems += _spark(settings)
     problems += _times(settings, values)
+    problems += decide_storage_problems(settings)
     for name, source in settings.sources.items():
         problems += _source(("sources", name), source)
     for index, step in zip(understood.step_indices, settings.steps, strict=True):
         problems += _step(("steps", index), step)
     problems += decide_schema_problems(settings)
     problems += decide_case_problems(settings, understood.case_indices, values)
+    problems += decide_change_problems(settings, understood.step_indices, values)
     problems += _late_sinks(settings, values)
     problems += _dead_letters(settings, values)
     return problems

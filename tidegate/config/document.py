@@ -20,11 +20,12 @@ MAX_NODES = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the text: line and column from 1, `index` in characters from 0."""
+    """A place in the text: line and column from 1, `index` in characters from 0; `file` if it is not the pipeline's."""
 
     line: int
     column: int
     index: int
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

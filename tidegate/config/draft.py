@@ -68,7 +68,7 @@ def render_draft(draft: Draft) -> str:
     lines = [
         f"# Made by `tidegate init --topic {draft.topic}`. Next: `tidegate validate FILE`, `tidegate explain FILE`,",
         f"# `tidegate topic create {output}`, `tidegate topic create {dead}`, `tidegate run FILE`.",
-        "# docs/pipeline.md has every setting.",
+        "# `tidegate docs pipeline` has every setting.",
         "version: 1",
         _line(f"name: {_text(name)}", "in metrics, transactional ids and state: never change it"),
         "",

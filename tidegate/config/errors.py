@@ -35,8 +35,14 @@ class Problem(msgspec.Struct, frozen=True, order=True):
         place = f"{self.file}:{self.line}:{self.column}: "
         kind = "warning: " if self.severity == "warning" else ""
         path = f"{self.path}: " if self.path else ""
-        remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{place}{kind}{path}{self.message}{remedy}"
+        return f"{place}{kind}{path}{join_remedy(self.message, self.remedy)}"
+
+
+def join_remedy(message: str, remedy: str) -> str:
+    """`problem; remedy`, or a sentence after others where the message ends with a full stop."""
+    if not remedy:
+        return message
+    return f"{message}{' ' if message.endswith('.') else '; '}{remedy}"
 
 
 class PathProblem(msgspec.Struct, frozen=True):
@@ -75,6 +81,6 @@ def _github_command(problem: Problem) -> str:
             text = text.replace(character, f"%{ord(character):02X}")
         return text
 
-    text = f"{problem.path}: {problem.message}" + (f"; {problem.remedy}" if problem.remedy else "")
+    text = f"{problem.path}: {join_remedy(problem.message, problem.remedy)}"
     place = f"file={escaped(problem.file, ':,')},line={problem.line},col={problem.column}"
     return f"::{problem.severity} {place}::{escaped(text)}"

@@ -38,7 +38,20 @@ def derive_json_schema() -> dict[str, Any]:
         for words in part.get("properties", {}).values():
             _without_defaults_in_ms(words)
             _with_variables(words)
+    _without_exclusion(schema)
     return schema
+
+
+def _without_exclusion(part: Any) -> None:
+    """A value may look like two of its forms: `{file: order.avsc}` is a schema's place, and could be a column."""
+    if isinstance(part, dict):
+        if "oneOf" in part:
+            part["anyOf"] = part.pop("oneOf")
+        for inner in part.values():
+            _without_exclusion(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            _without_exclusion(inner)
 
 
 def _without_defaults_in_ms(words: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from tidegate.config.document import (
 from tidegate.config.errors import ConfigErrors, PathProblem, Problem
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
+from tidegate.config.site import VARIABLE, lay_over
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Place, Reader, Value, derive_place_inside
 from tidegate.formats.schemas import SchemaText
@@ -68,7 +69,7 @@ class LoadedPipeline:
         if place is None:
             return "default"
         used = f" ({', '.join(place.sources)})" if place.sources else ""
-        return f"file line {place.value.line}{used}"
+        return f"{'site' if place.value.file else 'file'} line {place.value.line}{used}"
 
     def display(self, path: Path) -> str:
         """The path as people read it: `steps.big.where`, list items by their name."""
@@ -82,12 +83,15 @@ class LoadedPipeline:
 
     def problem_inside(self, path: Path, text: str, line: int, column: int, message: str, remedy: str) -> Problem:
         """A problem at a place (from 1) inside a text value."""
-        found = derive_place_inside(self.source, self.place(path), text, line, column)
+        place = self.place(path)
+        if place.value.file:
+            return self._problem(path, place.value, message, remedy)
+        found = derive_place_inside(self.source, place, text, line, column)
         return self._problem(path, Mark(*found, 0), message, remedy)
 
     def _problem(self, path: Path, mark: Mark, message: str, remedy: str) -> Problem:
         shown = (self.display(path), self.secrets(message), self.secrets(remedy))
-        return Problem(self.file, mark.line, mark.column, *shown)
+        return Problem(mark.file or self.file, mark.line, mark.column, *shown)
 
 
 def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
@@ -99,11 +103,16 @@ def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
 
 
 def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> LoadedPipeline:
-    """The settings of a text. Raises ConfigErrors only where the YAML itself cannot be read."""
+    """The settings of a text, and of the site's file over it. Raises ConfigErrors only where YAML cannot be read."""
     reader = Reader(environ, _read_secret)
+    site = _read_site(environ.get(VARIABLE, ""))
     try:
         tree, in_text = derive_tree(source)
-        values = reader.read_mapping(_root(tree))
+        root = _root(tree)
+        if site is not None:
+            root, wrong = lay_over(root, *site)
+            in_text += wrong
+        values = reader.read_mapping(root)
     except DocumentBroken as error:
         raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
     problems = [_text_problem(file, "", problem) for problem in in_text]
@@ -115,6 +124,20 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
     at_paths = (*understood.problems, *derive_problems(understood, values))
     problems += [_at_path(loaded, one) for one in at_paths if one.at_key or one.path not in reader.unresolved]
     return replace(loaded, problems=tuple(sorted(set(problems))))
+
+
+def _read_site(file: str) -> tuple[MappingNode, str] | None:
+    """The site's settings and where they stand; None without any. Raises ConfigErrors."""
+    if not file:
+        return None
+    try:
+        tree, problems = derive_tree(_read_text(FilePath(file)))
+        root = _root(tree)
+    except DocumentBroken as error:
+        raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
+    if problems:
+        raise ConfigErrors([_text_problem(file, "", problem) for problem in problems])
+    return root, file
 
 
 def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
@@ -137,6 +160,7 @@ def _secrets(settings: PipelineSettings) -> set[str]:
     maps += [sink.kafka for sink in settings.sinks.values()]
     maps += [properties for step in settings.steps for properties in _properties_of(step)]
     maps += [dict(settings.registry)] if settings.registry is not None else []
+    maps += [settings.secrets]
     return {value.get_secret_value() for each in maps for value in each.values() if isinstance(value, SecretStr)}
 
 
@@ -173,7 +197,8 @@ def _display(path: Path, values: Value) -> str:
 
 
 def _text_problem(file: str, path: str, problem: TextProblem) -> Problem:
-    return Problem(file, problem.mark.line, problem.mark.column, path, problem.message, problem.remedy)
+    mark = problem.mark
+    return Problem(mark.file or file, mark.line, mark.column, path, problem.message, problem.remedy)
 
 
 def _read_text(path: FilePath) -> str:

@@ -16,15 +16,14 @@ from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Settings
 from tidegate.settings.dead_letters import DeadLetterSettings
-from tidegate.settings.event_time import Idle, IdleWord
+from tidegate.settings.event_time import WatermarkSettings
 from tidegate.settings.fields import (
     Column,
     Directories,
     Directory,
-    File,
+    Flag,
     GiveUp,
     GiveUpAfter,
-    Host,
     Names,
     PipelineName,
     Properties,
@@ -38,7 +37,10 @@ from tidegate.settings.fields import (
     integer,
 )
 from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
-from tidegate.settings.schemas import RegistrySettings, SchemaId, SourceSchema, WrittenSchema, WrittenSchemaId
+from tidegate.settings.schemas import RegistrySettings, SchemaId, Secrets, SourceSchema, WrittenSchema, WrittenSchemaId
+from tidegate.settings.serving import HttpSettings, LoggingSettings
+from tidegate.settings.state_words import SourceWas, StepState, StepWas
+from tidegate.settings.storage import StorageSettings
 from tidegate.settings.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
 from tidegate.settings.unknown_fields import Unknown, UnknownWord
 from tidegate.settings.written_as import WrittenAsSettings
@@ -92,6 +94,10 @@ class CheckpointSettings(Settings):
             description="After this the broker aborts an open transaction; at most its `transaction.max.timeout.ms`.",
         ),
     ] = 900_000
+
+    storage: Annotated[
+        StorageSettings, Field(description="How the object store of `directory` is reached, if it is one.")
+    ] = StorageSettings()
 
 
 class SavepointSettings(Settings):
@@ -168,62 +174,6 @@ class RuntimeSettings(Settings):
         duration("0s", "1h"),
         Field(alias="shutdown_grace", description="Time for the final checkpoint after SIGTERM or SIGINT."),
     ] = 30_000
-
-
-class HttpSettings(Settings):
-    """Metrics and probes."""
-
-    host: Annotated[Host, Field(description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, integer(0, 65535), Field(description="Port; 0 picks a free one.")] = 9095
-    token_file: Annotated[
-        File | None,
-        Field(
-            description="File with the token that `checkpoint`, `savepoint` and `stop` need; made, with mode 0600, "
-            "when it is not there. Else the daemon makes a token at every start, and the commands find it as its user "
-            "on its machine."
-        ),
-    ] = None
-
-
-class LoggingSettings(Settings):
-    """Log output of the daemon and its slots."""
-
-    format: Annotated[
-        str, choice("auto", "text", "json"), Field(description="`auto`: text on a terminal, else JSON.")
-    ] = "auto"
-    level: Annotated[
-        str, choice("debug", "info", "warning", "error"), Field(description="Lowest level that is written.")
-    ] = "info"
-
-
-class WatermarkSettings(Settings):
-    """Event time of a source: `watermark` says which records a window still waits for.
-
-    The watermark of a partition is the highest event time of its records so far, less `delay` and a millisecond; it
-    never goes back, not over a restart either. That of a source is the lowest of its partitions. A record is late for a
-    window when the watermark of its own partition had passed the window's end before the record was read, so which
-    records are late depends on the topic and on `delay` alone.
-    """
-
-    delay_ms: Annotated[
-        int,
-        duration("0s", "366d"),
-        Field(
-            alias="delay",
-            description="By how much a record may be older than the newest one before it in its partition, and not be "
-            "late. `0s` is for records that are in order within their partition, as timestamps of the broker are "
-            "(`LogAppendTime`).",
-        ),
-    ] = 0
-    idle: Annotated[
-        IdleWord,
-        Field(
-            description="Whether partitions without new records hold the watermark back. `caught-up`: not once all up "
-            "to the last stable offset was read and nothing has come for a second; what comes later and is older than "
-            "the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, and while all of them "
-            "are idle the watermark follows the clock, less `delay`, so that a silent topic closes its windows, too."
-        ),
-    ] = Idle.CAUGHT_UP
 
 
 class SourceSettings(TopicsSettings):
@@ -312,6 +262,7 @@ class SourceSettings(TopicsSettings):
             "`dead_letters` and goes on, `fail` stops the pipeline, `skip` leaves them out. All are counted."
         ),
     ] = "fail"
+    was: SourceWas = None
     on_lost_input: Annotated[
         str,
         choice(ON_LOST_STOP, ON_LOST_CONTINUE),
@@ -333,12 +284,13 @@ class BaseStepSettings(Settings):
         "on": "it belongs to join: remove it",
         "within": "it belongs to join: remove it",
         "python": "use select with expressions",
-        "was": "keep the old name",
     }
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
     from_: Annotated[
         Names, Field(alias="from", description="Source or step to read; a list reads all of them (same columns).")
     ]
+    was: StepWas = None
+    state: StepState = None
 
 
 if TYPE_CHECKING:
@@ -424,9 +376,7 @@ class SinkSettings(Settings):
         WrittenSchema | None,
         Field(alias="schema", description="What records are written with, for formats with schemas."),
     ] = None
-    schema_id: Annotated[
-        WrittenSchemaId, Field(description="As of a source, but for `header`: where records say their schema's id.")
-    ] = "prefix"
+    schema_id: WrittenSchemaId = "prefix"
     kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
 
     @property
@@ -442,6 +392,9 @@ class PipelineSettings(Settings):
     name: Annotated[
         PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")
     ]
+    strict: Annotated[
+        Flag, Field(description="Refuse a start for everything that `tidegate doctor` calls a problem.")
+    ] = False
     kafka: Annotated[
         Properties, Field(description="librdkafka properties of every source and sink; `bootstrap.servers` is needed.")
     ]
@@ -462,6 +415,7 @@ class PipelineSettings(Settings):
     registry: Annotated[
         RegistrySettings | None, Field(description="The schema registry, for formats with schemas.")
     ] = None
+    secrets: Secrets = {}
     sources: Annotated[dict[StepName, SourceSettings], Field(description="Kafka sources by name.")]
     steps: Annotated[
         list[StepSettings], Field(max_length=1000, description="The steps between sources and sinks, in any order.")

@@ -14,8 +14,6 @@ from pydantic_core import PydanticUndefined
 from tidegate.config.cases import CaseSettings, ExpectedSettings, GivenSettings
 from tidegate.config.models import (
     CheckpointSettings,
-    HttpSettings,
-    LoggingSettings,
     PipelineSettings,
     RestartSettings,
     RuntimeSettings,
@@ -24,7 +22,6 @@ from tidegate.config.models import (
     SourceSettings,
     StateSettings,
     StepSettings,
-    WatermarkSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
 from tidegate.formats.registry import FORMATS
@@ -33,10 +30,13 @@ from tidegate.operators.kinds.http_calls import HttpLookup
 from tidegate.operators.kinds.window.settings import WindowSettings
 from tidegate.settings.base import Settings
 from tidegate.settings.dead_letters import DeadLetterSettings
+from tidegate.settings.event_time import WatermarkSettings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.record_parts import HeaderSettings, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import NamedSchema, RegistrySettings, WrittenSchema
 from tidegate.settings.selection import AllColumns
+from tidegate.settings.serving import HttpSettings, LoggingSettings
+from tidegate.settings.storage import StorageSettings
 from tidegate.settings.topics import TopicChoiceSettings
 from tidegate.settings.units import render_duration
 from tidegate.settings.unknown_fields import Unknown
@@ -45,6 +45,7 @@ from tidegate.settings.written_as import WrittenAsSettings
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "The file": ("", PipelineSettings),
     "Checkpoints": ("checkpoints", CheckpointSettings),
+    "Object stores": ("checkpoints.storage", StorageSettings),
     "Savepoints": ("savepoints", SavepointSettings),
     "State": ("state", StateSettings),
     "Restart": ("restart", RestartSettings),
@@ -92,6 +93,8 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
   and Spark properties, `password` and `token` of the registry and `headers` of `http` steps only.
+- `TIDEGATE_SITE` names a file with settings of this place, in the same words; they count over those here. It has no
+  `sources`, `steps` and `sinks` (`tidegate docs deploy`).
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
 - Names of sources, steps and sinks share one name space. A step's name is the name of its state: do not rename a step
   with `aggregate` once it has run.
@@ -141,6 +144,8 @@ def _kind(name: str, info: FieldInfo) -> str:
         return _shape(info.annotation)
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
+    if schema.get("type") == "boolean":
+        return "`true` or `false`"
     if name.endswith("_ms"):
         return "duration"
     if "maximum" in schema:
@@ -173,6 +178,8 @@ def _default(name: str, info: FieldInfo) -> str:
     value = info.default
     if value is PydanticUndefined:
         return "required"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     if name.endswith("_ms") and isinstance(value, int):
         return f"`{render_duration(value)}`"
     if isinstance(value, Unknown):

@@ -6,13 +6,15 @@ Imported only in the slot process: it pulls in Polars and the Kafka client.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import read_parts, read_state
 from tidegate.coordinator.types import SourcePositions, StateHandle
+from tidegate.expressions.secrets import reveal_secrets
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, StateId, SubtaskId, TopicPartition, VertexId
@@ -25,7 +27,8 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range
-from tidegate.plan.graph import Edge, Node, Vertex
+from tidegate.plan.evolving import evolve
+from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.runtime import SinkRuntime
@@ -44,11 +47,11 @@ from tidegate.task.elements import Batch
 from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.letters import LetterCount
 from tidegate.task.loop import Clock, SlotLoop
-from tidegate.task.messages import Deploy, SlotMessage
+from tidegate.task.messages import Deploy, SlotMessage, SlotSettings
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.report import OperatorCounts, SlotReport
-from tidegate.task.restore import restore_states
+from tidegate.task.restore import as_declared, restore_states
 from tidegate.task.vertex import VertexTask
 
 if TYPE_CHECKING:
@@ -77,9 +80,9 @@ class SlotParts:
         """The sending end of a channel to another slot."""
         return RemoteOutput(edge)
 
-    def open_storage(self, url: str) -> Storage:
+    def open_storage(self, settings: SlotSettings) -> Storage:
         """The checkpoint storage."""
-        return open_storage(url, stays=True)
+        return open_storage(settings.storage_url, stays=True, options=settings.storage)
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """The thread that makes state durable."""
@@ -129,6 +132,13 @@ class SlotParts:
             logger.warning("%s: %s (%d so far for this reason)", done, where, count)
 
 
+def _with_keys(plan: Plan) -> Plan:
+    """The plan with the keys in its expressions: what is shown or written of it is made by the daemon."""
+    if not plan.secrets:
+        return plan
+    return msgspec.structs.replace(plan, vertices=reveal_secrets(plan.vertices, plan.secrets))
+
+
 class Deployment:
     """The work of one slot. `open` builds and starts everything; `close` ends it."""
 
@@ -143,12 +153,13 @@ class Deployment:
     ) -> None:
         """`host` is what this slot's machine is called, for messages."""
         self._host = host
+        deploy = msgspec.structs.replace(deploy, plan=_with_keys(deploy.plan))
         self._deploy = deploy
         self._clock = clock
         self._send = send
         self._wake = wake
         self._parts = SlotParts() if parts is None else parts
-        self._storage = self._parts.open_storage(deploy.settings.storage_url)
+        self._storage = self._parts.open_storage(deploy.settings)
         self.uploads = self._parts.make_uploads(self._storage, wake)
         self.loop = SlotLoop(
             deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, self._parts.log_bad_record
@@ -206,6 +217,9 @@ class Deployment:
             queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
             + sum(task.replaying for task in self.loop.tasks),
             state_keys=self._count_keys(),
+            newest=tuple(
+                (part, *found) for source in self._sources for part, found in dict(source.newest.found).items()
+            ),
         )
 
     def _count_keys(self) -> dict[OperatorName, int]:
@@ -368,7 +382,9 @@ class Deployment:
         for state, held in operator.states.items():
             self._states[StateId(name, state)] = held
         share = Share(self._key_groups, deploy.slot, plan.parallelism)
-        files = restore_states(name, operator.states, deploy.states, self._read_state, share)
+        words, renamed = plan.words.get(name), name in deploy.renamed
+        said = partial(evolve, words=words, renamed=renamed) if words is not None else as_declared
+        files = restore_states(name, operator.states, deploy.states, self._read_parts, share, said)
         if files:
             count = ", ".join(f"{len(state)} entries of {one}" for one, state in operator.states.items())
             logger.info("state of %s restored from %d files: %s", name, files, count)
@@ -381,12 +397,20 @@ class Deployment:
     def _replay(self, vertex: Vertex) -> list[tuple[int, Batch]]:
         """Rows in flight towards this subtask: what had been received, then what had not left its senders (B50)."""
         inputs = {edge.index for edge in self._deploy.plan.inputs_of(vertex.id)}
-        shapes = {index: shape for index, shape in self.loop.shapes.items() if index in inputs}
+        former = self._deploy.former_edges
+        shapes = {
+            index: msgspec.structs.replace(shape, name=former.get(shape.name, shape.name))
+            for index, shape in self.loop.shapes.items()
+            if index in inputs
+        }
         pieces = read_replay(self._deploy.states, self._read_state, shapes, self._key_groups)
         if pieces:
             rows = sum(batch.frame.height for _, batch in pieces)
             logger.info("%d rows in flight towards %s restored", rows, vertex.id)
         return pieces
+
+    def _read_parts(self, handle: StateHandle) -> Iterator[bytes]:
+        return read_parts(self._storage, handle, self._key_groups)
 
     def _read_state(self, handle: StateHandle) -> bytes:
         return unseal(handle.path, read_state(self._storage, handle))

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import AttemptFailed
+from tidegate.errors import UNDECODABLE, AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeats import Complaints
 from tidegate.slot.channel_sockets import AwaitsPeer, Channel, Sockets
@@ -218,7 +218,7 @@ class _Receiver(_Connection):
             raise ChannelBroken(f"a {frame.kind.name} frame came before the hello")
         try:
             hello = msgspec.json.decode(frame.body, type=ChannelHello)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise ChannelBroken(f"the hello cannot be read: {error}") from error
         if not self._transport.admits(hello):
             raise ChannelBroken(f"hello of attempt {hello.attempt}, slot {hello.sender}: not of this attempt")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
@@ -82,6 +83,7 @@ class Uploads:
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             self._do(job)
+            del job  # else the moment that it has encoded would be held until the next one comes
 
     def _do(self, job: UploadJob | StateHandle) -> None:
         """Write the state of a job, or delete a state that nobody needs any more."""
@@ -124,6 +126,7 @@ class Uploads:
 
 def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
     """What is reported of file `number` of a job; `data` as it is stored."""
+    head_bytes, head_sha256 = derive_head(data)
     suffix = ".".join(filter(None, (job.state, str(number or ""), SUFFIXES[job.kind])))
     return StateHandle(
         operator=job.operator,
@@ -135,4 +138,6 @@ def derive_handle(job: UploadJob, number: int, data: bytes) -> StateHandle:
         edges=job.edges,
         increment=job.increment,
         state=job.state,
+        head_bytes=head_bytes,
+        head_sha256=head_sha256,
     )

@@ -192,11 +192,7 @@ class SlotProcess:
         for key, mask in self._selector.select(seconds):
             key.data(mask)
         if seconds:
-            waited_ms = self._clock.elapsed_ms() - started
-            if loop.backpressured:
-                loop.counters.backpressured_ms += waited_ms
-            else:
-                loop.counters.idle_ms += waited_ms
+            loop.waited(self._clock.elapsed_ms() - started)
 
     def _take_news(self) -> None:
         """Finished uploads and the daemon's orders."""

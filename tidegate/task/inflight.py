@@ -25,6 +25,7 @@ from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.operators.spec import render_columns
 from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
 from tidegate.task.wire import EncodedBatch, encode_element
@@ -105,17 +106,6 @@ class InflightCapture(msgspec.Struct, frozen=True):
         return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(header)), header, *bodies])
 
 
-def derive_edge_names(plan: Plan) -> dict[int, str]:
-    """Every edge by its index: the operator whose rows it carries, or its side output, and where it leads to."""
-    names: dict[int, str] = {}
-    for node in (node for vertex in plan.vertices for node in vertex.nodes):
-        outputs = {str(node.operator.name): node.edges}
-        outputs |= {f"{node.operator.name}.{side}": way.edges for side, way in node.sides.items()}
-        for output, edges in outputs.items():
-            names |= {index: f"{output} -> {plan.edges[index].downstream}" for index in edges}
-    return names
-
-
 def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
     """The shapes of all edges by key; the others have no in-flight data."""
     names = derive_edge_names(plan)
@@ -134,6 +124,8 @@ def read_inflight(
     `name` is named in errors. Raises InflightUnreadable for damage and for an edge that has changed.
     """
     header, start = _read_header(name, data)
+    if len(data) != start + sum(frame.size_bytes for frame in header.frames):
+        raise InflightUnreadable(f"{name} is truncated: it has {len(data)} bytes")
     _refuse_changed(name, header, shapes)
     wanted = {shape.name: (index, shape) for index, shape in shapes.items()}
     taken: list[tuple[int, Batch]] = []
@@ -151,7 +143,10 @@ def read_inflight(
 
 
 def refuse_other_edges(name: str, data: bytes, shapes: Mapping[int, EdgeShape]) -> None:
-    """Look at the header only. Raises InflightUnreadable for damage and for an edge that has changed."""
+    """Look at the header only; `data` may end where the rows begin.
+
+    Raises InflightUnreadable for damage and for an edge that has changed.
+    """
     _refuse_changed(name, _read_header(name, data)[0], shapes)
 
 
@@ -198,8 +193,6 @@ def _read_header(name: str, data: bytes) -> tuple[InflightHeader, int]:
         header = msgspec.json.decode(data[_PREFIX.size : start], type=InflightHeader)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InflightUnreadable(f"the header of {name} is damaged: {error}") from error
-    if len(data) != start + sum(frame.size_bytes for frame in header.frames):
-        raise InflightUnreadable(f"{name} is truncated: it has {len(data)} bytes")
     return header, start
 
 

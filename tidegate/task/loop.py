@@ -235,10 +235,15 @@ class SlotLoop:
             if other == subtask and older < checkpoint and pending.waits_for(sink):
                 raise AttemptFailed(f"sink {sink} answered checkpoint {checkpoint} before checkpoint {older}")
 
-    @property
-    def backpressured(self) -> bool:
-        """Whether some subtask has no room for what it would process next; asked when a turn moved nothing."""
-        return any(not task.room for task in self.tasks)
+    def waited(self, waited_ms: float) -> None:
+        """A turn moved nothing, and nothing happened for so long: some subtask has no room, or there is no input."""
+        blocked = [task for task in self.tasks if not task.room]
+        for task in blocked:
+            task.meter.blocked(waited_ms)
+        if blocked:
+            self.counters.backpressured_ms += waited_ms
+        else:
+            self.counters.idle_ms += waited_ms
 
     def _report_finished(self) -> None:
         for task in self.tasks:

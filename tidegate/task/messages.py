@@ -15,6 +15,7 @@ from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandl
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
+from tidegate.storage.options import NO_OPTIONS, StorageOptions
 from tidegate.task.elements import Barrier
 from tidegate.task.report import SlotReport
 
@@ -144,6 +145,7 @@ class SlotSettings(msgspec.Struct, frozen=True):
     checkpoints_retained: int = 1
     """`checkpoints.retained`: what an increment builds on is kept while fewer newer checkpoints have completed."""
     state_backend: str = "memory"
+    storage: StorageOptions = NO_OPTIONS
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
@@ -162,6 +164,10 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
     """Token of the journal, for transactional ids."""
     proof: str = ""
     """See storage.shared."""
+    renamed: dict[OperatorName, OperatorName] = {}
+    """Steps whose states were written under another name: name of now -> that one."""
+    former_edges: dict[str, str] = {}
+    """The same for edges with rows in flight."""
 
 
 class Trigger(msgspec.Struct, frozen=True, tag="trigger"):

@@ -45,6 +45,10 @@ class Meter:
         """So many rows of the batch that it looks at could not be processed."""
         self.counts[node].failed += rows
 
+    def blocked(self, waited_ms: float) -> None:
+        """Nothing leaves the subtask: counted for its first operator, which takes nothing meanwhile."""
+        self.counts[0].blocked_ms += waited_ms
+
     def reached(self, node: int, time_ms: int) -> None:
         """It has come so far in event time."""
         counts = self.counts[node]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.formats.failures import FailureKind
-from tidegate.ids import OperatorName
+from tidegate.ids import OperatorName, TopicPartition
 
 
 class OperatorCounts(msgspec.Struct, kw_only=True):
@@ -40,6 +40,8 @@ class OperatorCounts(msgspec.Struct, kw_only=True):
     """Gauge, of a source: the partition that its watermark waits for."""
     gauges: dict[str, int] = {}
     """What it holds now, see OperatorRuntime."""
+    blocked_ms: float = 0.0
+    """Time in which the loop waited, because nothing could leave the subtask of which this is the first operator."""
 
 
 class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +74,5 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Gauge: batches waiting in the slot's queues."""
     state_keys: dict[OperatorName, int] = {}
     """Gauge: keys held by each stateful operator."""
+    newest: tuple[tuple[TopicPartition, int, int], ...] = ()
+    """Gauge: of each partition the newest record that was looked at: its offset and its timestamp, ms since 1970."""

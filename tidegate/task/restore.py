@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 from tidegate.coordinator.stored_state import refuse_broken_chains
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import OperatorName, StateName
 from tidegate.state.base import Share
+from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import read_header
 from tidegate.task.ports import OperatorState
 
-Read = Callable[[StateHandle], bytes]
-"""What a file holds."""
+Read = Callable[[StateHandle], Iterable[bytes]]
+"""What a file holds of the key groups that are restored, as one or more files of the same format."""
+Evolve = Callable[[StateDeclaration], StateDeclaration]
+
+
+def as_declared(declaration: StateDeclaration) -> StateDeclaration:
+    """Of a step about which nothing is said."""
+    return declaration
 
 
 def restore_states(
@@ -22,18 +30,23 @@ def restore_states(
     handles: Iterable[StateHandle],
     read: Read,
     share: Share,
+    evolve: Evolve = as_declared,
 ) -> int:
-    """Restore what these handles have of the operator; how many files that were. One file is in memory at a time.
+    """Restore what these handles have of the operator; how many files that were. What `read` gives is read one by one.
 
-    A state that no file is of stays empty: it is new. Raises StateUnreadable when a file is of no state that the
-    operator has, or does not fit it; ObjectCorrupt for increments without their base; what `read` raises.
+    `evolve` adds to a declaration what the user says about older entries. A state that no file is of stays empty: it is
+    new. Raises StateUnreadable when a file is of no state that the operator has, or does not fit it; ObjectCorrupt for
+    increments without their base; what `read` raises.
     """
     own = [handle for handle in handles if handle.operator == operator and not handle.in_flight]
     refuse_broken_chains(own)
     for name, files in group_by_state(own, read).items():
         if name not in states:
             raise unknown_state(operator, name, states)
-        states[name].restore(map(read, files), share)
+        declared = states[name].declaration
+        states[name].declaration = evolve(declared)
+        states[name].restore(chain.from_iterable(map(read, files)), share)
+        states[name].declaration = declared
     return len(own)
 
 
@@ -47,7 +60,7 @@ def group_by_state(handles: Iterable[StateHandle], read: Read) -> dict[StateName
         found.setdefault(handle.state, []).append(handle)
     unnamed = found.pop(StateName(""), None)
     if unnamed is not None:
-        found[StateName(read_header(read(unnamed[0]))[0].state)] = unnamed
+        found[StateName(read_header(next(iter(read(unnamed[0]))))[0].state)] = unnamed
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import AttemptFailed
+from tidegate.errors import UNDECODABLE, AttemptFailed
 from tidegate.task.elements import Batch, Control, Element
 
 HEADER: Final = struct.Struct("!IBIQ")
@@ -95,7 +95,7 @@ def decode_element(frame: Frame) -> Element:
     if frame.kind is Kind.CONTROL:
         try:
             control: Control = _decode_control(frame.body)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise _spoilt(frame, error) from error
         return control
     raise ChannelBroken(f"frame of kind {frame.kind.name} where an element was expected")

@@ -12,6 +12,7 @@ import msgspec
 from tidegate.config.cases import ExpectedSettings
 from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
+from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schema_keys import key_to_plain
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.testing.parts import Written
@@ -50,7 +51,9 @@ def _record(one: Written, sink: SinkOperator) -> Record:
     record: Record = {}
     record.update(_key_of(one.key, sink))
     try:
-        record["value"] = None if one.value is None else FORMATS[sink.format].to_plain(one.value, sink.options)
+        record["value"] = (
+            None if one.value is None else FORMATS[sink.format].to_plain(one.value, bare_options(sink.options))
+        )
     except ValueError:
         record.update(_text_or_base64("value", one.value))
     if one.headers:
@@ -68,7 +71,7 @@ def _key_of(key: bytes | None, sink: SinkOperator) -> Record:
     """Of a format with schemas as JSON."""
     if key is None or sink.key_format != keys.AVRO:
         return _text_or_base64("key", key)
-    return {"key": key_to_plain(key, sink.key_options)}
+    return {"key": key_to_plain(key, bare_options(sink.key_options))}
 
 
 def _text_or_base64(name: str, data: bytes | None) -> Record:

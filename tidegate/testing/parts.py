@@ -29,7 +29,7 @@ from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.sources.tools import SourceTools
 from tidegate.storage.base import ObjectMissing
 from tidegate.task.loop import UploadJob
-from tidegate.task.messages import Deploy
+from tidegate.task.messages import Deploy, SlotSettings
 from tidegate.task.ports import Prepared
 from tidegate.testing.calls import PromptCaller
 from tidegate.testing.feed import plain_schemas
@@ -87,6 +87,10 @@ class MemoryStorage:
         except KeyError:
             raise ObjectMissing(f"{name} is missing", name=name) from None
 
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See Storage."""
+        return self.get(name)[start : start + length]
+
     def exists(self, name: str) -> bool:
         """See Storage."""
         return name in self._objects
@@ -98,6 +102,11 @@ class MemoryStorage:
     def delete(self, name: str) -> None:
         """See Storage."""
         self._objects.pop(name, None)
+
+    def delete_all(self, names: Sequence[str]) -> None:
+        """See Storage."""
+        for name in names:
+            self.delete(name)
 
     def probe(self) -> None:
         """See Storage."""
@@ -303,7 +312,7 @@ class BenchParts(SlotParts):
         self._numbers = numbers
         self._on_skipped = on_skipped
 
-    def open_storage(self, url: str) -> Storage:  # noqa: ARG002  # as SlotParts
+    def open_storage(self, settings: SlotSettings) -> Storage:  # noqa: ARG002  # as SlotParts
         """See SlotParts."""
         return self._storage
 
