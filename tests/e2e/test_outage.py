@@ -43,7 +43,7 @@ def test_F01_F02_a_broker_that_is_away_or_hangs_is_waited_for_in_one_attempt_and
     be_away(daemon, broker)
     hang(daemon, broker)
     rig.outputs.wait_more(rig.topic["totals"])
-    assert daemon.attempt == attempt, [line for line in daemon.text().splitlines() if "attempt failed" in line]
+    assert daemon.attempt == attempt, "\n".join(line for line in daemon.text().splitlines() if "attempt failed" in line)
     lose_markers_while_running(rig, daemon)
     rig.finish(daemon)
 

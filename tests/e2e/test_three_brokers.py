@@ -49,4 +49,4 @@ def test_F02_the_death_of_a_leader_coordinator_and_controller_is_waited_for_with
     wait_until(lambda: cluster.in_sync("__transaction_state") == len(cluster.brokers), "all copies are in sync")
     daemon.wait_checkpoints(2)
     rig.finish(daemon)
-    assert daemon.attempt == 1, [line for line in daemon.text().splitlines() if "attempt failed" in line]
+    assert daemon.attempt == 1, "\n".join(line for line in daemon.text().splitlines() if "attempt failed" in line)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from tidegate.ids import NO_PRODUCER, TransactionalId
-from tidegate.kafka.errors import SinkFailed, SinkRefused, refused_record
+from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
 
@@ -138,7 +138,7 @@ class Writer:
         self._producer = self._make_producer()
         if client is not None:
             self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
-            self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+            self._initialise(client, deadline, stopping)
             left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
             description = client.describe(self.transactional_id, left)
             if description is None:
@@ -150,6 +150,23 @@ class Writer:
             self.partitions[topic] = self._learn(topic, deadline, stopping)
         if client is not None:
             self._guard(self._producer.begin_transaction)
+
+    def _initialise(self, client: TransactionClient, deadline: float, stopping: Callable[[], bool]) -> None:
+        """The error has what the coordinator knows of the id: the client reports only that it has waited."""
+        try:
+            self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+        except SinkFailed as error:
+            if stopping():
+                raise
+            try:
+                found = client.describe(self.transactional_id, CALL_TIMEOUT_S)
+            except BrokerUnavailable:
+                raise error from None
+            state = "nothing" if found is None else f"{found.state.value}, with epoch {found.producer.epoch}"
+            raise SinkFailed(
+                f"{error.message}; {self.transactional_id} was not initialised, its coordinator knows of it: {state}",
+                **error.fields,
+            ) from error
 
     def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
         """How many partitions it has, which the client knows from then on, too."""

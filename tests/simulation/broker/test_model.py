@@ -13,6 +13,7 @@ from tidegate.ids import TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
 from tidegate.kafka.requests import end_request, offsets_request
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S
 from tidegate.simulation.model_broker.answers import answer
 from tidegate.simulation.model_broker.broker import ID_EXPIRY_MS
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
@@ -102,6 +103,16 @@ def test_a_coordinator_that_moves_is_waited_for(stage: ModelStage, code: Code) -
     stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + 5000, code)
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
     assert stage.clock.monotonic() >= 5
+
+
+@played
+def test_an_id_that_cannot_be_initialised_is_reported_with_what_its_coordinator_knows(stage: ModelStage) -> None:
+    topic = stage.topic()
+    stage.prepared("a", topic, [1])
+    until = int(OPEN_TIMEOUT_S + CALL_TIMEOUT_S / 2) * 1000
+    stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + until, Code.NOT_COORDINATOR)
+    with pytest.raises(SinkFailed, match=r"_TIMED_OUT.* was not initialised, its coordinator knows of it: Empty"):
+        stage.writer("a", topic)
 
 
 @played
