@@ -23,6 +23,15 @@ PLACE = TopicPartition("orders", 0)
 THIRD = Writer("third-third-third", "host-c", 33)
 
 
+LONG = 50
+"""Turns that the wait for another daemon takes: more than its calls together."""
+
+
+async def pass_turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 class Group:
     """What a consumer group keeps; a write takes so many turns of the others."""
 
@@ -31,12 +40,11 @@ class Group:
         self._turns = turns
 
     async def mirrored_texts(self, _group: str) -> dict[TopicPartition, str]:
-        await asyncio.sleep(0)
+        await pass_turns(1)
         return dict(self.texts)
 
     async def mirror_offsets(self, _group: str, positions: dict[TopicPartition, int], text: str) -> None:
-        for _ in range(self._turns):
-            await asyncio.sleep(0)
+        await pass_turns(self._turns)
         self.texts.update(dict.fromkeys(positions, text))
 
 
@@ -54,7 +62,7 @@ def test_X03_of_two_daemons_that_take_over_at_once_with_copies_of_a_directory_on
     """They have one journal token and one attempt, and no record is newer than their directories (found by the
     simulation: both went on, each with the transactions of the other).
     """
-    monkeypatch.setattr(owning, "CLAIM_S", 0.01)
+    monkeypatch.setattr(owning, "asyncio", SimpleNamespace(sleep=lambda _seconds: pass_turns(LONG)))
     storage = FakeStorage()
     texts: dict[TopicPartition, str] = {}
     before = daemon(storage, ME)
