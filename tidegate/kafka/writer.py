@@ -135,9 +135,9 @@ class Writer:
         list of all teaches the client nothing about topics that it has not asked for.
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
-        self._producer = self._make_producer()
-        if client is not None:
-            self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
+        if client is None:
+            self._producer = self._make_producer()
+        else:
             self._initialise(client, deadline, stopping)
             left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
             description = client.describe(self.transactional_id, left)
@@ -152,21 +152,38 @@ class Writer:
             self._guard(self._producer.begin_transaction)
 
     def _initialise(self, client: TransactionClient, deadline: float, stopping: Callable[[], bool]) -> None:
-        """The error has what the coordinator knows of the id: the client reports only that it has waited."""
+        """By another producer after half of the time: one whose broker was killed has waited in vain for all of it.
+
+        The error has what the coordinator knows of the id: the producer reports only that it has waited.
+        """
+        half = deadline - OPEN_TIMEOUT_S / 2
         try:
-            self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+            self._initialise_once(half, stopping)
+        except SinkFailed:
+            if stopping() or self._clock.monotonic() <= half:
+                raise
+            self.discard()
+        else:
+            return
+        try:
+            self._initialise_once(deadline, stopping)
         except SinkFailed as error:
             if stopping():
                 raise
-            try:
-                found = client.describe(self.transactional_id, CALL_TIMEOUT_S)
-            except BrokerUnavailable:
-                raise error from None
-            state = "nothing" if found is None else f"{found.state.value}, with epoch {found.producer.epoch}"
-            raise SinkFailed(
-                f"{error.message}; {self.transactional_id} was not initialised, its coordinator knows of it: {state}",
-                **error.fields,
-            ) from error
+            raise SinkFailed(f"{error.message}; {self._describe(client)}", **error.fields) from error
+
+    def _initialise_once(self, deadline: float, stopping: Callable[[], bool]) -> None:
+        self._producer = self._make_producer()
+        self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
+        self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
+
+    def _describe(self, client: TransactionClient) -> str:
+        try:
+            found = client.describe(self.transactional_id, CALL_TIMEOUT_S)
+        except BrokerUnavailable as error:
+            return error.message
+        state = "nothing" if found is None else f"{found.state.value}, with epoch {found.producer.epoch}"
+        return f"{self.transactional_id} was not initialised, its coordinator knows of it: {state}"
 
     def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
         """How many partitions it has, which the client knows from then on, too."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import wraps
 
+import confluent_kafka as ck
 import pytest
 
 from tests.simulation.broker.scripted_port import Fate
@@ -19,6 +20,7 @@ from tidegate.simulation.model_broker.broker import ID_EXPIRY_MS
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 from tidegate.simulation.model_broker.coordinator import EPOCH_MAX
 from tidegate.simulation.model_broker.log import PartitionLog, Record, Stamp
+from tidegate.simulation.model_broker.producer import ModelProducer
 
 ALL_FATES = [Fate.REFUSE, Fate.LOSE_REQUEST, Fate.LOSE_ANSWER]
 
@@ -103,6 +105,31 @@ def test_a_coordinator_that_moves_is_waited_for(stage: ModelStage, code: Code) -
     stage.broker.coordinator_away(stage.clock.now_ms(), stage.clock.now_ms() + 5000, code)
     assert stage.client.end_transaction(one) is EndAnswer.ENDED
     assert stage.clock.monotonic() >= 5
+
+
+@played
+def test_a_producer_that_waits_for_its_id_in_vain_is_replaced_by_another(
+    stage: ModelStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = stage.topic()
+    stuck: list[ModelProducer] = []
+    initialise = ModelProducer.init_transactions
+
+    def initialise_second(producer: ModelProducer, timeout: float = -1) -> None:
+        if not stuck:
+            stuck.append(producer)
+        if producer is stuck[0]:
+            stage.clock.sleep(timeout)
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "waited", False, True))
+        initialise(producer, timeout)
+
+    monkeypatch.setattr(ModelProducer, "init_transactions", initialise_second)
+    began = stage.clock.monotonic()
+    writer = stage.writer("a", topic)
+    assert stuck, "a planned fault did not happen"
+    assert OPEN_TIMEOUT_S / 2 < stage.clock.monotonic() - began < OPEN_TIMEOUT_S / 2 + 2 * CALL_TIMEOUT_S
+    stage.write(writer, [1])
+    assert stage.visible(topic, committed=False) == {0: [1]}
 
 
 @played
