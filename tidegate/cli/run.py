@@ -102,7 +102,12 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     )
     raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan))
-    http = HttpServer(settings.http.host, settings.http.port, metrics)
+    try:
+        http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
+    except TidegateError as error:
+        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - as below
+        logs.close()
+        return error.exit_code
     display = ProgressDisplay(console, metrics.snapshot)
     try:
         http.read_token = provide_read_token(settings.http.read_token_file)
