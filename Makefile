@@ -86,7 +86,7 @@ audit: ## look the locked packages up in PyPI's and OSV's lists of vulnerabiliti
 	$(PYTHON) -m venv build/audit
 	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
 	for lock in requirements*.lock; do echo "$$lock"; \
-	  build/audit/bin/pip-audit --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || failed=1; done; \
+	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || failed=1; done; \
 	  test -z "$$failed"
 
 stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
